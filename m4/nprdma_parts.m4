@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The optional parts: MPI, OSU benchmarks, GoogleTest; and the summary.
+
+AC_DEFUN([NPRDMA_MPI], [
+    AC_ARG_WITH([mpi],
+        [AS_HELP_STRING([--with-mpi=DIR|yes|no],
+                        [Open MPI, for benchmarks and tests (default: if
+                         found)])],
+        [], [with_mpi=auto])
+    have_mpi=no
+    AS_CASE([$with_mpi],
+        [no], [MPICC=],
+        [yes|auto], [AC_PATH_PROG([MPICC], [mpicc])],
+        [AC_PATH_PROG([MPICC], [mpicc], [], [$with_mpi/bin])])
+    AS_IF([test -n "$MPICC"],
+          [MPI_CFLAGS=`$MPICC --showme:compile 2>/dev/null`
+           MPI_LIBS=`$MPICC --showme:link 2>/dev/null`
+           nprdma_save_CPPFLAGS=$CPPFLAGS nprdma_save_LIBS=$LIBS
+           CPPFLAGS="$CPPFLAGS $MPI_CFLAGS" LIBS="$MPI_LIBS $LIBS"
+           AC_MSG_CHECKING([whether MPI programs link])
+           AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]],
+                                           [[MPI_Init(0, 0);]])],
+                          [have_mpi=yes])
+           AC_MSG_RESULT([$have_mpi])
+           CPPFLAGS=$nprdma_save_CPPFLAGS LIBS=$nprdma_save_LIBS])
+    AS_CASE([$with_mpi/$have_mpi],
+        [no/*|auto/*|*/yes], [],
+        [AC_MSG_ERROR([--with-mpi=$with_mpi: no mpicc of Open MPI that links: install libopenmpi-dev, or name its prefix])])
+    AC_SUBST([MPI_CFLAGS])
+    AC_SUBST([MPI_LIBS])
+    AM_CONDITIONAL([HAVE_MPI], [test "x$have_mpi" = xyes])
+])
+
+AC_DEFUN([NPRDMA_OSU], [
+    AC_ARG_WITH([osu],
+        [AS_HELP_STRING([--with-osu=DIR],
+                        [installed OSU micro-benchmarks to measure with,
+                         instead of those in osu-bench])],
+        [], [with_osu=no])
+    OSU_LATENCY=
+    AS_CASE([$with_osu],
+        [no], [],
+        [yes], [AC_MSG_ERROR([--with-osu needs a directory: --with-osu=DIR, where osu_latency lies somewhere below])],
+        [OSU_LATENCY=`find "$with_osu" -name osu_latency -type f -perm -u+x 2>/dev/null | head -n 1`
+         AS_IF([test -z "$OSU_LATENCY"],
+               [AC_MSG_ERROR([--with-osu=$with_osu: no program osu_latency below it])])
+         OSU_DIR=`dirname "$OSU_LATENCY"`])
+    AC_SUBST([OSU_DIR])
+])
+
+AC_DEFUN([NPRDMA_GTEST], [
+    have_gtest=no
+    GTEST_CFLAGS= GTEST_LIBS="-lgtest_main -lgtest -lpthread"
+    AC_LANG_PUSH([C++])
+    nprdma_save_LIBS=$LIBS nprdma_save_CXXFLAGS=$CXXFLAGS
+    LIBS="$GTEST_LIBS $LIBS" CXXFLAGS="$CXXFLAGS -std=gnu++17"
+    AC_MSG_CHECKING([for GoogleTest])
+    AC_LINK_IFELSE([AC_LANG_SOURCE([[#include <gtest/gtest.h>
+TEST(a, b) {}]])], [have_gtest=yes])
+    AC_MSG_RESULT([$have_gtest])
+    LIBS=$nprdma_save_LIBS CXXFLAGS=$nprdma_save_CXXFLAGS
+    AC_LANG_POP([C++])
+    AC_SUBST([GTEST_CFLAGS])
+    AC_SUBST([GTEST_LIBS])
+    AM_CONDITIONAL([HAVE_GTEST], [test "x$have_gtest" = xyes])
+])
+
+AC_DEFUN([NPRDMA_SUMMARY], [
+    nprdma_mpi="$MPICC"
+    AS_IF([test "x$have_mpi" = xno],
+          [nprdma_mpi="no: no osu-bench, no MPI tests (package libopenmpi-dev)"])
+    nprdma_gtest=yes
+    AS_IF([test "x$have_gtest" = xno],
+          [nprdma_gtest="no: no UCT and UCP tests (package libgtest-dev)"])
+    nprdma_osu=$OSU_DIR
+    AS_IF([test -z "$OSU_DIR"], [nprdma_osu="those in osu-bench (--with-osu=DIR for others)"])
+    AS_IF([command -v gnuplot >/dev/null], [nprdma_plot=gnuplot],
+          [nprdma_plot="no: tables without plots (package gnuplot-nox)"])
+    cat <<NPRDMA_END
+
+nprdma $PACKAGE_VERSION
+  prefix            $prefix
+  UCX               $UCX_VERSION
+  UCX source        $with_ucx_source
+  MPI               $nprdma_mpi
+  GoogleTest        $nprdma_gtest
+  OSU benchmarks    $nprdma_osu
+  plots             $nprdma_plot
+  flags             $CFLAGS$nprdma_sanitize
+  warnings          `test "x$enable_werror" = xyes && echo errors || echo shown`
+
+NPRDMA_END
+])
