@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs the Debian packages that building, testing and measuring need, as
+# far as they are missing.
+set -euo pipefail
+
+packages=(
+    autoconf automake libtool make gcc g++ dpkg-dev ca-certificates
+    libucx-dev ucx-utils        # UCX, and how it was configured
+    libopenmpi-dev openmpi-bin  # benchmarks and MPI tests
+    libgtest-dev                # UCT and UCP tests
+    hpcc                        # a real MPI application
+    gnuplot-nox fonts-dejavu-core
+    util-linux procps binutils file
+)
+
+die() {
+    echo "setup.sh: $*" >&2
+    exit 1
+}
+
+if ! command -v dpkg-query >/dev/null; then
+    die "this is no Debian: install the counterparts of: ${packages[*]}"
+fi
+
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' \
+    "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' || true)
+missing=()
+for package in "${packages[@]}"; do
+    if ! grep -qxF "$package" <<<"$installed"; then
+        missing+=("$package")
+    fi
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
+        die "not root and no sudo without a password: as root, run" \
+            "apt-get install ${missing[*]}"
+    fi
+    as_root=(sudo -n)
+fi
+
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
+    -o DPkg::Lock::Timeout=120)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+echo "setup: installing ${missing[*]}"
+# One source that does not answer need not matter: the installation tells
+"${apt[@]}" update >"$log" 2>&1 || true
+if ! "${apt[@]}" install --no-install-recommends "${missing[@]}" \
+    >>"$log" 2>&1 </dev/null; then
+    tail -n 20 "$log" >&2
+    die "apt-get install failed (see above): install by hand: ${missing[*]}"
+fi
