@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Shared by check.sh and osu.sh: set up, configure, build and install, each
+# only if needed.
+# shellcheck shell=bash
+
+nprdma_top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+nprdma_me=${0##*/}
+
+nprdma_die() {
+    echo "$nprdma_me: $*" >&2
+    exit 1
+}
+
+# nprdma_step TITLE LOG COMMAND...: one line; the log's end if it fails
+nprdma_step() {
+    local title=$1 log=$2 start=$SECONDS
+    shift 2
+    printf '%-32s ' "$title"
+    if ! "$@" >"$log" 2>&1 </dev/null; then
+        echo "failed"
+        tail -n 30 "$log" >&2
+        nprdma_die "$title failed: the end of $log is above"
+    fi
+    echo "$((SECONDS - start)) s"
+}
+
+# nprdma_configure BUILD ARGUMENT...
+nprdma_configure() {
+    local build=$1 wanted
+    shift
+    if [ ! -x "$nprdma_top/configure" ]; then
+        nprdma_step "autogen" "$build/autogen.log" "$nprdma_top/autogen.sh"
+    fi
+    wanted="$* $(ucx_info -v | head -n 1)"
+    if [ ! -f "$build/Makefile" ] ||
+        [ "$(cat "$build/.configured" 2>/dev/null)" != "$wanted" ]; then
+        (
+            cd "$build" || exit 1
+            nprdma_step "configure ${build##*/}" configure.log \
+                "$nprdma_top/configure" -q --prefix="$build/install" "$@"
+            # Objects do not depend on flags
+            make -s clean >clean.log 2>&1
+        )
+        echo "$wanted" >"$build/.configured"
+    fi
+}
+
+# nprdma_install BUILD TARGETS...: builds the targets, then installs
+nprdma_install() {
+    local build=$1
+    shift
+    nprdma_step "make ${build##*/}" "$build/make.log" \
+        make -s -C "$build" -j "$(nproc)" "$@"
+    nprdma_step "install to ${build##*/}/install" "$build/install.log" \
+        make -s -C "$build" install
+}
+
+# nprdma_prepare BUILD "TARGET..." [CONFIGURE-ARGUMENT...]
+# Everything from a fresh machine to an installed tree in BUILD/install.
+# NPRDMA_CONFIGURE_ARGS adds arguments for configure.
+nprdma_prepare() {
+    local build=$nprdma_top/$1
+    local -a more targets
+    read -r -a targets <<<"$2"
+    shift 2
+    read -r -a more <<<"${NPRDMA_CONFIGURE_ARGS-}"
+    mkdir -p "$build" "$nprdma_top/build"
+    "$nprdma_top/contrib/setup.sh"
+    (
+        flock 9
+        "$nprdma_top/contrib/ucx-source.sh" "$nprdma_top/build/ucx-source"
+        nprdma_configure "$build" \
+            --with-ucx-source="$nprdma_top/build/ucx-source" \
+            "${more[@]}" "$@"
+        nprdma_install "$build" "${targets[@]}"
+    ) 9>"$nprdma_top/build/.lock"
+}

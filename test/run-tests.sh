@@ -1,0 +1,292 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Runs all tests of a build directory and adds up what they say.
+set -euo pipefail
+
+src=$(cd "$(dirname "$0")/.." && pwd)
+only=
+quick=no
+sanitized=
+build=
+extra=()
+passed=0 failed=0 skipped=0
+skips=
+limit=${NPRDMA_TEST_TIMEOUT:-600}
+
+usage() {
+    cat <<'END'
+Usage: run-tests.sh [OPTION...] BUILD
+Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
+
+  --only PATTERN    only runners whose name matches (a shell pattern)
+  --quick           leave out sanitizers and applications
+  --sanitized DIR   also the GoogleTest programs of this sanitizer build
+  --tap COMMAND     also this command, which prints TAP
+
+NPRDMA_PREFIX is what is tested (default: BUILD/install), NPRDMA_TEST_TIMEOUT
+bounds each runner, in seconds (default: 600). GTEST_FILTER works as usual.
+END
+}
+
+die() {
+    echo "run-tests.sh: $*" >&2
+    exit 2
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --only | --sanitized | --tap)
+        [ $# -ge 2 ] || die "$1 needs a value: run-tests.sh --help"
+        case $1 in
+        --only) only=$2 ;;
+        --sanitized) sanitized=$2 ;;
+        --tap) extra+=("$2") ;;
+        esac
+        shift
+        ;;
+    --quick) quick=yes ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    -*) die "unknown option '$1': run-tests.sh --help shows what there is" ;;
+    *) build=$1 ;;
+    esac
+    shift
+done
+[ -n "$build" ] || die "no build directory: run-tests.sh [OPTION...] BUILD"
+[ -f "$build/Makefile" ] || die "$build is no build directory: configure first"
+
+build=$(cd "$build" && pwd)
+logs=$build/test-logs
+mkdir -p "$logs"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+export NPRDMA_BUILD=$build NPRDMA_SRC=$src
+export NPRDMA_PREFIX=${NPRDMA_PREFIX:-$build/install}
+# Tells our processes from those of others, afterwards
+export NPRDMA_TEST_RUN=$$-$RANDOM
+
+[ -x "$NPRDMA_PREFIX/bin/nprdma-run" ] ||
+    die "$NPRDMA_PREFIX/bin/nprdma-run is missing: make install first"
+
+# Both parsers print "PASSED FAILED SKIPPED" and then one line for each skip
+# and each problem: "skip NAME: REASON", "fail TEXT".
+parse_gtest() {
+    awk -v code="$1" '
+        function number(   i) {
+            for (i = 1; i <= NF; ++i) if ($i ~ /^[0-9]+$/) return $i
+            return 0
+        }
+        / Skipped$/                        { getline reason; next }
+        /^\[ RUN      \]/                  { ++started; reason = "" }
+        /^\[       OK \]/                  { ++ok }
+        /^\[  SKIPPED \] .*ms\)$/ {
+            ++skipped
+            text = text "skip " $4 ": " \
+                   (reason == "" ? "no reason given" : reason) "\n"
+        }
+        /^\[  FAILED  \] .*ms\)$/          { ++failed }
+        /^\[  PASSED  \] [0-9]+ test/      { summary = 1; total = number() }
+        END {
+            if (!summary) {
+                ++failed
+                text = text "fail died without a summary\n"
+            } else if (total != ok) {
+                ++failed
+                text = text "fail the summary counts " total \
+                       " passed, the lines " ok + 0 "\n"
+            }
+            if (code != 0 && !failed) {
+                ++failed
+                text = text "fail exit code " code "\n"
+            }
+            printf "%d %d %d\n%s", ok, failed, skipped, text
+        }' "$2"
+}
+
+parse_tap() {
+    awk -v code="$1" '
+        /^1\.\.0/ {
+            sub(/^1\.\.0[ #]*(SKIP|skip)? */, "")
+            plan = 0; planned = 1; ++skipped
+            text = text "skip all: " ($0 == "" ? "no reason given" : $0) "\n"
+            next
+        }
+        /^1\.\.[0-9]+/                     { planned = 1; plan = substr($1, 4) }
+        /^not ok/                          { ++seen; ++failed; next }
+        /^ok.*# *(SKIP|skip)/ {
+            ++seen; ++skipped
+            name = $0; sub(/^ok *[0-9]* *-? */, "", name)
+            reason = name; sub(/ *#.*/, "", name)
+            sub(/.*# *(SKIP|skip) */, "", reason)
+            text = text "skip " name ": " \
+                   (reason == "" ? "no reason given" : reason) "\n"
+            next
+        }
+        /^ok/                              { ++seen; ++ok }
+        END {
+            if (!planned) {
+                ++failed
+                text = text "fail died without a plan\n"
+            } else if (plan + 0 != seen + 0) {
+                ++failed
+                text = text "fail planned " plan ", ran " seen + 0 "\n"
+            }
+            if (code != 0 && !failed) {
+                ++failed
+                text = text "fail exit code " code "\n"
+            }
+            printf "%d %d %d\n%s", ok, failed, skipped, text
+        }' "$2"
+}
+
+# What failed, with the lines that belong to it
+show_failures() {
+    local kind=$1 log=$2
+    if [ "$kind" = gtest ]; then
+        awk '/^\[ RUN      \]/ { block = "" }
+             { block = block $0 "\n" }
+             /^\[  FAILED  \] .*ms\)$/ { printf "%s", block; block = "" }
+             /^\[       OK \]|^\[  SKIPPED \]/ { block = "" }' "$log"
+    else
+        awk '/^not ok/ { show = 1 } /^ok/ { show = 0 } show' "$log"
+    fi | head -n 200 | sed 's/^/    | /'
+}
+
+# run KIND NAME COMMAND...
+run() {
+    local kind=$1 name=$2 log code=0 start=$SECONDS ok bad skip
+    shift 2
+    # shellcheck disable=SC2053
+    if [ -n "$only" ] && [[ $name != $only ]]; then
+        return 0
+    fi
+    log=$logs/${name//\//-}.log
+    printf '%-28s ' "$name"
+    timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null || code=$?
+    "parse_$kind" "$code" "$log" >"$work/result"
+    read -r ok bad skip <"$work/result"
+    if [ "$code" -eq 124 ] || [ "$code" -eq 137 ]; then
+        bad=$((bad > 0 ? bad : 1))
+        echo "fail ended after $((SECONDS - start)) s (limit $limit s)" \
+            >>"$work/result"
+    fi
+    echo "$ok passed, $bad failed, $skip skipped ($((SECONDS - start)) s)"
+    passed=$((passed + ok))
+    failed=$((failed + bad))
+    skipped=$((skipped + skip))
+    skips+=$(sed -n "s|^skip |    $name: |p" "$work/result")${skip:+$'\n'}
+    if [ "$bad" -gt 0 ]; then
+        sed -n 's/^fail /    /p' "$work/result"
+        show_failures "$kind" "$log"
+        if grep -q '^fail' "$work/result"; then
+            tail -n 30 "$log" | sed 's/^/    > /'
+        fi
+        echo "    whole output: $log"
+    fi
+}
+
+# gtest_of DIRECTORY LABEL PREFIX
+run_gtests() {
+    local dir=$1 label=$2 prefix=$3 program
+    for program in "$dir"/gtest_*; do
+        if [ -f "$program" ] && [ -x "$program" ]; then
+            run gtest "$label${program##*/}" "$prefix/bin/nprdma-run" "$program"
+        fi
+    done
+}
+
+run_all() {
+    local script command
+    run_gtests "$build" "" "$NPRDMA_PREFIX"
+    for script in "$src"/test/*/*.t; do
+        if [ ! -x "$script" ] ||
+            { [ "$quick" = yes ] && [[ $script == */test/apps/* ]]; }; then
+            continue
+        fi
+        run tap "${script#"$src"/test/}" "$script"
+    done
+    for command in "${extra[@]}"; do
+        run tap "$(basename "${command%% *}")" bash -c "cd '$src' && $command"
+    done
+    if [ -n "$sanitized" ] && [ "$quick" = no ]; then
+        # The stub that nprdma-run preloads comes before the sanitizer, and
+        # needs nothing of it
+        export ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0
+        export UBSAN_OPTIONS=print_stacktrace=1
+        run_gtests "$sanitized" sanitized/ "$sanitized/install"
+    fi
+}
+
+# Processes of this run that still live
+our_processes() {
+    local file pid
+    for file in $(grep -slzxF "NPRDMA_TEST_RUN=$NPRDMA_TEST_RUN" \
+        /proc/[0-9]*/environ 2>/dev/null || true); do
+        pid=${file#/proc/}
+        pid=${pid%/environ}
+        # That grep itself is in the list, and gone
+        if [ -e "/proc/$pid/exe" ]; then
+            echo "$pid"
+        fi
+    done
+}
+
+# New files that no process uses: others may work on this machine meanwhile
+our_shm_files() {
+    local file
+    find /dev/shm -type f | sort | comm -13 "$work/shm" - |
+        while read -r file; do
+            if ! grep -sqF " $file" /proc/[0-9]*/maps &&
+                ! find /proc/[0-9]*/fd -lname "$file" 2>/dev/null |
+                grep -q .; then
+                echo "$file"
+            fi
+        done
+}
+
+check_leftovers() {
+    local tries pids='' files='' pid
+    for ((tries = 0; tries < 50; ++tries)); do
+        pids=$(our_processes)
+        files=$(our_shm_files)
+        if [ -z "$pids$files" ]; then
+            echo "1..1"
+            echo "ok 1 - no process and no file in /dev/shm is left"
+            return 0
+        fi
+        sleep 0.1
+    done
+    echo "1..1"
+    echo "not ok 1 - left over:"
+    for pid in $pids; do
+        echo "# process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline" || true)"
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    for file in $files; do
+        echo "# $file"
+    done
+    return 1
+}
+
+find /dev/shm -type f | sort >"$work/shm"
+run_all
+ran=$((passed + failed + skipped))
+if [ "$ran" -gt 0 ]; then
+    only=
+    check_leftovers >"$work/leftovers" || true
+    run tap leftovers cat "$work/leftovers"
+fi
+
+if [ -n "${skips//[$'\n']/}" ]; then
+    echo "skipped:"
+    grep . <<<"$skips"
+fi
+if [ "$ran" -eq 0 ]; then
+    echo "run-tests.sh: nothing ran: build the tests (make check-programs)," \
+        "or look at --only" >&2
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$ran" -gt 0 ]
