@@ -1,0 +1,104 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What there is once per process.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "engine.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+const char *np_peer_users_names[] = {
+    [NP_PEER_USERS_SAME] = "same",
+    [NP_PEER_USERS_ANY]  = "any",
+    [NP_PEER_USERS_LAST] = NULL
+};
+
+const char *np_single_copy_names[] = {
+    [NP_SINGLE_COPY_AUTO] = "auto",
+    [NP_SINGLE_COPY_VM]   = "vm",
+    [NP_SINGLE_COPY_OFF]  = "off",
+    [NP_SINGLE_COPY_LAST] = NULL
+};
+
+np_engine_t np_engine;
+
+/* Guards the start of the engine */
+static pthread_mutex_t np_engine_lock = PTHREAD_MUTEX_INITIALIZER;
+
+
+static ucs_status_t np_engine_start(const np_engine_config_t *config)
+{
+    uint64_t random[2];
+
+    if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+        ucs_error("getrandom() of %zu bytes failed: %m", sizeof(random));
+        return UCS_ERR_IO_ERROR;
+    }
+
+    np_engine.config         = *config;
+    np_engine.id             = random[0] | 1; /* 0 means: not started */
+    np_engine.cookie         = random[1];
+    np_engine.uid            = geteuid();
+    np_engine.has_membarrier =
+            syscall(SYS_membarrier,
+                    MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    np_engine.pid            = getpid();
+    return UCS_OK;
+}
+
+static ucs_status_t np_engine_compare(const np_engine_config_t *config)
+{
+    const np_engine_config_t *first = &np_engine.config;
+
+    if ((config->peer_users != first->peer_users) ||
+        (config->single_copy != first->single_copy) ||
+        (config->share_min != first->share_min) ||
+        (config->share_chunk != first->share_chunk)) {
+        ucs_error("a memory domain with other UCX_NPRDMA_PEER_USERS, "
+                  "SINGLE_COPY, SHARE_MIN or SHARE_CHUNK than the first one of "
+                  "this process: give all of them the same values");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+ucs_status_t np_engine_init(const np_engine_config_t *config)
+{
+    ucs_status_t status;
+
+    pthread_mutex_lock(&np_engine_lock);
+    if (np_engine_is_owner()) {
+        status = np_engine_compare(config);
+    } else {
+        /* first use, or first use in a forked child, which is a new peer */
+        status = np_engine_start(config);
+    }
+    pthread_mutex_unlock(&np_engine_lock);
+
+    return status;
+}
+
+int np_engine_is_owner(void)
+{
+    return np_engine.pid == getpid();
+}
+
+void np_barrier_peers(void)
+{
+    if (np_engine.has_membarrier) {
+        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+    } else {
+        /* then no sender was told to leave its fence out: see np_peer_poll_set */
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+}

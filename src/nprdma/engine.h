@@ -1,0 +1,72 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The engine: what there is once per process. Made by the first user, kept
+ * until the process ends.
+ */
+
+#ifndef NP_ENGINE_H_
+#define NP_ENGINE_H_
+
+#include "np.h"
+
+#include <sys/types.h>
+
+/** Whose processes may be peers */
+typedef enum np_peer_users {
+    NP_PEER_USERS_SAME,   /**< those of the same user */
+    NP_PEER_USERS_ANY,    /**< any that were given this process's address */
+    NP_PEER_USERS_LAST
+} np_peer_users_t;
+
+extern const char *np_peer_users_names[];
+
+/** How data that is not directly mapped moves between two processes */
+typedef enum np_single_copy {
+    NP_SINGLE_COPY_AUTO,  /**< process_vm_readv/writev, rings where refused */
+    NP_SINGLE_COPY_VM,    /**< process_vm_readv/writev or an error */
+    NP_SINGLE_COPY_OFF,   /**< rings */
+    NP_SINGLE_COPY_LAST
+} np_single_copy_t;
+
+extern const char *np_single_copy_names[];
+
+/** Settings of a process; the first memory domain decides */
+typedef struct np_engine_config {
+    np_peer_users_t  peer_users;
+    np_single_copy_t single_copy;
+    size_t           share_min;    /**< bytes from which both sides copy */
+    size_t           share_chunk;  /**< bytes that one side claims at once */
+} np_engine_config_t;
+
+typedef struct np_engine {
+    np_engine_config_t config;
+    uint64_t           id;         /**< random: tells this life of this pid */
+    uint64_t           cookie;     /**< random: told to peers by address only */
+    pid_t              pid;        /**< a forked child is not the owner */
+    uid_t              uid;
+    int                has_membarrier; /**< see np_barrier_peers */
+} np_engine_t;
+
+/** Valid once np_engine_init has succeeded; constant after that */
+extern np_engine_t np_engine;
+
+/**
+ * Start the engine, or check that it runs with these settings. Thread-safe.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM if it runs with others (says which);
+ *         UCS_ERR_IO_ERROR if the kernel gave no random bytes.
+ */
+ucs_status_t np_engine_init(const np_engine_config_t *config);
+
+/** Is this the process that started the engine, and not a forked child? */
+int np_engine_is_owner(void);
+
+/**
+ * Full barrier in every process that runs the engine: what they stored before
+ * is visible, and what they load after is fresh. Lets senders do without a
+ * fence per message. Costs the caller some microseconds.
+ */
+void np_barrier_peers(void);
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Access to our own memory on a peer's behalf.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "access.h"
+
+#include "arena.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#  define MADV_POPULATE_WRITE 23
+#endif
+
+/* Where process_vm_* is forbidden even on oneself (seccomp), bytes take a way
+ * through a memfd, whose reads and writes the kernel checks just so. */
+#define NP_BOUNCE_SIZE  (64 * UCS_KBYTE)
+
+/* Guards np_bounce_fd and the content of the file */
+static pthread_mutex_t np_bounce_lock = PTHREAD_MUTEX_INITIALIZER;
+static int np_bounce_fd               = -1;
+
+/* Set once and never unset: the kernel refused process_vm_* on ourselves */
+static _Atomic int np_access_vm_refused;
+
+
+ucs_status_t np_access_check(uint64_t va, uint64_t len)
+{
+    np_arenas_t arenas;
+
+    if ((np_arenas_of(va, len, &arenas) != UCS_OK) ||
+        !np_arenas_are_shared(arenas)) {
+        ucs_diag("a peer asked for %#lx..%#lx, which was never shared", va,
+                 va + len);
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len)
+{
+    ucs_status_t status = UCS_OK;
+    size_t done, piece;
+
+    pthread_mutex_lock(&np_bounce_lock);
+    if (np_bounce_fd < 0) {
+        np_bounce_fd = memfd_create("nprdma-bounce", MFD_CLOEXEC);
+        if (np_bounce_fd < 0) {
+            ucs_error("memfd_create() failed: %m. Check 'ulimit -n'");
+            status = UCS_ERR_NO_MEMORY;
+            goto out;
+        }
+    }
+
+    for (done = 0; done < len; done += piece) {
+        piece = ucs_min(len - done, (size_t)NP_BOUNCE_SIZE);
+        if ((pwrite(np_bounce_fd, UCS_PTR_BYTE_OFFSET(src, done), piece, 0) !=
+             (ssize_t)piece) ||
+            (pread(np_bounce_fd, UCS_PTR_BYTE_OFFSET(dst, done), piece, 0) !=
+             (ssize_t)piece)) {
+            status = UCS_ERR_INVALID_ADDR;
+            break;
+        }
+    }
+out:
+    pthread_mutex_unlock(&np_bounce_lock);
+    return status;
+}
+
+static ucs_status_t np_access_copy(void *dst, const void *src, size_t len)
+{
+    struct iovec local  = {(void*)src, len};
+    struct iovec remote = {dst, len};
+    ssize_t ret;
+
+    if (!atomic_load_explicit(&np_access_vm_refused, memory_order_relaxed)) {
+        ret = process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
+        if (ret == (ssize_t)len) {
+            return UCS_OK;
+        }
+
+        if ((ret >= 0) || (errno == EFAULT)) {
+            return UCS_ERR_INVALID_ADDR;
+        }
+
+        atomic_store_explicit(&np_access_vm_refused, 1, memory_order_relaxed);
+    }
+
+    return np_bounce_copy(dst, src, len);
+}
+
+ucs_status_t np_access_write(uint64_t va, const void *src, size_t len)
+{
+    return (len == 0) ? UCS_OK : np_access_copy((void*)va, src, len);
+}
+
+ucs_status_t np_access_read(void *dst, uint64_t va, size_t len)
+{
+    return (len == 0) ? UCS_OK : np_access_copy(dst, (const void*)va, len);
+}
+
+ucs_status_t np_access_probe_word(uint64_t va, size_t len)
+{
+    size_t page = sysconf(_SC_PAGESIZE);
+    uint64_t word;
+
+    if (((va & (len - 1)) != 0) || (len > sizeof(word))) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    if (madvise((void*)(va & ~(page - 1)), page, MADV_POPULATE_WRITE) == 0) {
+        return UCS_OK;
+    }
+
+    if (errno != EINVAL) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    /* A kernel before 5.14: at least it can be read */
+    return np_access_read(&word, va, len);
+}

@@ -1,0 +1,38 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Access to our own memory on a peer's behalf: the address may be anything,
+ * and what is not there must be an error status, not a signal.
+ */
+
+#ifndef NP_ACCESS_H_
+#define NP_ACCESS_H_
+
+#include "../np.h"
+
+/**
+ * May a peer that holds an arena key reach [va, va + len)? The one check that
+ * guards every request at the target.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_ADDR if not every arena is shared.
+ */
+ucs_status_t np_access_check(uint64_t va, uint64_t len);
+
+/**
+ * Copy between memory of our own (@a va, a peer's choice) and a buffer that we
+ * trust. The kernel copies, so an unmapped or protected page is an error.
+ * Thread-safe.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_ADDR, and then a part may have been copied.
+ */
+ucs_status_t np_access_write(uint64_t va, const void *src, size_t len);
+ucs_status_t np_access_read(void *dst, uint64_t va, size_t len);
+
+/**
+ * Make sure that an aligned word at @a va may be read and written now.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_ADDR.
+ */
+ucs_status_t np_access_probe_word(uint64_t va, size_t len);
+
+#endif

@@ -1,0 +1,124 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Memory that we gave out.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "alloc.h"
+
+#include "arena.h"
+#include "segment.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Guards np_allocs and np_alloc_last_id */
+static pthread_mutex_t np_allocs_lock = PTHREAD_MUTEX_INITIALIZER;
+static UCS_LIST_HEAD(np_allocs);
+static uint64_t np_alloc_last_id;
+
+
+ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
+                             np_alloc_t **alloc_p)
+{
+    size_t head_len = np_page_align(sizeof(np_alloc_head_t));
+    void *base      = (addr == NULL) ? NULL :
+                      UCS_PTR_BYTE_OFFSET(addr, -head_len);
+    np_arenas_t arenas;
+    np_alloc_t *alloc;
+    ucs_status_t status;
+
+    alloc = calloc(1, sizeof(*alloc));
+    if (alloc == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    alloc->len = np_page_align(*len);
+    if (alloc->len < *len) {
+        ucs_error("cannot allocate %zu bytes: larger than the address space",
+                  *len);
+        status = UCS_ERR_NO_MEMORY;
+        goto err_free;
+    }
+
+    status = np_segment_create("nprdma-mem", head_len + alloc->len, &base,
+                               fixed, &alloc->fd);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    alloc->head = base;
+    alloc->addr = UCS_PTR_BYTE_OFFSET(base, head_len);
+    status      = np_arenas_share((uintptr_t)alloc->addr, alloc->len, &arenas);
+    if (status != UCS_OK) {
+        goto err_unmap;
+    }
+
+    pthread_mutex_lock(&np_allocs_lock);
+    alloc->id = ++np_alloc_last_id;
+    ucs_list_add_tail(&np_allocs, &alloc->list);
+    pthread_mutex_unlock(&np_allocs_lock);
+
+    *len     = alloc->len;
+    *alloc_p = alloc;
+    return UCS_OK;
+
+err_unmap:
+    np_segment_unmap(base, head_len + alloc->len);
+    close(alloc->fd);
+err_free:
+    free(alloc);
+    return status;
+}
+
+void np_alloc_free(np_alloc_t *alloc)
+{
+    size_t size = UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr) + alloc->len;
+
+    pthread_mutex_lock(&np_allocs_lock);
+    ucs_list_del(&alloc->list);
+    pthread_mutex_unlock(&np_allocs_lock);
+
+    /* release: a peer that sees it stops; one that does not yet writes to a
+     * page that nobody reads any more */
+    atomic_store_explicit(&alloc->head->ended, 1, memory_order_release);
+    if (fallocate(alloc->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr),
+                  alloc->len) != 0) {
+        ucs_debug("the pages of segment %lu stay until its peers unmap it: %m",
+                  alloc->id);
+    }
+
+    np_segment_unmap(alloc->head, size);
+    close(alloc->fd);
+    free(alloc);
+}
+
+int np_alloc_dup_fd(uint64_t id, size_t *segment_size)
+{
+    np_alloc_t *alloc;
+    int fd = -1;
+
+    pthread_mutex_lock(&np_allocs_lock);
+    ucs_list_for_each(alloc, &np_allocs, list) {
+        if (alloc->id == id) {
+            fd            = fcntl(alloc->fd, F_DUPFD_CLOEXEC, 0);
+            *segment_size = UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr) +
+                            alloc->len;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&np_allocs_lock);
+
+    return fd;
+}

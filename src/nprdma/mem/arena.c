@@ -1,0 +1,120 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The table of arenas: two levels, leaves made on first need and kept until
+ * the process ends, so that a look-up needs no lock.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "arena.h"
+
+#include <stdlib.h>
+
+#define NP_ARENA_LEAF_SHIFT   14
+#define NP_ARENA_LEAF_SIZE    (1u << NP_ARENA_LEAF_SHIFT)
+#define NP_ARENA_TOP_SIZE     (NP_ARENA_MAX >> NP_ARENA_LEAF_SHIFT)
+
+/* State of one arena. Written once, by whoever shares it first; never unset. */
+typedef _Atomic uint32_t np_arena_state_t;
+
+enum {
+    NP_ARENA_SHARED = 1u << 0
+};
+
+/* Owner: the process, for its life. A leaf is published by compare-and-swap
+ * with release (its zeroes must be seen before its address) and read with
+ * acquire. */
+static _Atomic(np_arena_state_t*) np_arena_top[NP_ARENA_TOP_SIZE];
+
+
+static UCS_F_ALWAYS_INLINE np_arena_state_t *np_arena_find(uint32_t number)
+{
+    np_arena_state_t *leaf;
+
+    leaf = atomic_load_explicit(&np_arena_top[number >> NP_ARENA_LEAF_SHIFT],
+                                memory_order_acquire);
+    return (leaf == NULL) ? NULL : &leaf[number & (NP_ARENA_LEAF_SIZE - 1)];
+}
+
+int np_arenas_are_shared(np_arenas_t arenas)
+{
+    np_arena_state_t *state;
+    uint32_t i;
+
+    if (((uint64_t)arenas.first + arenas.count) > NP_ARENA_MAX) {
+        return 0;
+    }
+
+    for (i = 0; i < arenas.count; ++i) {
+        state = np_arena_find(arenas.first + i);
+        if ((state == NULL) ||
+            !(atomic_load_explicit(state, memory_order_relaxed) &
+              NP_ARENA_SHARED)) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+static np_arena_state_t *np_arena_get(uint32_t number)
+{
+    _Atomic(np_arena_state_t*) *slot =
+            &np_arena_top[number >> NP_ARENA_LEAF_SHIFT];
+    np_arena_state_t *leaf, *expected = NULL;
+
+    if (atomic_load_explicit(slot, memory_order_acquire) == NULL) {
+        leaf = calloc(NP_ARENA_LEAF_SIZE, sizeof(*leaf));
+        if (leaf == NULL) {
+            ucs_error("no memory for %zu bytes of the table of arenas",
+                      NP_ARENA_LEAF_SIZE * sizeof(*leaf));
+            return NULL;
+        }
+
+        if (!atomic_compare_exchange_strong_explicit(slot, &expected, leaf,
+                                                     memory_order_release,
+                                                     memory_order_relaxed)) {
+            free(leaf); /* another thread was first */
+        }
+    }
+
+    return np_arena_find(number);
+}
+
+static ucs_status_t np_arenas_share_slow(np_arenas_t arenas)
+{
+    np_arena_state_t *state;
+    uint32_t i;
+
+    for (i = 0; i < arenas.count; ++i) {
+        state = np_arena_get(arenas.first + i);
+        if (state == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        atomic_fetch_or_explicit(state, NP_ARENA_SHARED, memory_order_relaxed);
+    }
+
+    return UCS_OK;
+}
+
+ucs_status_t np_arenas_share(uint64_t va, uint64_t len, np_arenas_t *arenas)
+{
+    ucs_status_t status;
+
+    status = np_arenas_of(va, len, arenas);
+    if (ucs_unlikely(status != UCS_OK)) {
+        ucs_error("cannot share %#lx..%#lx: not a range of user addresses", va,
+                  va + len);
+        return status;
+    }
+
+    if (ucs_likely(np_arenas_are_shared(*arenas))) {
+        return UCS_OK;
+    }
+
+    return np_arenas_share_slow(*arenas);
+}

@@ -1,0 +1,64 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Arenas: fixed-size, naturally aligned pieces of the address space. To
+ * register memory is to look up its arenas; nothing is kept per buffer.
+ */
+
+#ifndef NP_ARENA_H_
+#define NP_ARENA_H_
+
+#include "../np.h"
+
+/** log2 of an arena's size: 1 GiB */
+#define NP_ARENA_SHIFT    30
+
+/** User addresses have at most 57 bits: the largest number an arena can have */
+#define NP_ARENA_MAX      (UINT64_C(1) << (57 - NP_ARENA_SHIFT))
+
+/** A run of arenas: first number, how many */
+typedef struct np_arenas {
+    uint32_t first;
+    uint32_t count;
+} np_arenas_t;
+
+
+/** Is every arena of @a arenas shared with peers? Any thread, no lock. */
+int np_arenas_are_shared(np_arenas_t arenas);
+
+
+/**
+ * The arenas that [@a va, @a va + @a len) touches.
+ *
+ * @param [in]  va      Start address.
+ * @param [in]  len     Bytes; a length of 0 counts as 1.
+ * @param [out] arenas  Filled on success.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range wraps or is not in
+ *         user space.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_arenas_of(uint64_t va, uint64_t len, np_arenas_t *arenas)
+{
+    uint64_t last = va + ((len == 0) ? 0 : (len - 1));
+
+    if (ucs_unlikely((last < va) ||
+                     ((last >> NP_ARENA_SHIFT) >= NP_ARENA_MAX))) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    arenas->first = va >> NP_ARENA_SHIFT;
+    arenas->count = (last >> NP_ARENA_SHIFT) - arenas->first + 1;
+    return UCS_OK;
+}
+
+/**
+ * Let peers reach [va, va + len): looks up its arenas and marks them shared.
+ * Touches no page of the range. Any thread.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM as np_arenas_of; UCS_ERR_NO_MEMORY if
+ *         the table could not grow (64 KiB for each 16 TiB of address space).
+ */
+ucs_status_t np_arenas_share(uint64_t va, uint64_t len, np_arenas_t *arenas);
+
+#endif

@@ -1,0 +1,105 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Keys: packing, unpacking.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "key.h"
+
+#include "../engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NP_KEY_MAGIC 0x4b4e /* "NK" */
+
+
+static void np_key_pack_common(np_packed_key_t *packed, np_arenas_t arenas)
+{
+    memset(packed, 0, sizeof(*packed));
+    packed->magic       = NP_KEY_MAGIC;
+    packed->version     = NP_WIRE_VERSION;
+    packed->engine_id   = np_engine.id;
+    packed->arena_first = arenas.first;
+    packed->arena_count = arenas.count;
+}
+
+void np_key_pack_arenas(np_packed_key_t *packed, np_arenas_t arenas)
+{
+    np_key_pack_common(packed, arenas);
+}
+
+void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
+                         uint64_t va, uint64_t len)
+{
+    np_arenas_t arenas = {0, 0};
+
+    (void)np_arenas_of(va, len, &arenas); /* our own mapping: cannot fail */
+    np_key_pack_common(packed, arenas);
+    packed->segment_id  = segment_id;
+    packed->segment_va  = va;
+    packed->segment_len = len;
+}
+
+static int np_packed_key_is_valid(const np_packed_key_t *packed)
+{
+    if ((packed->magic != NP_KEY_MAGIC) ||
+        (packed->version != NP_WIRE_VERSION) || (packed->engine_id == 0) ||
+        (packed->arena_count == 0) ||
+        (((uint64_t)packed->arena_first + packed->arena_count) >
+         NP_ARENA_MAX)) {
+        return 0;
+    }
+
+    return (packed->segment_id == 0) ||
+           ((packed->segment_len > 0) &&
+            ((packed->segment_va + packed->segment_len) > packed->segment_va));
+}
+
+ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
+{
+    np_key_t *key;
+
+    if (!np_packed_key_is_valid(packed)) {
+        ucs_error("not an nprdma key: magic %#x, version %u (this is version "
+                  "%u). Run the same nprdma in the whole job",
+                  packed->magic, packed->version, NP_WIRE_VERSION);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    key = calloc(1, sizeof(*key));
+    if (key == NULL) {
+        ucs_error("no memory for a key of %zu bytes", sizeof(*key));
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    key->engine_id   = packed->engine_id;
+    key->segment_id  = packed->segment_id;
+    key->segment_len = packed->segment_len;
+    if (packed->segment_id != 0) {
+        key->first = packed->segment_va;
+        key->last  = packed->segment_va + packed->segment_len - 1;
+    } else {
+        key->first = (uint64_t)packed->arena_first << NP_ARENA_SHIFT;
+        key->last  = key->first - 1 +
+                     ((uint64_t)packed->arena_count << NP_ARENA_SHIFT);
+    }
+
+    *key_p = key;
+    return UCS_OK;
+}
+
+void np_key_release(np_key_t *key)
+{
+    np_window_t *window = atomic_load_explicit(&key->window,
+                                               memory_order_acquire);
+
+    if (window != NULL) {
+        np_window_put(window);
+    }
+    free(key);
+}

@@ -1,0 +1,70 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Keys: what a peer must hold to reach memory. One packed size for all.
+ */
+
+#ifndef NP_KEY_H_
+#define NP_KEY_H_
+
+#include "../np.h"
+#include "arena.h"
+#include "window.h"
+
+/** A key as it travels. Every field is little-endian as on the one host that
+ *  both sides share. */
+typedef struct np_packed_key {
+    uint16_t magic;
+    uint16_t version;
+    uint32_t arena_first;
+    uint32_t arena_count;
+    uint32_t reserved;
+    uint64_t engine_id;     /**< whose memory */
+    uint64_t segment_id;    /**< 0, or a segment that may be mapped */
+    uint64_t segment_va;    /**< where the owner sees its first byte */
+    uint64_t segment_len;   /**< bytes */
+} __attribute__((packed)) np_packed_key_t;
+
+/** An unpacked key. Owner: who unpacked it. */
+typedef struct np_key {
+    np_window_t *_Atomic window; /**< the owner's segment, mapped here; set once
+                                      with release by whoever resolves it */
+    uint64_t     first;          /**< first address that it covers */
+    uint64_t     last;           /**< last address that it covers */
+    uint64_t     engine_id;
+    uint64_t     segment_id;
+    uint64_t     segment_len;
+    unsigned     tried;          /**< windows that its link had at the last look;
+                                      a hint: a race looks twice */
+    int          asked;          /**< the owner was asked for the segment; only
+                                      a hint, so a race asks twice */
+} np_key_t;
+
+/** Pack a key for @a arenas */
+void np_key_pack_arenas(np_packed_key_t *packed, np_arenas_t arenas);
+
+/** Pack a key for a segment that peers may map */
+void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
+                         uint64_t va, uint64_t len);
+
+/**
+ * Unpack a key.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM (logged) if the bytes are not a key;
+ *         UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p);
+
+void np_key_release(np_key_t *key);
+
+
+/** Does @a key cover [va, va + len)? The one check that guards every transfer
+ *  at the initiator. */
+static UCS_F_ALWAYS_INLINE int
+np_key_covers(const np_key_t *key, uint64_t va, uint64_t len)
+{
+    return (va >= key->first) && (va <= key->last) &&
+           (len <= (key->last - va + 1));
+}
+
+#endif

@@ -1,0 +1,110 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Segments: sealed memfds.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NP_SEGMENT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+
+size_t np_page_align(size_t size)
+{
+    size_t page = sysconf(_SC_PAGESIZE);
+
+    return (size + page - 1) & ~(page - 1);
+}
+
+ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
+                               int fixed, int *fd)
+{
+    int map_flags = MAP_SHARED | (fixed ? MAP_FIXED_NOREPLACE : 0);
+    const char *what;
+    void *ptr;
+
+    what = "memfd_create()";
+    *fd  = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0) {
+        goto err;
+    }
+
+    what = "ftruncate()";
+    if (ftruncate(*fd, size) != 0) {
+        goto err_close;
+    }
+
+    what = "sealing";
+    if (fcntl(*fd, F_ADD_SEALS, NP_SEGMENT_SEALS) != 0) {
+        goto err_close;
+    }
+
+    what = "mmap()";
+    ptr  = mmap(*addr, size, PROT_READ | PROT_WRITE, map_flags, *fd, 0);
+    if (ptr == MAP_FAILED) {
+        goto err_close;
+    }
+
+    if (fixed && (ptr != *addr)) { /* a kernel older than NOREPLACE */
+        munmap(ptr, size);
+        errno = EEXIST;
+        goto err_close;
+    }
+
+    *addr = ptr;
+    return UCS_OK;
+
+err_close:
+    close(*fd);
+err:
+    ucs_error("no shared memory segment '%s' of %zu bytes: %s failed: %m. "
+              "Check 'ulimit -v', 'ulimit -f', 'ulimit -n' and the memory "
+              "limit of the job", name, size, what);
+    return UCS_ERR_NO_MEMORY;
+}
+
+ucs_status_t np_segment_map(int fd, size_t size, void **addr)
+{
+    struct stat st;
+    int seals;
+    void *ptr;
+
+    seals = fcntl(fd, F_GET_SEALS);
+    if ((seals < 0) || !(seals & F_SEAL_SHRINK) || (fstat(fd, &st) != 0) ||
+        ((size_t)st.st_size != size)) {
+        ucs_error("a peer sent a segment that is not a sealed memfd of %zu "
+                  "bytes", size);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (ptr == MAP_FAILED) {
+        ucs_error("cannot map a peer's segment of %zu bytes: %m. Check "
+                  "'ulimit -v' and vm.max_map_count", size);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    *addr = ptr;
+    return UCS_OK;
+}
+
+void np_segment_unmap(void *addr, size_t size)
+{
+    if (munmap(addr, size) != 0) {
+        ucs_warn("munmap(%p, %zu) failed: %m", addr, size);
+    }
+}

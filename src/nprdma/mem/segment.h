@@ -1,0 +1,42 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Segments: sealed memfds. They have no name, so a killed job leaves none
+ * behind, and they cannot shrink, so a peer's mapping never faults.
+ */
+
+#ifndef NP_SEGMENT_H_
+#define NP_SEGMENT_H_
+
+#include "../np.h"
+
+/**
+ * Make a segment and map it.
+ *
+ * @param [in]     name   What it is for, seen in /proc/PID/maps.
+ * @param [in]     size   Bytes, a multiple of the page size.
+ * @param [in,out] addr   Where to map: in, NULL or a hint (with @a fixed, the
+ *                        address); out, the mapping, which the caller owns.
+ * @param [in]     fixed  The address must be the hint; nothing may be there.
+ * @param [out]    fd     The memfd, close-on-exec, which the caller owns.
+ *
+ * @return UCS_OK; UCS_ERR_NO_MEMORY (logged with the size that was wanted).
+ */
+ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
+                               int fixed, int *fd);
+
+/**
+ * Map a segment that a peer made, after checking that it is a memfd of exactly
+ * @a size bytes that can no longer shrink.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM if it is something else;
+ *         UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_segment_map(int fd, size_t size, void **addr);
+
+void np_segment_unmap(void *addr, size_t size);
+
+/** Round up to whole pages */
+size_t np_page_align(size_t size);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What every file of the engine shares: sizes, lines, and the shape of a
+ * scatter list. The engine uses libucs and nothing above it.
+ */
+
+#ifndef NP_H_
+#define NP_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdatomic.h>
+
+#include <ucs/sys/compiler.h>
+#include <ucs/sys/math.h>
+#include <ucs/sys/preprocessor.h>
+#include <ucs/type/status.h>
+#include <ucs/debug/log.h>
+#include <ucs/datastruct/list.h>
+#include <ucs/datastruct/queue.h>
+
+/** Bytes of one cache line; shared words of different writers keep this apart */
+#define NP_LINE              64
+
+/** Version of everything that two processes share: rings, keys, messages */
+#define NP_WIRE_VERSION      1
+
+/** Elements of a scatter list that one transfer may have */
+#define NP_MAX_IOV           16
+
+#define NP_LINE_ALIGNED      __attribute__((aligned(NP_LINE)))
+
+/** One piece of local memory */
+typedef struct np_iov {
+    void   *base;
+    size_t len;     /**< bytes */
+} np_iov_t;
+
+#endif
