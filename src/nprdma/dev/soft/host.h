@@ -1,0 +1,30 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Who may reach whom through soft0: the same boot of the same host, the same
+ * network namespace (where the sockets' names live), and users who agree.
+ */
+
+#ifndef NP_SOFT_HOST_H_
+#define NP_SOFT_HOST_H_
+
+#include "../../np.h"
+
+/** What a device address says */
+typedef struct np_host_addr {
+    uint64_t host_id;   /**< hash of boot id and network namespace */
+    uint32_t uid;
+    uint32_t version;   /**< NP_WIRE_VERSION */
+} __attribute__((packed)) np_host_addr_t;
+
+/** Fill in our own address; the engine must run */
+void np_host_addr_get(np_host_addr_t *addr);
+
+/** Can a peer with this address be reached? Says once why not, if the user can
+ *  change it. */
+int np_host_is_reachable(const np_host_addr_t *addr);
+
+/** Start time of a process in clock ticks since boot, 0 if it is not there */
+uint64_t np_host_proc_start_time(int pid);
+
+#endif

@@ -1,0 +1,340 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Links: connecting, waking the target, ending.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "link.h"
+
+#include "host.h"
+#include "sock.h"
+
+#include "../../engine.h"
+#include "../../mem/segment.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+
+void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
+{
+    unsigned i;
+
+    memset(link, 0, sizeof(*link));
+    link->port = port;
+    link->addr = *addr;
+    link->fd   = -1;
+    link->gate = NP_GATE_UNCONNECTED;
+    ucs_list_head_init(&link->busy);
+    ucs_list_head_init(&link->down);
+    for (i = 0; i < NP_QUEUE_LAST; ++i) {
+        ucs_queue_head_init(&link->queues[i]);
+    }
+}
+
+static void np_link_free(np_link_t *link)
+{
+    if (link->fd >= 0) {
+        np_port_unwatch(link->port, link->fd);
+        close(link->fd);
+        link->fd = -1;
+    }
+
+    if (link->target != NULL) {
+        np_segment_unmap(link->target, np_page_align(sizeof(np_port_shm_t)));
+        link->target = NULL;
+    }
+
+    if (link->shm != NULL) {
+        np_segment_unmap(link->shm,
+                         np_link_shm_size(link->port->config.data_slots,
+                                          link->port->config.payload_size));
+        link->shm = NULL;
+    }
+
+    free(link->data.payload_end);
+    free(link->ctl.payload_end);
+    link->data.payload_end = NULL;
+    link->ctl.payload_end  = NULL;
+}
+
+void np_link_close(np_link_t *link)
+{
+    if (link->port->owner != getpid()) {
+        /* a forked child: the socket and the epoll set are the parent's */
+        return;
+    }
+
+    np_link_free(link);
+}
+
+void np_link_down(np_link_t *link, ucs_status_t status)
+{
+    if (link->gate & NP_GATE_DOWN) {
+        return;
+    }
+
+    ucs_debug("link to process %d is down: %s", link->pid,
+              ucs_status_string(status));
+    link->gate  |= NP_GATE_DOWN;
+    link->status = status;
+    if (link->fd >= 0) {
+        np_port_unwatch(link->port, link->fd); /* its hang-up would stay */
+    }
+    link->port->ops->link_down(link);
+}
+
+static void np_link_learn_target(np_link_t *link, const np_msg_t *msg, int fd)
+{
+    void *shm;
+
+    if ((link->target == NULL) &&
+        (np_segment_map(fd, np_page_align(sizeof(np_port_shm_t)), &shm) ==
+         UCS_OK)) {
+        link->target = shm;
+        link->bit    = msg->bit % NP_PORT_ACTIVITY;
+    }
+}
+
+static void np_link_handle_event(np_event_t *event)
+{
+    np_link_t *link = ucs_container_of(event, np_link_t, event);
+    int fds[NP_MSG_MAX_FDS];
+    ucs_status_t status;
+    unsigned num_fds;
+    np_msg_t msg;
+
+    while ((status = np_sock_recv(link->fd, &msg, fds, &num_fds)) == UCS_OK) {
+        if (msg.type == NP_MSG_ACCEPT) {
+            np_link_learn_target(link, &msg, fds[0]);
+        } else if (msg.type == NP_MSG_SEGMENT) {
+            link->port->ops->segment(link, msg.segment_id, fds[0], msg.size);
+        }
+
+        while (num_fds > 0) {
+            close(fds[--num_fds]);
+        }
+    }
+
+    if (status != UCS_ERR_NO_RESOURCE) {
+        np_link_down(link, UCS_ERR_CONNECTION_RESET);
+    }
+}
+
+static ucs_status_t
+np_link_init_ring(np_ring_tx_t *ring, np_slot_t *slots, uint32_t num_slots,
+                  uint8_t *payload, uint32_t payload_size,
+                  _Atomic uint32_t *head)
+{
+    memset(ring, 0, sizeof(*ring));
+    ring->payload_end = calloc(num_slots, sizeof(*ring->payload_end));
+    if (ring->payload_end == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    ring->slots        = slots;
+    ring->mask         = num_slots - 1;
+    ring->limit        = num_slots;
+    ring->payload      = payload;
+    ring->payload_mask = payload_size - 1;
+    ring->head         = head;
+    return UCS_OK;
+}
+
+static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
+{
+    const np_port_config_t *config = &link->port->config;
+    void *shm = NULL;
+    ucs_status_t status;
+
+    status = np_segment_create("nprdma-link",
+                               np_link_shm_size(config->data_slots,
+                                                config->payload_size),
+                               &shm, 0, fd_p);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    link->shm               = shm;
+    link->shm->magic        = NP_LINK_MAGIC;
+    link->shm->version      = NP_WIRE_VERSION;
+    link->shm->data_slots   = config->data_slots;
+    link->shm->payload_size = config->payload_size;
+
+    status = np_link_init_ring(&link->data, np_link_shm_data(shm),
+                               config->data_slots,
+                               np_link_shm_payload(shm, config->data_slots),
+                               config->payload_size, &link->shm->data_head);
+    if (status == UCS_OK) {
+        status = np_link_init_ring(&link->ctl,
+                                   np_link_shm_ctl(shm, config->data_slots),
+                                   NP_CTL_SLOTS, NULL, 0,
+                                   &link->shm->ctl_head);
+    }
+
+    if (status != UCS_OK) {
+        ucs_error("no memory for the book-keeping of %u slots",
+                  config->data_slots);
+        close(*fd_p);
+    }
+    return status;
+}
+
+static ucs_status_t np_link_check_target(const np_sock_cred_t *cred)
+{
+    if ((cred->uid != np_engine.uid) &&
+        (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
+        ucs_error("refused to connect to process %d: it runs as user %d, this "
+                  "one as user %d. Run both as one user, or set "
+                  "UCX_NPRDMA_PEER_USERS=any", cred->pid, cred->uid,
+                  np_engine.uid);
+        return UCS_ERR_REJECTED;
+    }
+
+    return UCS_OK;
+}
+
+/* Make the segment and hand it to the target through the connected socket */
+static ucs_status_t np_link_introduce(np_link_t *link)
+{
+    np_msg_t msg = {
+        .type      = NP_MSG_CONNECT,
+        .version   = NP_WIRE_VERSION,
+        .engine_id = np_engine.id,
+        .cookie    = link->addr.cookie,
+        .size      = np_link_shm_size(link->port->config.data_slots,
+                                      link->port->config.payload_size)
+    };
+    ucs_status_t status;
+    int fds[2];
+
+    status = np_link_create_shm(link, &fds[0]);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    fds[1] = link->port->shm_fd;
+    status = np_sock_send(link->fd, &msg, fds, 2);
+    close(fds[0]);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return np_port_watch(link->port, link->fd, &link->event);
+}
+
+ucs_status_t np_link_connect(np_link_t *link)
+{
+    np_sock_cred_t cred;
+    ucs_status_t status;
+
+    status = np_sock_connect(link->addr.port_id, &link->fd, &cred);
+    if (status == UCS_OK) {
+        status = np_link_check_target(&cred);
+    }
+
+    if (status == UCS_OK) {
+        status = np_link_introduce(link);
+    }
+
+    if (status != UCS_OK) {
+        np_link_free(link);
+        if (status != UCS_ERR_NO_RESOURCE) {
+            np_link_down(link, status);
+        }
+        return status;
+    }
+
+    link->pid          = cred.pid;
+    link->start_time   = np_host_proc_start_time(cred.pid);
+    link->event.handle = np_link_handle_event;
+    link->gate        &= ~NP_GATE_UNCONNECTED;
+    ucs_debug("link to process %d of user %d", cred.pid, cred.uid);
+    return UCS_OK;
+}
+
+int np_link_has_process(np_link_t *link)
+{
+    struct pollfd pfd = {.fd = link->fd, .events = POLLRDHUP};
+
+    if ((poll(&pfd, 1, 0) > 0) && (pfd.revents & (POLLRDHUP | POLLHUP))) {
+        return 0;
+    }
+
+    /* A forked child may hold the socket open after the process has ended */
+    return (link->pid == 0) ||
+           (np_host_proc_start_time(link->pid) == link->start_time);
+}
+
+int np_link_is_alive(np_link_t *link)
+{
+    np_sock_cred_t cred;
+    ucs_status_t status;
+    int fd;
+
+    if (link->gate & NP_GATE_DOWN) {
+        return 0;
+    }
+
+    if (!(link->gate & NP_GATE_UNCONNECTED)) {
+        return np_link_has_process(link);
+    }
+
+    /* never used: is anybody listening? */
+    status = np_sock_connect(link->addr.port_id, &fd, &cred);
+    if (status == UCS_OK) {
+        close(fd);
+    }
+    return status != UCS_ERR_CONNECTION_RESET;
+}
+
+static void np_link_wake(np_link_t *link)
+{
+    const np_msg_t msg = {.type = NP_MSG_WAKE, .version = NP_WIRE_VERSION};
+
+    /* a full socket wakes as well; a broken one has its own event */
+    (void)np_sock_send(link->fd, &msg, NULL, 0);
+}
+
+void np_link_notify_slow(np_link_t *link)
+{
+    uint64_t bit = UCS_BIT(link->bit % 64);
+
+    if (link->target == NULL) {
+        if (!atomic_load_explicit(&link->shm->accepted,
+                                  memory_order_acquire)) {
+            /* It has not seen our connection yet: that will wake it, and then
+             * it looks into the ring by itself. */
+            return;
+        }
+
+        np_link_handle_event(&link->event);
+        if (link->target == NULL) {
+            if (!(link->gate & NP_GATE_DOWN)) {
+                np_link_wake(link);
+            }
+            return;
+        }
+    }
+
+    /* The locked instruction is the fence between our slot and its flag */
+    atomic_fetch_or_explicit(&link->target->activity[link->bit / 64], bit,
+                             memory_order_seq_cst);
+    if (atomic_load_explicit(&link->target->armed, memory_order_relaxed) &&
+        atomic_exchange_explicit(&link->target->armed, 0,
+                                 memory_order_relaxed)) {
+        np_link_wake(link);
+    }
+}

@@ -1,0 +1,103 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Links: the sending end of a connection to somebody's port. Made on first
+ * use; a link that was never used costs its struct.
+ */
+
+#ifndef NP_SOFT_LINK_H_
+#define NP_SOFT_LINK_H_
+
+#include "port.h"
+#include "ring.h"
+
+#include "../../mem/window.h"
+
+/** Why an operation must not just start */
+enum {
+    NP_GATE_UNCONNECTED = 1u << 0,
+    NP_GATE_FENCED      = 1u << 1,  /**< waits for what was before a fence */
+    NP_GATE_PENDING     = 1u << 2,  /**< others wait, who were first */
+    NP_GATE_DOWN        = 1u << 3
+};
+
+/** Queues of outstanding operations, each completing in order */
+typedef enum np_link_queue {
+    NP_QUEUE_DATA,     /**< requests in the data ring */
+    NP_QUEUE_CTL,      /**< requests in the control ring */
+    NP_QUEUE_COPY,     /**< copies in pieces */
+    NP_QUEUE_FLUSH,
+    NP_QUEUE_LAST
+} np_link_queue_t;
+
+/** Owner: who called np_link_init; guarded as its port is. */
+struct np_link {
+    np_event_t       event;        /**< first member */
+    unsigned         gate;         /**< NP_GATE_..; 0: go ahead */
+    np_ring_tx_t     data;
+    np_ring_tx_t     ctl;
+    np_link_shm_t    *shm;         /**< our segment; NULL: not connected */
+    np_port_shm_t    *target;      /**< the port to wake; NULL: not yet known */
+    np_port_t        *port;
+    np_port_addr_t   addr;
+    ucs_status_t     status;       /**< why it is down */
+    uint32_t         bit;          /**< ours in the target's activity map */
+    int              fd;
+    pid_t            pid;          /**< 0: not in our pid namespace */
+    uint64_t         start_time;   /**< of pid, in clock ticks */
+    int              no_vm;        /**< process_vm_* was refused */
+
+    /* owned by proto */
+    ucs_list_link_t  busy;         /**< in port->busy_links, if outstanding */
+    ucs_list_link_t  down;         /**< in port->down_links, or alone */
+    int              is_reported;  /**< the user knows that it is down */
+    ucs_queue_head_t queues[NP_QUEUE_LAST];
+    unsigned         outstanding;  /**< operations in all but the flush queue */
+    uint64_t         sequence;     /**< of the last operation */
+    uint64_t         fence;        /**< with NP_GATE_FENCED: up to this one */
+    uint32_t         shares_used;  /**< bitmap */
+    uint16_t         share_generation;
+    int              no_share;     /**< the target cannot help */
+    np_window_t      **windows;    /**< segments that came over this link */
+    unsigned         num_windows;
+};
+
+void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr);
+
+/** Close it; nothing may be outstanding. What is in the ring still arrives. */
+void np_link_close(np_link_t *link);
+
+/**
+ * Connect. Does not wait for the target: what is sent before it answers waits
+ * in the ring.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; any other status: the
+ *         link is down with it.
+ */
+ucs_status_t np_link_connect(np_link_t *link);
+
+/** The link does not work any more: tell the layers above, once */
+void np_link_down(np_link_t *link, ucs_status_t status);
+
+/** Does the process at the other end still run? */
+int np_link_has_process(np_link_t *link);
+
+/** Is the other end still there, and the link usable? */
+int np_link_is_alive(np_link_t *link);
+
+/** Tell the target that there is something in a ring that it does not poll */
+void np_link_notify_slow(np_link_t *link);
+
+
+static UCS_F_ALWAYS_INLINE void np_link_notify(np_link_t *link)
+{
+    /* No fence between the slot's word and this load: whoever sets it to 0
+     * looks at the rings again after np_barrier_peers() or in turn
+     * (np_port_next_cold). Where that barrier is missing it is never 1. */
+    if (ucs_unlikely(!atomic_load_explicit(&link->shm->polled,
+                                           memory_order_relaxed))) {
+        np_link_notify_slow(link);
+    }
+}
+
+#endif

@@ -1,0 +1,378 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Peers: accepting, polling, ending.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "peer.h"
+
+#include "../../engine.h"
+#include "../../mem/segment.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* What a peer may ask us to map */
+#define NP_PEER_MAX_SLOTS   (1u << 20)
+#define NP_PEER_MAX_PAYLOAD (1u << 30)
+
+
+void np_peer_poll_set(np_peer_t *peer, int polled)
+{
+    /* Without the barrier that arming relies on, writers must always take the
+     * way with the fence */
+    if (!polled || np_engine.has_membarrier) {
+        atomic_store_explicit(&peer->shm->polled, polled,
+                              memory_order_relaxed);
+    }
+}
+
+static void np_peer_make_hot(np_peer_t *peer)
+{
+    np_port_t *port = peer->port;
+    np_peer_t *victim;
+    unsigned i;
+
+    if (port->num_hot < NP_PORT_HOT) {
+        i = port->num_hot++;
+    } else {
+        /* in turn; a victim that was in use comes back by itself */
+        i              = peer->number % NP_PORT_HOT;
+        victim         = port->hot[i];
+        victim->is_hot = 0;
+        np_peer_poll_set(victim, 0);
+    }
+
+    port->hot[i] = peer;
+    peer->is_hot = 1;
+    np_peer_poll_set(peer, 1);
+}
+
+static void np_peer_make_cold(np_peer_t *peer)
+{
+    np_port_t *port = peer->port;
+    unsigned i;
+
+    for (i = 0; i < port->num_hot; ++i) {
+        if (port->hot[i] == peer) {
+            port->hot[i] = port->hot[--port->num_hot];
+            break;
+        }
+    }
+    peer->is_hot = 0;
+}
+
+/* No more can come in from this peer */
+static void np_peer_set_gone(np_peer_t *peer)
+{
+    if (!peer->is_gone) {
+        peer->is_gone = 1;
+        ++peer->port->num_gone;
+        np_port_unwatch(peer->port, peer->fd);
+    }
+}
+
+static void np_peer_detach(np_peer_t *peer)
+{
+    if (peer->shm == NULL) {
+        return;
+    }
+
+    peer->port->ops->peer_gone(peer);
+    if (peer->is_hot) {
+        np_peer_make_cold(peer);
+    }
+    np_segment_unmap(peer->shm, peer->shm_size);
+    np_segment_unmap(peer->initiator, np_page_align(sizeof(np_port_shm_t)));
+    peer->shm = NULL;
+}
+
+void np_peer_malformed(np_peer_t *peer, uint64_t word)
+{
+    ucs_error("process %d sent a malformed message (%#lx): its connection ends",
+              peer->cred.pid, word);
+    np_peer_set_gone(peer);
+    np_peer_detach(peer);
+    shutdown(peer->fd, SHUT_RDWR);
+}
+
+void np_peer_destroy(np_peer_t *peer)
+{
+    np_port_t *port = peer->port;
+
+    if (peer->is_gone) {
+        --port->num_gone;
+    }
+    np_peer_detach(peer);
+    close(peer->fd);
+    port->peers[peer->number] = NULL;
+    while ((port->num_peers > 0) &&
+           (port->peers[port->num_peers - 1] == NULL)) {
+        --port->num_peers;
+    }
+    free(peer);
+}
+
+void np_peer_wake(np_peer_t *peer)
+{
+    const np_msg_t msg = {.type = NP_MSG_WAKE, .version = NP_WIRE_VERSION};
+
+    if (atomic_exchange_explicit(&peer->initiator->armed, 0,
+                                 memory_order_relaxed)) {
+        /* a full socket wakes as well; a broken one has its own event */
+        (void)np_sock_send(peer->fd, &msg, NULL, 0);
+    }
+}
+
+static void np_peer_init_ring(np_ring_rx_t *ring, np_slot_t *slots,
+                              uint32_t num_slots, _Atomic uint32_t *head)
+{
+    memset(ring, 0, sizeof(*ring));
+    ring->slots       = slots;
+    ring->mask        = num_slots - 1;
+    ring->shared_head = head;
+}
+
+static ucs_status_t np_peer_check_shm(const np_link_shm_t *shm, size_t size)
+{
+    uint32_t slots = shm->data_slots, payload = shm->payload_size;
+
+    if ((shm->magic != NP_LINK_MAGIC) || (shm->version != NP_WIRE_VERSION) ||
+        (slots == 0) || (slots > NP_PEER_MAX_SLOTS) || !ucs_is_pow2(slots) ||
+        (payload == 0) || (payload > NP_PEER_MAX_PAYLOAD) ||
+        !ucs_is_pow2(payload) || (np_link_shm_size(slots, payload) != size)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
+                                   const int *fds)
+{
+    np_port_t *port = peer->port;
+    np_msg_t reply  = {.type = NP_MSG_ACCEPT, .version = NP_WIRE_VERSION};
+    uint32_t slots, payload;
+    void *shm, *initiator;
+    ucs_status_t status;
+
+    if ((peer->shm != NULL) || (msg->cookie != np_engine.cookie) ||
+        (msg->size < sizeof(np_link_shm_t))) {
+        return UCS_ERR_REJECTED;
+    }
+
+    status = np_segment_map(fds[0], msg->size, &shm);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = np_peer_check_shm(shm, msg->size);
+    if (status != UCS_OK) {
+        goto err_unmap;
+    }
+
+    status = np_segment_map(fds[1], np_page_align(sizeof(np_port_shm_t)),
+                            &initiator);
+    if (status != UCS_OK) {
+        goto err_unmap;
+    }
+
+    peer->shm       = shm;
+    peer->shm_size  = msg->size;
+    peer->initiator = initiator;
+    peer->engine_id = msg->engine_id;
+    payload         = peer->shm->payload_size;
+    slots           = (msg->size - np_link_shm_size(0, payload)) /
+                      sizeof(np_slot_t);
+    np_peer_init_ring(&peer->data, np_link_shm_data(shm), slots,
+                      &peer->shm->data_head);
+    np_peer_init_ring(&peer->ctl, np_link_shm_ctl(shm, slots), NP_CTL_SLOTS,
+                      &peer->shm->ctl_head);
+    peer->data.payload      = np_link_shm_payload(shm, slots);
+    peer->data.payload_size = payload;
+
+    reply.bit = peer->number % NP_PORT_ACTIVITY;
+    status    = np_sock_send(peer->fd, &reply, &port->shm_fd, 1);
+    if (status == UCS_OK) {
+        /* release: the answer is on the socket */
+        atomic_store_explicit(&peer->shm->accepted, 1, memory_order_release);
+    }
+
+    /* If the initiator is gone already, what it sent is still good */
+    np_peer_make_hot(peer);
+    return UCS_OK;
+
+err_unmap:
+    np_segment_unmap(shm, msg->size);
+    return status;
+}
+
+static void np_peer_handle_event(np_event_t *event)
+{
+    np_peer_t *peer = ucs_container_of(event, np_peer_t, event);
+    int fds[NP_MSG_MAX_FDS];
+    ucs_status_t status;
+    unsigned num_fds;
+    np_msg_t msg;
+
+    while ((status = np_sock_recv(peer->fd, &msg, fds, &num_fds)) == UCS_OK) {
+        if (msg.type == NP_MSG_CONNECT) {
+            status = np_peer_attach(peer, &msg, fds);
+        } else if (msg.type != NP_MSG_WAKE) {
+            status = UCS_ERR_INVALID_PARAM;
+        }
+
+        while (num_fds > 0) {
+            close(fds[--num_fds]);
+        }
+
+        if (status != UCS_OK) {
+            ucs_error("refused the connection of process %d (user %d): %s",
+                      peer->cred.pid, peer->cred.uid,
+                      ucs_status_string(status));
+            break;
+        }
+    }
+
+    if (status != UCS_ERR_NO_RESOURCE) {
+        np_peer_set_gone(peer); /* freed when drained: np_port_reap */
+        if (status != UCS_ERR_CONNECTION_RESET) {
+            shutdown(peer->fd, SHUT_RDWR);
+        }
+    }
+}
+
+static ucs_status_t np_port_add_peer(np_port_t *port, np_peer_t *peer)
+{
+    np_peer_t **peers;
+    unsigned i;
+
+    for (i = 0; (i < port->num_peers) && (port->peers[i] != NULL); ++i) {
+    }
+
+    if (i == port->num_peers) {
+        peers = realloc(port->peers, (i + 1) * sizeof(*peers));
+        if (peers == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+        port->peers = peers;
+        ++port->num_peers;
+    }
+
+    port->peers[i] = peer;
+    peer->number   = i;
+    return UCS_OK;
+}
+
+void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred)
+{
+    np_peer_t *peer;
+
+    if ((cred->uid != np_engine.uid) &&
+        (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
+        ucs_error("refused process %d: it runs as user %d, this one as user "
+                  "%d. Run both as one user, or set UCX_NPRDMA_PEER_USERS=any",
+                  cred->pid, cred->uid, np_engine.uid);
+        close(fd);
+        return;
+    }
+
+    peer = calloc(1, sizeof(*peer));
+    if (peer == NULL) {
+        goto err_close;
+    }
+
+    peer->event.handle = np_peer_handle_event;
+    peer->port         = port;
+    peer->fd           = fd;
+    peer->cred         = *cred;
+    if (np_port_add_peer(port, peer) != UCS_OK) {
+        goto err_free;
+    }
+
+    if (np_port_watch(port, fd, &peer->event) != UCS_OK) {
+        np_peer_destroy(peer);
+        return;
+    }
+
+    np_peer_handle_event(&peer->event);
+    return;
+
+err_free:
+    free(peer);
+err_close:
+    ucs_error("no memory for the connection of process %d", cred->pid);
+    close(fd);
+}
+
+/* Poll a peer that has woken up, and from now on all the time */
+static unsigned np_peer_poll_cold(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
+{
+    if ((peer == NULL) || (peer->shm == NULL) || peer->is_hot) {
+        return 0;
+    }
+
+    if (!np_peer_has_data(peer)) {
+        return 0;
+    }
+
+    np_peer_make_hot(peer);
+    return np_peer_poll(peer, am_cb, arg);
+}
+
+unsigned np_port_poll_cold(np_port_t *port, np_am_cb_t am_cb, void *arg)
+{
+    unsigned count = 0, word, number;
+    uint64_t bits;
+
+    for (word = 0; word < (NP_PORT_ACTIVITY / 64); ++word) {
+        if (atomic_load_explicit(&port->shm->activity[word],
+                                 memory_order_relaxed) == 0) {
+            continue;
+        }
+
+        /* acquire: the slots that the bits tell of are seen */
+        bits = atomic_exchange_explicit(&port->shm->activity[word], 0,
+                                        memory_order_acquire);
+        for (; bits != 0; bits &= bits - 1) {
+            for (number = (word * 64) + __builtin_ctzll(bits);
+                 number < port->num_peers; number += NP_PORT_ACTIVITY) {
+                count += np_peer_poll_cold(port->peers[number], am_cb, arg);
+            }
+        }
+    }
+
+    /* One in turn that no bit names: a bit may come late (np_link_notify),
+     * and this makes sure that it does not matter */
+    if (port->sweep >= port->num_peers) {
+        port->sweep = 0;
+    }
+    if (port->num_peers > 0) {
+        count += np_peer_poll_cold(port->peers[port->sweep++], am_cb, arg);
+    }
+
+    return count;
+}
+
+void np_port_reap(np_port_t *port)
+{
+    np_peer_t *peer;
+    unsigned i;
+
+    for (i = port->num_peers; i > 0; --i) {
+        peer = (i <= port->num_peers) ? port->peers[i - 1] : NULL;
+        if ((peer != NULL) && peer->is_gone && !np_peer_has_data(peer)) {
+            np_peer_destroy(peer);
+        }
+    }
+}

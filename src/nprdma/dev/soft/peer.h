@@ -1,0 +1,179 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Peers: the receiving end of somebody's link.
+ */
+
+#ifndef NP_SOFT_PEER_H_
+#define NP_SOFT_PEER_H_
+
+#include "port.h"
+#include "ring.h"
+#include "sock.h"
+
+/** What takes active messages; @a data is in the ring and gone afterwards */
+typedef void (*np_am_cb_t)(void *arg, uint8_t id, void *data, unsigned len);
+
+/** Owner: its port. */
+struct np_peer {
+    np_event_t      event;        /**< first member */
+    np_ring_rx_t    data;
+    np_ring_rx_t    ctl;
+    np_link_shm_t   *shm;         /**< NULL until the segment has come */
+    np_port_shm_t   *initiator;   /**< the port to wake */
+    np_port_t       *port;
+    size_t          shm_size;
+    unsigned        number;       /**< index in port->peers */
+    int             fd;
+    np_sock_cred_t  cred;
+    uint64_t        engine_id;
+    int             is_hot;
+    int             is_gone;      /**< no more will come; free when drained */
+};
+
+/** A new connection has come in on the port's socket */
+void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred);
+
+void np_peer_destroy(np_peer_t *peer);
+
+/** Tell the initiator whether we look at its rings all the time */
+void np_peer_poll_set(np_peer_t *peer, int polled);
+
+/** Take what has come from peers that are not polled: those that the activity
+ *  map names, and one more in turn. Returns how many messages. */
+unsigned np_port_poll_cold(np_port_t *port, np_am_cb_t am_cb, void *arg);
+
+/** Free the peers that are gone and drained */
+void np_port_reap(np_port_t *port);
+
+/** It wrote what no initiator writes: end the connection */
+void np_peer_malformed(np_peer_t *peer, uint64_t word);
+
+/** Wake the initiator, if it sleeps */
+void np_peer_wake(np_peer_t *peer);
+
+/** Is there anything in its rings? */
+static inline int np_peer_has_data(np_peer_t *peer)
+{
+    return (peer->shm != NULL) &&
+           ((np_ring_rx_peek(&peer->data) != 0) ||
+            (np_ring_rx_peek(&peer->ctl) != 0));
+}
+
+static UCS_F_ALWAYS_INLINE void
+np_peer_publish(np_peer_t *peer, np_ring_rx_t *ring)
+{
+    np_ring_rx_publish(ring);
+
+    /* No fence: if the initiator arms now, its barrier orders either this
+     * load or its own look at the head (np_port_arm) */
+    if (ucs_unlikely(atomic_load_explicit(&peer->initiator->armed,
+                                          memory_order_relaxed))) {
+        np_peer_wake(peer);
+    }
+}
+
+/** Take one slot of the data ring. Returns 0 if the connection has ended. */
+static UCS_F_ALWAYS_INLINE int
+np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
+{
+    np_ring_rx_t *ring = &peer->data;
+    np_slot_t *slot    = np_ring_rx_slot(ring);
+    uint32_t len       = np_word_len(word);
+    uint32_t offset;
+
+    switch (np_word_kind(word)) {
+    case NP_SLOT_AM:
+        if (ucs_unlikely(len > NP_SLOT_INLINE)) {
+            break;
+        }
+        am_cb(arg, np_word_id(word), slot->data, len);
+        return 1;
+    case NP_SLOT_AM_LONG:
+        offset = slot->offset;
+        if (ucs_unlikely((offset > ring->payload_size) ||
+                         (len > (ring->payload_size - offset)))) {
+            break;
+        }
+        am_cb(arg, np_word_id(word), ring->payload + offset, len);
+        return 1;
+    case NP_SLOT_PUT:
+    case NP_SLOT_GET:
+        offset = slot->rma.offset;
+        if (ucs_unlikely((offset > ring->payload_size) ||
+                         (len > (ring->payload_size - offset)))) {
+            break;
+        }
+        if (ucs_unlikely(!peer->port->ops->serve(peer, slot, word))) {
+            break;
+        }
+        return 1;
+    }
+
+    np_peer_malformed(peer, word);
+    return 0;
+}
+
+static UCS_F_ALWAYS_INLINE unsigned
+np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
+{
+    unsigned count = 0;
+    uint64_t word;
+
+    while ((word = np_ring_rx_peek(&peer->data)) != 0) {
+        if (ucs_unlikely(!np_peer_take(peer, word, am_cb, arg))) {
+            return count;
+        }
+
+        ++peer->data.head;
+        if (++count == NP_PORT_BATCH) {
+            break;
+        }
+    }
+
+    /* Free slots when there is nothing else to do, or a quarter is waiting */
+    if (((word == 0) && (count > 0)) ||
+        ((peer->data.head - peer->data.published) > (peer->data.mask / 4))) {
+        np_peer_publish(peer, &peer->data);
+    }
+
+    while (ucs_unlikely((word = np_ring_rx_peek(&peer->ctl)) != 0)) {
+        if (!peer->port->ops->serve(peer, np_ring_rx_slot(&peer->ctl), word)) {
+            np_peer_malformed(peer, word);
+            break;
+        }
+
+        ++peer->ctl.head;
+        np_peer_publish(peer, &peer->ctl);
+        ++count;
+    }
+
+    return count;
+}
+
+/** Take what has come, from everybody. Returns how many messages. */
+static UCS_F_ALWAYS_INLINE unsigned
+np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
+{
+    unsigned count = 0, i;
+
+    if (ucs_unlikely(port->is_armed)) {
+        np_port_disarm(port);
+    }
+
+    for (i = 0; i < port->num_hot; ++i) {
+        count += np_peer_poll(port->hot[i], am_cb, arg);
+    }
+
+    if (ucs_unlikely(port->num_peers > port->num_hot)) {
+        count += np_port_poll_cold(port, am_cb, arg);
+    }
+
+    if (ucs_unlikely(--port->countdown == 0)) {
+        np_port_housekeep(port);
+    }
+
+    return count;
+}
+
+#endif

@@ -1,0 +1,246 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ports: opening, closing, sleeping, and the sockets.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "port.h"
+
+#include "link.h"
+#include "peer.h"
+#include "vm.h"
+
+#include "../../engine.h"
+#include "../../mem/segment.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+
+static void np_port_handle_listener(np_event_t *event)
+{
+    np_port_t *port = ucs_container_of(event, np_port_t, listener);
+    np_sock_cred_t cred;
+    int fd;
+
+    while (np_sock_accept(port->listen_fd, &fd, &cred) == UCS_OK) {
+        np_peer_accept(port, fd, &cred);
+    }
+}
+
+ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
+{
+    struct epoll_event ev = {
+        .events   = EPOLLIN | EPOLLRDHUP,
+        .data.ptr = event
+    };
+
+    if (epoll_ctl(port->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) {
+        ucs_error("epoll_ctl(ADD) failed: %m. Check "
+                  "fs.epoll.max_user_watches");
+        return UCS_ERR_IO_ERROR;
+    }
+
+    return UCS_OK;
+}
+
+void np_port_unwatch(np_port_t *port, int fd)
+{
+    epoll_ctl(port->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+static ucs_status_t np_port_open_fds(np_port_t *port)
+{
+    void *shm = NULL;
+    ucs_status_t status;
+
+    if (getrandom(&port->id, sizeof(port->id), 0) != sizeof(port->id)) {
+        ucs_error("getrandom() failed: %m");
+        return UCS_ERR_IO_ERROR;
+    }
+
+    status = np_segment_create("nprdma-port",
+                               np_page_align(sizeof(np_port_shm_t)), &shm, 0,
+                               &port->shm_fd);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    port->shm      = shm;
+    port->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (port->epoll_fd < 0) {
+        ucs_error("epoll_create1() failed: %m. Check 'ulimit -n'");
+        return UCS_ERR_IO_ERROR;
+    }
+
+    status = np_sock_listen(port->id, &port->listen_fd);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return np_port_watch(port, port->listen_fd, &port->listener);
+}
+
+static void np_port_close_fds(np_port_t *port)
+{
+    int fds[] = {port->listen_fd, port->epoll_fd, port->shm_fd};
+    unsigned i;
+
+    for (i = 0; i < ucs_static_array_size(fds); ++i) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+
+    if (port->shm != NULL) {
+        np_segment_unmap(port->shm, np_page_align(sizeof(np_port_shm_t)));
+    }
+}
+
+ucs_status_t np_port_open(const np_port_config_t *config,
+                          const np_port_ops_t *ops, void *user,
+                          np_port_t **port_p)
+{
+    ucs_status_t status;
+    np_port_t *port;
+
+    port = calloc(1, sizeof(*port));
+    if (port == NULL) {
+        ucs_error("no memory for a port of %zu bytes", sizeof(*port));
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    port->config          = *config;
+    port->ops             = ops;
+    port->user            = user;
+    port->owner           = getpid();
+    port->countdown       = NP_PORT_HOUSEKEEP;
+    port->listener.handle = np_port_handle_listener;
+    port->epoll_fd        = -1;
+    port->listen_fd       = -1;
+    port->shm_fd          = -1;
+    ucs_list_head_init(&port->busy_links);
+    ucs_list_head_init(&port->down_links);
+    ucs_list_head_init(&port->helps);
+
+    status = np_port_open_fds(port);
+    if (status != UCS_OK) {
+        np_port_close_fds(port);
+        free(port);
+        return status;
+    }
+
+    np_vm_allow_peers();
+    *port_p = port;
+    return UCS_OK;
+}
+
+void np_port_close(np_port_t *port)
+{
+    unsigned i;
+
+    if (port->owner != getpid()) {
+        return; /* a forked child: sockets and epoll set are the parent's */
+    }
+
+    for (i = port->num_peers; i > 0; --i) {
+        if ((i <= port->num_peers) && (port->peers[i - 1] != NULL)) {
+            np_peer_destroy(port->peers[i - 1]);
+        }
+    }
+
+    np_port_close_fds(port);
+    free(port->peers);
+    free(port);
+}
+
+void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr)
+{
+    addr->port_id   = port->id;
+    addr->engine_id = np_engine.id;
+    addr->cookie    = np_engine.cookie;
+}
+
+unsigned np_port_housekeep(np_port_t *port)
+{
+    struct epoll_event ev;
+    np_event_t *event;
+    unsigned count;
+
+    port->countdown = NP_PORT_HOUSEKEEP;
+
+    /* One at a time: a handler may end what another event belongs to */
+    for (count = 0; count < 64; ++count) {
+        if (epoll_wait(port->epoll_fd, &ev, 1, 0) <= 0) {
+            break;
+        }
+
+        event = ev.data.ptr;
+        event->handle(event);
+    }
+
+    if (ucs_unlikely(port->num_gone > 0)) {
+        np_port_reap(port);
+    }
+
+    return count;
+}
+
+static int np_port_has_data(np_port_t *port)
+{
+    unsigned i;
+
+    for (i = 0; i < port->num_peers; ++i) {
+        if ((port->peers[i] != NULL) && np_peer_has_data(port->peers[i])) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+ucs_status_t np_port_arm(np_port_t *port)
+{
+    unsigned i;
+
+    for (i = 0; i < port->num_hot; ++i) {
+        np_peer_poll_set(port->hot[i], 0);
+    }
+    port->is_armed = 1;
+    atomic_store_explicit(&port->shm->armed, 1, memory_order_relaxed);
+
+    /* From here on a writer sees that it must wake us, or we see its slot */
+    np_barrier_peers();
+
+    if (np_port_has_data(port) || port->ops->has_work(port) ||
+        (np_port_housekeep(port) > 0)) {
+        np_port_disarm(port);
+        return UCS_ERR_BUSY;
+    }
+
+    return UCS_OK;
+}
+
+void np_port_disarm(np_port_t *port)
+{
+    unsigned i;
+
+    port->is_armed  = 0;
+    port->countdown = 1; /* a socket may have woken us */
+    atomic_store_explicit(&port->shm->armed, 0, memory_order_relaxed);
+    for (i = 0; i < port->num_hot; ++i) {
+        np_peer_poll_set(port->hot[i], 1);
+    }
+}

@@ -1,0 +1,130 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ports: one user's end of soft0. A port has links (to send) and peers (who
+ * send to it), and one file descriptor that becomes readable when something
+ * wants attention.
+ *
+ * A port and everything that belongs to it is used by one thread at a time;
+ * its user takes the lock, if there are several threads.
+ */
+
+#ifndef NP_SOFT_PORT_H_
+#define NP_SOFT_PORT_H_
+
+#include "wire.h"
+
+#include <sys/types.h>
+
+/** Peers whose rings are looked at in every progress; the others are told of
+ *  by the activity map */
+#define NP_PORT_HOT         16
+
+/** Messages taken from one ring before the next one has its turn */
+#define NP_PORT_BATCH       16
+
+/** Progress calls between two looks at the sockets (a system call) */
+#define NP_PORT_HOUSEKEEP   256
+
+typedef struct np_port np_port_t;
+typedef struct np_link np_link_t;
+typedef struct np_peer np_peer_t;
+
+/** What the port tells the layers above it.  */
+typedef struct np_port_ops {
+    /** Execute a request slot; the answer goes into the slot. Returns 0 if it
+     *  is no request at all. */
+    int (*serve)(np_peer_t *peer, np_slot_t *slot, uint64_t word);
+    /** Is there anything that only the next progress would move? */
+    int (*has_work)(np_port_t *port);
+    /** The copies that peer wanted help with must not be touched any more */
+    void (*peer_gone)(np_peer_t *peer);
+    /** A segment that was asked for has come; @a fd stays the port's */
+    void (*segment)(np_link_t *link, uint64_t segment_id, int fd, size_t size);
+    /** The link is broken, or the other end has left. Called once, perhaps
+     *  inside a call to send: nothing of the user's may run in it. */
+    void (*link_down)(np_link_t *link);
+} np_port_ops_t;
+
+typedef struct np_port_config {
+    uint32_t data_slots;     /**< power of two */
+    uint32_t payload_size;   /**< bytes, power of two */
+} np_port_config_t;
+
+/** What a port's address says */
+typedef struct np_port_addr {
+    uint64_t port_id;     /**< name of its socket */
+    uint64_t engine_id;
+    uint64_t cookie;      /**< proof that this address was handed over */
+} __attribute__((packed)) np_port_addr_t;
+
+/** Something in the port's epoll set; first member of what it belongs to */
+typedef struct np_event {
+    void (*handle)(struct np_event *self);
+} np_event_t;
+
+struct np_port {
+    /* what progress touches every time */
+    unsigned            num_hot;
+    unsigned            countdown;    /**< to the next look at the sockets */
+    unsigned            num_peers;    /**< length of peers[] */
+    unsigned            sweep;        /**< next cold peer to look at anyway */
+    int                 is_armed;
+    np_port_shm_t       *shm;
+    np_peer_t           *hot[NP_PORT_HOT];
+
+    np_peer_t           **peers;      /**< by number; holes are NULL */
+    np_event_t          listener;
+    int                 epoll_fd;
+    int                 listen_fd;
+    int                 shm_fd;
+    unsigned            num_gone;     /**< peers to free when drained */
+    uint64_t            id;
+    pid_t               owner;        /**< a forked child is not */
+    np_port_config_t    config;
+    const np_port_ops_t *ops;
+    void                *user;        /**< of the layers above */
+
+    /* owned by proto */
+    ucs_list_link_t     busy_links;   /**< with operations outstanding */
+    ucs_list_link_t     down_links;   /**< whose user must be told */
+    ucs_list_link_t     helps;        /**< copies of others that we work on */
+    struct np_op        *free_ops;
+    struct np_op_block  *op_blocks;
+    void                *bounce;      /**< see proto/rma.c */
+};
+
+/**
+ * Open a port.
+ *
+ * @return UCS_OK; UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR (logged).
+ */
+ucs_status_t np_port_open(const np_port_config_t *config,
+                          const np_port_ops_t *ops, void *user,
+                          np_port_t **port_p);
+
+/** Close it. Its links must be closed. */
+void np_port_close(np_port_t *port);
+
+void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr);
+
+/** Look at the sockets: new peers, answers, deaths. Returns how many events. */
+unsigned np_port_housekeep(np_port_t *port);
+
+/** Let fd take part in the port's events */
+ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event);
+
+void np_port_unwatch(np_port_t *port, int fd);
+
+/**
+ * Prepare to sleep on epoll_fd.
+ *
+ * @return UCS_OK: the next event makes it readable; UCS_ERR_BUSY: there is
+ *         something to do already.
+ */
+ucs_status_t np_port_arm(np_port_t *port);
+
+/** Awake again; progress calls it */
+void np_port_disarm(np_port_t *port);
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Rings: the part of the writer that is not on the fast path.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "ring.h"
+
+
+int np_ring_tx_refresh(np_ring_tx_t *ring)
+{
+    uint32_t old_head = ring->limit - (ring->mask + 1);
+    uint32_t head;
+
+    head = atomic_load_explicit(ring->head, memory_order_acquire);
+    if (ucs_unlikely((head - old_head) > (ring->tail - old_head))) {
+        return 0; /* before what it was, or beyond what we wrote */
+    }
+
+    if (ring->is_held && ((int32_t)(head - ring->held) > 0)) {
+        head = ring->held;
+    }
+
+    if (head != old_head) {
+        ring->limit        = head + ring->mask + 1;
+        ring->payload_head = ring->payload_end[(head - 1) & ring->mask];
+    }
+
+    return 1;
+}

@@ -1,0 +1,145 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Rings with one writer and one reader: slots of one line each, and for what
+ * does not fit a payload area that is used round and round.
+ *
+ * A slot is ready when its word carries the sequence number that its index has
+ * in this lap, so nothing is cleared and no index is shared but the reader's
+ * head, which the writer reads only when it runs out of slots.
+ */
+
+#ifndef NP_SOFT_RING_H_
+#define NP_SOFT_RING_H_
+
+#include "wire.h"
+
+/** Writing end. Owner: the link; guarded by whatever guards the port. */
+typedef struct np_ring_tx {
+    np_slot_t        *slots;
+    uint32_t         mask;
+    uint32_t         tail;       /**< next index to write */
+    uint32_t         limit;      /**< tail may not pass it */
+    uint32_t         payload_mask;
+    uint32_t         payload_tail;
+    uint32_t         payload_head;
+    uint8_t          *payload;
+    uint32_t         *payload_end; /**< of each slot: payload_tail after it */
+    _Atomic uint32_t *head;      /**< written by the reader */
+    uint32_t         held;       /**< if is_held: this slot and its payload are
+                                      not free yet, though read */
+    int              is_held;
+} np_ring_tx_t;
+
+/** Reading end. Owner: the peer; guarded by whatever guards the port. */
+typedef struct np_ring_rx {
+    np_slot_t        *slots;
+    uint32_t         mask;
+    uint32_t         head;       /**< next index to read */
+    uint32_t         published;  /**< the head that the writer was told */
+    uint32_t         payload_size;
+    uint8_t          *payload;
+    _Atomic uint32_t *shared_head;
+} np_ring_rx_t;
+
+
+/** Look how far the reader is. Returns 0 if the head that it wrote cannot be. */
+int np_ring_tx_refresh(np_ring_tx_t *ring);
+
+
+/** Has the reader passed slot @a index? */
+static UCS_F_ALWAYS_INLINE int
+np_ring_tx_is_read(np_ring_tx_t *ring, uint32_t index)
+{
+    /* acquire: what the reader wrote into the slot is seen */
+    return (int32_t)(atomic_load_explicit(ring->head, memory_order_acquire) -
+                     index) > 0;
+}
+
+static UCS_F_ALWAYS_INLINE int np_ring_tx_has_slot(np_ring_tx_t *ring)
+{
+    return ucs_likely(ring->tail != ring->limit) ||
+           (np_ring_tx_refresh(ring) && (ring->tail != ring->limit));
+}
+
+static UCS_F_ALWAYS_INLINE np_slot_t *np_ring_tx_slot(np_ring_tx_t *ring)
+{
+    return &ring->slots[ring->tail & ring->mask];
+}
+
+/* Where @a len contiguous bytes would start, as a position of payload_tail */
+static UCS_F_ALWAYS_INLINE uint32_t
+np_ring_tx_payload_start(np_ring_tx_t *ring, uint32_t len)
+{
+    uint32_t offset = ring->payload_tail & ring->payload_mask;
+
+    return ucs_likely((offset + len) <= (ring->payload_mask + 1)) ?
+           ring->payload_tail :
+           (ring->payload_tail + (ring->payload_mask + 1) - offset);
+}
+
+/**
+ * Find room for @a len contiguous bytes, at most half of the area.
+ *
+ * @param [out] start  Position; np_ring_tx_commit_payload takes it.
+ *
+ * @return 1, or 0 if there is no room now.
+ */
+static UCS_F_ALWAYS_INLINE int
+np_ring_tx_has_payload(np_ring_tx_t *ring, uint32_t len, uint32_t *start)
+{
+    *start = np_ring_tx_payload_start(ring, len);
+    if (ucs_likely((*start + len - ring->payload_head) <=
+                   (ring->payload_mask + 1))) {
+        return 1;
+    }
+
+    return np_ring_tx_refresh(ring) &&
+           ((*start + len - ring->payload_head) <= (ring->payload_mask + 1));
+}
+
+static UCS_F_ALWAYS_INLINE void
+np_ring_tx_commit_payload(np_ring_tx_t *ring, uint32_t start, uint32_t len)
+{
+    ring->payload_tail = start + ucs_align_up_pow2(len, (uint32_t)NP_LINE);
+}
+
+/** Make the slot at the tail ready */
+static UCS_F_ALWAYS_INLINE void
+np_ring_tx_publish(np_ring_tx_t *ring, np_slot_t *slot, uint32_t len,
+                   np_slot_kind_t kind, uint8_t id)
+{
+    ring->payload_end[ring->tail & ring->mask] = ring->payload_tail;
+
+    /* release: whoever sees the word sees slot and payload */
+    atomic_store_explicit(&slot->word,
+                          np_slot_word(ring->tail, len, kind, id),
+                          memory_order_release);
+    ++ring->tail;
+}
+
+/** The word of the next slot, 0 if it is not ready */
+static UCS_F_ALWAYS_INLINE uint64_t np_ring_rx_peek(np_ring_rx_t *ring)
+{
+    uint64_t word;
+
+    word = atomic_load_explicit(&ring->slots[ring->head & ring->mask].word,
+                                memory_order_acquire);
+    return ((uint32_t)word == (uint32_t)(ring->head + 1)) ? word : 0;
+}
+
+static UCS_F_ALWAYS_INLINE np_slot_t *np_ring_rx_slot(np_ring_rx_t *ring)
+{
+    return &ring->slots[ring->head & ring->mask];
+}
+
+/** Tell the writer what is free */
+static UCS_F_ALWAYS_INLINE void np_ring_rx_publish(np_ring_rx_t *ring)
+{
+    ring->published = ring->head;
+
+    /* release: we have read the slots, and written our answers into them */
+    atomic_store_explicit(ring->shared_head, ring->head, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The unix sockets that carry file descriptors between two processes, prove
+ * who the other is, and tell when it has died.
+ */
+
+#ifndef NP_SOFT_SOCK_H_
+#define NP_SOFT_SOCK_H_
+
+#include "wire.h"
+
+#include <sys/types.h>
+
+/** Most descriptors in one message */
+#define NP_MSG_MAX_FDS 2
+
+/** Who is at the other end, as the kernel says */
+typedef struct np_sock_cred {
+    pid_t pid;   /**< 0 if it is in a pid namespace that we do not see */
+    uid_t uid;
+} np_sock_cred_t;
+
+/** Listen under a name made from @a id (abstract: no file, gone with us).
+ *  @return UCS_OK; UCS_ERR_IO_ERROR (logged). */
+ucs_status_t np_sock_listen(uint64_t id, int *fd_p);
+
+/**
+ * Connect to the listener called @a id. Never waits.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: its backlog is full, try again;
+ *         UCS_ERR_CONNECTION_RESET: nobody listens; UCS_ERR_IO_ERROR (logged).
+ */
+ucs_status_t np_sock_connect(uint64_t id, int *fd_p, np_sock_cred_t *cred);
+
+/** Accept one connection. UCS_ERR_NO_RESOURCE if there is none. */
+ucs_status_t np_sock_accept(int listen_fd, int *fd_p, np_sock_cred_t *cred);
+
+/** Send a message with descriptors; never waits.
+ *  @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_CONNECTION_RESET. */
+ucs_status_t np_sock_send(int fd, const np_msg_t *msg, const int *fds,
+                          unsigned num_fds);
+
+/**
+ * Receive a message with exactly the descriptors that its type has.
+ *
+ * @param [out] fds  The caller closes them.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: nothing there;
+ *         UCS_ERR_CONNECTION_RESET: the other end is gone;
+ *         UCS_ERR_INVALID_PARAM: not a message of ours.
+ */
+ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds);
+
+#endif

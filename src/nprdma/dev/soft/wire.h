@@ -1,0 +1,209 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What two processes share over soft0: the layout of a link's segment and of
+ * a port's page, and the messages on the link's socket.
+ *
+ * A link goes one way. Its segment is made by the initiator:
+ *
+ *   np_link_shm_t | data slots | control slots | payload
+ *
+ * Each ring has one writer (the initiator writes slots) and one reader (the
+ * target writes the head). What the target has to say about a request it
+ * writes into the request's own slot before the head passes it.
+ */
+
+#ifndef NP_SOFT_WIRE_H_
+#define NP_SOFT_WIRE_H_
+
+#include "../../np.h"
+
+#define NP_LINK_MAGIC       0x6b6e696cu
+
+/** Slots of the control ring: a power of two */
+#define NP_CTL_SLOTS        16
+
+/** Copies of one link that both sides may work on at once */
+#define NP_LINK_SHARES      2
+
+/** Bits of a port's activity map; rings beyond share bits */
+#define NP_PORT_ACTIVITY    512
+
+/** Payload bytes that fit into a slot */
+#define NP_SLOT_INLINE      56
+
+typedef enum np_slot_kind {
+    NP_SLOT_NONE,
+    NP_SLOT_AM,         /**< active message, whole in the slot */
+    NP_SLOT_AM_LONG,    /**< active message in the payload area */
+    NP_SLOT_PUT,        /**< write for a target that we may not reach */
+    NP_SLOT_GET,        /**< read from a target that we may not reach */
+    NP_SLOT_ATOMIC,     /**< control: atomic, executed by the target's CPU */
+    NP_SLOT_SHARE,      /**< control: help with a copy */
+    NP_SLOT_SEGMENT     /**< control: send me an allocated segment */
+} np_slot_kind_t;
+
+/** Write or read through the payload area */
+typedef struct np_slot_rma {
+    uint64_t addr;
+    uint32_t offset;    /**< in the payload area */
+    int32_t  status;    /**< written by the target */
+} np_slot_rma_t;
+
+typedef struct np_slot_atomic {
+    uint64_t addr;
+    uint64_t value;
+    uint64_t compare;
+    uint64_t result;    /**< written by the target */
+    int32_t  status;    /**< written by the target */
+    uint8_t  op;        /**< np_atomic_op_t */
+    uint8_t  size;      /**< 4 or 8 */
+} np_slot_atomic_t;
+
+typedef struct np_slot_share {
+    uint32_t index;
+    uint32_t generation;
+} np_slot_share_t;
+
+typedef struct np_slot_segment {
+    uint64_t id;
+    int32_t  status;    /**< written by the target: UCS_OK: it is on the socket */
+} np_slot_segment_t;
+
+/**
+ * One line of a ring. word: bits 0..31 sequence (index + 1), 32..47 bytes of
+ * payload, 48..55 np_slot_kind_t, 56..63 active message id. It is stored last,
+ * with release, and read first, with acquire.
+ */
+typedef struct np_slot {
+    _Atomic uint64_t word;
+    union {
+        uint8_t           data[NP_SLOT_INLINE];
+        uint32_t          offset;               /* NP_SLOT_AM_LONG */
+        np_slot_rma_t     rma;
+        np_slot_atomic_t  atomic;
+        np_slot_share_t   share;
+        np_slot_segment_t segment;
+    };
+} NP_LINE_ALIGNED np_slot_t;
+
+_Static_assert(sizeof(np_slot_t) == NP_LINE, "a slot is a line");
+
+/**
+ * A copy that both sides may work on in chunks. The initiator claims from the
+ * front, the target from the back.
+ */
+typedef struct np_share {
+    /* written by the initiator before it offers the copy */
+    uint64_t         initiator_va;
+    uint64_t         target_va;
+    uint64_t         len;
+    uint32_t         chunk;             /**< bytes */
+    uint32_t         chunks;
+    uint32_t         dir;               /**< np_dir_t, seen by the initiator */
+    int32_t          cpu;               /**< where the initiator runs, or -1 */
+
+    /* claimed by both: bits 0..23 from the front, 24..47 from the back,
+     * 48..63 generation */
+    _Atomic uint64_t claim NP_LINE_ALIGNED;
+
+    /* written by the target */
+    _Atomic uint32_t done NP_LINE_ALIGNED; /**< chunks from the back */
+    int32_t          status;               /**< of the worst of them */
+} NP_LINE_ALIGNED np_share_t;
+
+/** First page of a link's segment */
+typedef struct np_link_shm {
+    /* written by the initiator before the segment is sent */
+    uint32_t         magic;
+    uint32_t         version;
+    uint32_t         data_slots;
+    uint32_t         payload_size;
+
+    /* written by the target: slots below the head may be used again */
+    _Atomic uint32_t data_head NP_LINE_ALIGNED;
+    _Atomic uint32_t ctl_head NP_LINE_ALIGNED;
+
+    /* written by the target, seldom: 1 if it looks at the rings all the time,
+     * 0 if it must be told (see np_link_notify) */
+    _Atomic uint32_t polled NP_LINE_ALIGNED;
+    _Atomic uint32_t accepted;           /**< the answer is on the socket */
+
+    np_share_t       shares[NP_LINK_SHARES];
+} NP_LINE_ALIGNED np_link_shm_t;
+
+/** The page of a port, mapped by everyone who is connected with it */
+typedef struct np_port_shm {
+    /* written by the owner when it goes to sleep, by whoever wakes it */
+    _Atomic uint32_t armed;
+
+    /* a bit for each ring that is not polled; set by its writer, cleared by the
+     * owner */
+    _Atomic uint64_t activity[NP_PORT_ACTIVITY / 64] NP_LINE_ALIGNED;
+} NP_LINE_ALIGNED np_port_shm_t;
+
+typedef enum np_msg_type {
+    NP_MSG_CONNECT = 1,  /**< with the segment and the initiator's port */
+    NP_MSG_ACCEPT,       /**< with the target's port */
+    NP_MSG_SEGMENT,      /**< with an allocated segment */
+    NP_MSG_WAKE
+} np_msg_type_t;
+
+/** A message on a link's socket */
+typedef struct np_msg {
+    uint32_t type;
+    uint32_t version;
+    uint64_t engine_id;   /**< CONNECT: the initiator's */
+    uint64_t cookie;      /**< CONNECT: the target's, proof of its address */
+    uint64_t size;        /**< CONNECT, SEGMENT: bytes of the segment */
+    uint64_t segment_id;  /**< SEGMENT */
+    uint32_t bit;         /**< ACCEPT: bit in the target's activity map */
+    uint32_t reserved;
+} np_msg_t;
+
+
+static UCS_F_ALWAYS_INLINE uint64_t
+np_slot_word(uint32_t index, uint32_t len, uint8_t kind, uint8_t id)
+{
+    return (uint64_t)(uint32_t)(index + 1) | ((uint64_t)len << 32) |
+           ((uint64_t)kind << 48) | ((uint64_t)id << 56);
+}
+
+static UCS_F_ALWAYS_INLINE uint32_t np_word_len(uint64_t word)
+{
+    return (word >> 32) & 0xffff;
+}
+
+static UCS_F_ALWAYS_INLINE uint8_t np_word_kind(uint64_t word)
+{
+    return word >> 48;
+}
+
+static UCS_F_ALWAYS_INLINE uint8_t np_word_id(uint64_t word)
+{
+    return word >> 56;
+}
+
+static inline size_t np_link_shm_size(uint32_t data_slots, uint32_t payload)
+{
+    return ucs_align_up_pow2(sizeof(np_link_shm_t), (size_t)4096) +
+           ((size_t)data_slots + NP_CTL_SLOTS) * sizeof(np_slot_t) + payload;
+}
+
+static inline np_slot_t *np_link_shm_data(void *shm)
+{
+    return UCS_PTR_BYTE_OFFSET(shm, ucs_align_up_pow2(sizeof(np_link_shm_t),
+                                                      (size_t)4096));
+}
+
+static inline np_slot_t *np_link_shm_ctl(void *shm, uint32_t data_slots)
+{
+    return np_link_shm_data(shm) + data_slots;
+}
+
+static inline uint8_t *np_link_shm_payload(void *shm, uint32_t data_slots)
+{
+    return (uint8_t*)(np_link_shm_ctl(shm, data_slots) + NP_CTL_SLOTS);
+}
+
+#endif
