@@ -1,0 +1,83 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Active messages: always copied into the ring, so they never meet a page that
+ * is absent.
+ */
+
+#ifndef NP_AM_H_
+#define NP_AM_H_
+
+#include "op.h"
+
+#include <string.h>
+
+/**
+ * Find room for a message of up to @a max bytes.
+ *
+ * @param [out] data   Where the payload goes.
+ * @param [out] start  For np_am_commit.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE; or why the link is down.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_am_reserve(np_link_t *link, uint32_t max, void **data, uint32_t *start)
+{
+    np_ring_tx_t *ring = &link->data;
+    ucs_status_t status;
+
+    status = np_link_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_unlikely(!np_ring_tx_has_slot(ring) ||
+                     !np_ring_tx_has_payload(ring, max, start))) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    *data = ring->payload + (*start & ring->payload_mask);
+    return UCS_OK;
+}
+
+/** Send what was put where np_am_reserve said */
+static UCS_F_ALWAYS_INLINE void
+np_am_commit(np_link_t *link, uint8_t id, uint32_t start, uint32_t len)
+{
+    np_ring_tx_t *ring = &link->data;
+    np_slot_t *slot    = np_ring_tx_slot(ring);
+
+    slot->offset = start & ring->payload_mask;
+    np_ring_tx_commit_payload(ring, start, len);
+    np_ring_tx_publish(ring, slot, len, NP_SLOT_AM_LONG, id);
+    np_link_notify(link);
+}
+
+/** Find a slot for a message that fits into it; @a data has NP_SLOT_INLINE
+ *  bytes. np_am_commit_inline sends it. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_am_reserve_inline(np_link_t *link, np_slot_t **slot)
+{
+    ucs_status_t status;
+
+    status = np_link_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_unlikely(!np_ring_tx_has_slot(&link->data))) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    *slot = np_ring_tx_slot(&link->data);
+    return UCS_OK;
+}
+
+static UCS_F_ALWAYS_INLINE void
+np_am_commit_inline(np_link_t *link, np_slot_t *slot, uint8_t id, uint32_t len)
+{
+    np_ring_tx_publish(&link->data, slot, len, NP_SLOT_AM, id);
+    np_link_notify(link);
+}
+
+#endif

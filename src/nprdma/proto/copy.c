@@ -1,0 +1,529 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Copies in pieces.
+ *
+ * One copy loop cannot use the memory that two cores could; and the side whose
+ * cache holds the data copies it faster. So a large copy is offered to the
+ * target, and each side claims chunks, the initiator from the front, the
+ * target from the back, until all are claimed. A target that is not in
+ * progress claims none, and nothing is lost.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "copy.h"
+
+#include "rma.h"
+
+#include "../dev/soft/peer.h"
+#include "../engine.h"
+#include "../mem/access.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+/* Bytes that one progress call copies at most, for one link */
+#define NP_COPY_QUANTUM    (2 * UCS_MBYTE)
+
+#define NP_CLAIM_BITS      24
+#define NP_CLAIM_MASK      UCS_MASK(NP_CLAIM_BITS)
+
+
+static UCS_F_ALWAYS_INLINE uint32_t np_claim_front(uint64_t claim)
+{
+    return claim & NP_CLAIM_MASK;
+}
+
+static UCS_F_ALWAYS_INLINE uint32_t np_claim_back(uint64_t claim)
+{
+    return (claim >> NP_CLAIM_BITS) & NP_CLAIM_MASK;
+}
+
+static UCS_F_ALWAYS_INLINE uint16_t np_claim_generation(uint64_t claim)
+{
+    return claim >> (2 * NP_CLAIM_BITS);
+}
+
+/* Claim @a want chunks, as many as there are; the generation tells a copy from
+ * the next one in its place. Returns how many, and the claim before. */
+static uint32_t np_claim(np_share_t *share, uint32_t chunks,
+                         uint16_t generation, uint32_t want, unsigned shift,
+                         uint64_t *before)
+{
+    uint64_t claim;
+    uint32_t left;
+
+    /* relaxed: a claim hands over no data; the end does (done, DONE) */
+    claim = atomic_load_explicit(&share->claim, memory_order_relaxed);
+    do {
+        left = chunks - np_claim_front(claim) - np_claim_back(claim);
+        if ((np_claim_generation(claim) != generation) || (left == 0) ||
+            (left > chunks)) {
+            return 0;
+        }
+        want = ucs_min(want, left);
+    } while (!atomic_compare_exchange_weak_explicit(
+            &share->claim, &claim, claim + ((uint64_t)want << shift),
+            memory_order_acq_rel, memory_order_relaxed));
+
+    *before = claim;
+    return want;
+}
+
+size_t np_iov_slice(const np_iov_t *iov, size_t iovcnt, size_t offset,
+                    size_t len, np_iov_t *out)
+{
+    size_t i, count = 0, piece;
+
+    for (i = 0; (i < iovcnt) && (len > 0); ++i) {
+        if (offset >= iov[i].len) {
+            offset -= iov[i].len;
+            continue;
+        }
+
+        piece             = ucs_min(iov[i].len - offset, len);
+        out[count].base   = UCS_PTR_BYTE_OFFSET(iov[i].base, offset);
+        out[count++].len  = piece;
+        len              -= piece;
+        offset            = 0;
+    }
+
+    return count;
+}
+
+/* Move [offset, offset + len) of a copy, here and now */
+static ucs_status_t
+np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
+{
+    np_iov_t piece[NP_MAX_IOV];
+    size_t count, i;
+    void *ptr;
+
+    count = np_iov_slice(copy->iov, copy->iovcnt, offset, len, piece);
+    if (copy->window == NULL) {
+        return np_vm_move(copy->dir, link->pid, piece, count,
+                          copy->remote + offset);
+    }
+
+    ptr = UCS_PTR_BYTE_OFFSET(copy->window_addr, offset);
+    for (i = 0; i < count; ++i) {
+        if (copy->dir == NP_DIR_PUT) {
+            memcpy(ptr, piece[i].base, piece[i].len);
+        } else {
+            memcpy(piece[i].base, ptr, piece[i].len);
+        }
+        ptr = UCS_PTR_BYTE_OFFSET(ptr, piece[i].len);
+    }
+    return UCS_OK;
+}
+
+/* Offer the copy to the target */
+static void np_copy_offer(np_link_t *link, np_copy_t *copy)
+{
+    unsigned index = ucs_ffs32(~link->shares_used);
+    np_share_t *share;
+    np_slot_t *slot;
+
+    if ((copy->iovcnt != 1) || link->no_share || (link->target == NULL) ||
+        (copy->len < np_engine.config.share_min) || (copy->chunks < 2) ||
+        (copy->chunks > NP_CLAIM_MASK) || (index >= NP_LINK_SHARES) ||
+        (link->addr.engine_id == np_engine.id) ||
+        !np_ring_tx_has_slot(&link->ctl)) {
+        return;
+    }
+
+    copy->generation    = ++link->share_generation;
+    copy->share         = &link->shm->shares[index];
+    link->shares_used  |= UCS_BIT(index);
+    share               = copy->share;
+    share->initiator_va = (uintptr_t)copy->iov[0].base;
+    share->target_va    = copy->remote;
+    share->len          = copy->len;
+    share->chunk        = copy->chunk;
+    share->chunks       = copy->chunks;
+    share->dir          = copy->dir;
+    share->cpu          = sched_getcpu();
+    share->status       = UCS_OK;
+    atomic_store_explicit(&share->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&share->claim,
+                          (uint64_t)copy->generation << (2 * NP_CLAIM_BITS),
+                          memory_order_release);
+
+    slot        = np_ring_tx_slot(&link->ctl);
+    slot->share = (np_slot_share_t){index, copy->generation};
+    np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_SHARE, 0);
+    np_link_notify(link);
+}
+
+static void np_copy_start(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+
+    copy->is_started = 1;
+    copy->chunks     = ucs_min(ucs_div_round_up(copy->len,
+                                                (size_t)copy->chunk),
+                               (size_t)UINT32_MAX);
+    if (!copy->by_rings) {
+        np_copy_offer(link, copy);
+    }
+}
+
+/* The number of our next chunk, -1 if there is none */
+static int64_t np_copy_next(np_copy_t *copy)
+{
+    uint64_t before;
+
+    if (copy->share != NULL) {
+        return np_claim(copy->share, copy->chunks, copy->generation, 1, 0,
+                        &before) ? (int64_t)np_claim_front(before) : -1;
+    }
+
+    return (copy->next < copy->chunks) ? (int64_t)copy->next++ : -1;
+}
+
+/* Something is wrong: nobody begins another chunk */
+static void np_copy_stop(np_op_t *op, ucs_status_t status)
+{
+    uint64_t before;
+
+    op->status          = status;
+    op->copy.is_claimed = 1;
+    if (op->copy.share != NULL) {
+        np_claim(op->copy.share, op->copy.chunks, op->copy.generation,
+                 op->copy.chunks, 0, &before);
+    }
+}
+
+/* process_vm_* was refused: the whole copy begins again through the rings */
+static int np_copy_use_rings(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+
+    if ((copy->share != NULL) || (copy->next > 1) ||
+        (np_engine.config.single_copy == NP_SINGLE_COPY_VM)) {
+        return 0;
+    }
+
+    link->no_vm      = 1;
+    copy->by_rings   = 1;
+    copy->chunk      = np_rma_ring_piece(&link->port->config);
+    copy->next       = 0;
+    copy->is_started = 0;
+    np_vm_explain_refusal(link->pid);
+    return 1;
+}
+
+/* Copy our part, up to a quantum */
+static void np_copy_run(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+    size_t budget   = NP_COPY_QUANTUM, offset, len;
+    ucs_status_t status;
+    int64_t chunk;
+
+    while (budget > 0) {
+        chunk = np_copy_next(copy);
+        if (chunk < 0) {
+            copy->is_claimed = 1;
+            return;
+        }
+
+        offset = (size_t)chunk * copy->chunk;
+        len    = ucs_min((size_t)copy->chunk, copy->len - offset);
+        status = np_copy_move(link, copy, offset, len);
+        if (ucs_unlikely(status != UCS_OK)) {
+            if ((status != UCS_ERR_UNSUPPORTED) ||
+                !np_copy_use_rings(link, op)) {
+                np_copy_stop(op, status);
+            }
+            return;
+        }
+
+        budget -= ucs_min(budget, len);
+    }
+}
+
+/* Send our next pieces through the ring, as many as there is room for */
+static void np_copy_run_rings(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+    np_iov_t piece[NP_MAX_IOV];
+    size_t offset, len, count;
+    ucs_status_t status;
+    np_op_t *request;
+
+    while (copy->next < copy->chunks) {
+        offset = (size_t)copy->next * copy->chunk;
+        len    = ucs_min((size_t)copy->chunk, copy->len - offset);
+        count  = np_iov_slice(copy->iov, copy->iovcnt, offset, len, piece);
+        status = np_rma_send(link,
+                             (copy->dir == NP_DIR_PUT) ? NP_OP_PUT : NP_OP_GET,
+                             piece, count, len, copy->remote + offset,
+                             &request, NULL);
+        if (status != UCS_OK) {
+            if (status != UCS_ERR_NO_RESOURCE) {
+                np_copy_stop(op, status);
+            }
+            return;
+        }
+
+        request->rma.copy   = op;
+        request->rma.offset = offset;
+        ++copy->pending;
+        ++copy->next;
+    }
+
+    copy->is_claimed = 1;
+}
+
+void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status)
+{
+    --copy_op->copy.pending;
+    if ((status != UCS_OK) && (copy_op->status == UCS_OK)) {
+        np_copy_stop(copy_op, status);
+    }
+}
+
+static void np_copy_release_share(np_link_t *link, np_copy_t *copy)
+{
+    link->shares_used &= ~UCS_BIT(copy->share - link->shm->shares);
+    copy->share        = NULL;
+}
+
+/* All chunks are claimed: are those of the target there? */
+static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+    uint32_t back, i;
+    uint64_t claim;
+    size_t offset;
+
+    if (copy->share == NULL) {
+        return 1;
+    }
+
+    claim = atomic_load_explicit(&copy->share->claim, memory_order_relaxed);
+    back  = np_claim_back(claim);
+
+    /* acquire: the target's chunks are there */
+    if (atomic_load_explicit(&copy->share->done, memory_order_acquire) !=
+        back) {
+        return 0;
+    }
+
+    if ((copy->share->status != UCS_OK) && (op->status == UCS_OK)) {
+        /* It could not: do its part, and do not ask again */
+        link->no_share = 1;
+        for (i = copy->chunks - back; i < copy->chunks; ++i) {
+            offset     = (size_t)i * copy->chunk;
+            op->status = np_copy_move(link, copy, offset,
+                                      ucs_min((size_t)copy->chunk,
+                                              copy->len - offset));
+            if (op->status != UCS_OK) {
+                break;
+            }
+        }
+    }
+
+    np_copy_release_share(link, copy);
+    return 1;
+}
+
+/* Work on one copy; returns whether it is complete */
+static int np_copy_advance(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+
+    if (!copy->is_started) {
+        np_copy_start(link, op);
+    }
+
+    if (!copy->is_claimed) {
+        if (copy->by_rings) {
+            np_copy_run_rings(link, op);
+        } else {
+            np_copy_run(link, op);
+        }
+    }
+
+    return copy->is_claimed && (copy->pending == 0) &&
+           np_copy_is_shared_done(link, op);
+}
+
+ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
+{
+    ucs_queue_head_t *queue = &link->queues[NP_QUEUE_COPY];
+    ucs_status_t status;
+
+    /* The first one begins at once, and may be done at once */
+    if (ucs_queue_is_empty(queue) && !op->copy.by_rings &&
+        np_copy_advance(link, op)) {
+        status = op->status;
+        np_op_put(link->port, op);
+        return status;
+    }
+
+    np_op_post(link, NP_QUEUE_COPY, op);
+    return UCS_INPROGRESS;
+}
+
+void np_copy_abort(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+
+    if (copy->share == NULL) {
+        return;
+    }
+
+    /* The target may be in the middle of a chunk, in our memory: wait for its
+     * end, which is microseconds away, or for its death */
+    np_copy_stop(op, op->status);
+    while ((atomic_load_explicit(&copy->share->done, memory_order_acquire) !=
+            np_claim_back(atomic_load_explicit(&copy->share->claim,
+                                               memory_order_relaxed))) &&
+           np_link_has_process(link)) {
+        sched_yield();
+    }
+    np_copy_release_share(link, copy);
+}
+
+unsigned np_copy_progress(np_link_t *link)
+{
+    ucs_queue_head_t *queue = &link->queues[NP_QUEUE_COPY];
+    unsigned count = 0;
+    np_op_t *op;
+
+    while (!ucs_queue_is_empty(queue)) {
+        op = ucs_queue_head_elem_non_empty(queue, np_op_t, queue);
+        if (!np_copy_advance(link, op)) {
+            break;
+        }
+
+        ucs_queue_pull_non_empty(queue);
+        --link->outstanding;
+        ++count;
+        np_op_finish(link, op);
+    }
+
+    /* While the target ends its last chunk, begin the next copy */
+    if (!ucs_queue_is_empty(queue)) {
+        op = ucs_queue_head_elem_non_empty(queue, np_op_t, queue);
+        if (op->copy.is_claimed && !op->copy.by_rings &&
+            (op->queue.next != NULL)) {
+            np_copy_advance(link, ucs_container_of(op->queue.next, np_op_t,
+                                                   queue));
+        }
+    }
+
+    return count;
+}
+
+int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
+{
+    np_share_t *share;
+    np_help_t *help;
+
+    if (request->index >= NP_LINK_SHARES) {
+        return 0;
+    }
+
+    share = &peer->shm->shares[request->index];
+    if ((share->cpu >= 0) && (share->cpu == sched_getcpu())) {
+        return 1; /* we would only take its time */
+    }
+
+    help = malloc(sizeof(*help));
+    if (help == NULL) {
+        return 1; /* then the initiator does it all */
+    }
+
+    help->peer       = peer;
+    help->share      = share;
+    help->args       = *share;
+    help->generation = request->generation;
+    help->done       = 0;
+    if ((peer->cred.pid == 0) || (help->args.chunk == 0) ||
+        (help->args.chunks !=
+         ucs_div_round_up(help->args.len, (uint64_t)help->args.chunk)) ||
+        (np_engine.config.single_copy == NP_SINGLE_COPY_OFF) ||
+        (np_access_check(help->args.target_va, help->args.len) != UCS_OK)) {
+        free(help);
+        return 1;
+    }
+
+    ucs_list_add_tail(&peer->port->helps, &help->list);
+    return 1;
+}
+
+/* Copy some chunks from the back; returns how many, 0 if none is left */
+static unsigned np_help_run(np_help_t *help)
+{
+    const np_share_t *args = &help->args;
+    size_t budget          = NP_COPY_QUANTUM, offset, len;
+    unsigned count         = 0;
+    ucs_status_t status;
+    uint64_t before;
+    np_iov_t iov;
+
+    while ((budget > 0) &&
+           np_claim(help->share, args->chunks, help->generation, 1,
+                    NP_CLAIM_BITS, &before)) {
+        offset   = (size_t)(args->chunks - 1 - np_claim_back(before)) *
+                   args->chunk;
+        len      = ucs_min((size_t)args->chunk, args->len - offset);
+        iov.base = (void*)(args->target_va + offset);
+        iov.len  = len;
+        status   = np_vm_move((args->dir == NP_DIR_GET) ? NP_DIR_PUT :
+                              NP_DIR_GET, help->peer->cred.pid, &iov, 1,
+                              args->initiator_va + offset);
+        if (status != UCS_OK) {
+            help->share->status = status;
+        }
+
+        /* release: the chunk is there */
+        atomic_store_explicit(&help->share->done, ++help->done,
+                              memory_order_release);
+        budget -= ucs_min(budget, len);
+        ++count;
+    }
+
+    return count;
+}
+
+unsigned np_help_progress(np_port_t *port)
+{
+    np_help_t *help, *next;
+    unsigned count = 0, pieces;
+
+    ucs_list_for_each_safe(help, next, &port->helps, list) {
+        pieces = np_help_run(help);
+        count += pieces;
+        if (pieces == 0) {
+            /* an initiator that sleeps waits for the last chunk */
+            np_peer_wake(help->peer);
+            ucs_list_del(&help->list);
+            free(help);
+        }
+    }
+
+    return count;
+}
+
+void np_help_forget(np_peer_t *peer)
+{
+    np_help_t *help, *next;
+
+    ucs_list_for_each_safe(help, next, &peer->port->helps, list) {
+        if (help->peer == peer) {
+            ucs_list_del(&help->list);
+            free(help);
+        }
+    }
+}

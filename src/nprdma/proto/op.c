@@ -1,0 +1,611 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Operations: completing, flush, fence, failure.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "op.h"
+
+#include "copy.h"
+#include "rma.h"
+#include "serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NP_OP_BLOCK 16
+
+
+/* Operations are made in blocks, which live as long as the port */
+typedef struct np_op_block {
+    struct np_op_block *next;
+    np_op_t            ops[NP_OP_BLOCK];
+} np_op_block_t;
+
+
+static const np_user_t *np_op_user(np_port_t *port)
+{
+    return port->user;
+}
+
+static ucs_status_t np_op_add_block(np_port_t *port)
+{
+    np_op_block_t *block;
+    unsigned i;
+
+    block = calloc(1, sizeof(*block));
+    if (block == NULL) {
+        ucs_error("no memory for %d operations of %zu bytes", NP_OP_BLOCK,
+                  sizeof(np_op_t));
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    block->next     = port->op_blocks;
+    port->op_blocks = block;
+    for (i = 0; i < NP_OP_BLOCK; ++i) {
+        np_op_put(port, &block->ops[i]);
+    }
+    return UCS_OK;
+}
+
+np_op_t *np_op_get(np_port_t *port, np_op_kind_t kind, void *comp)
+{
+    np_op_t *op;
+
+    if (ucs_unlikely(port->free_ops == NULL) &&
+        (np_op_add_block(port) != UCS_OK)) {
+        return NULL;
+    }
+
+    op             = port->free_ops;
+    port->free_ops = op->next_free;
+    op->kind       = kind;
+    op->comp       = comp;
+    op->status     = UCS_OK;
+    return op;
+}
+
+void np_op_put(np_port_t *port, np_op_t *op)
+{
+    op->next_free  = port->free_ops;
+    port->free_ops = op;
+}
+
+/* The slots from the next operation of this queue on must stay */
+static void np_ring_hold_next(np_ring_tx_t *ring, ucs_queue_head_t *queue)
+{
+    np_op_t *op;
+
+    ring->is_held = !ucs_queue_is_empty(queue);
+    if (ring->is_held) {
+        op         = ucs_queue_head_elem_non_empty(queue, np_op_t, queue);
+        ring->held = op->index;
+    }
+}
+
+void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
+{
+    if (ucs_list_is_empty(&link->busy)) {
+        ucs_list_add_tail(&link->port->busy_links, &link->busy);
+    }
+
+    if (queue != NP_QUEUE_FLUSH) {
+        ++link->outstanding;
+        ++link->sequence;
+    }
+
+    op->sequence = link->sequence;
+    ucs_queue_push(&link->queues[queue], &op->queue);
+    if (queue == NP_QUEUE_DATA) {
+        np_ring_hold_next(&link->data, &link->queues[queue]);
+    } else if (queue == NP_QUEUE_CTL) {
+        np_ring_hold_next(&link->ctl, &link->queues[queue]);
+    }
+}
+
+/* Tell the user, free the operation */
+static void np_op_complete(np_port_t *port, np_op_t *op)
+{
+    void *comp          = op->comp;
+    ucs_status_t status = op->status;
+
+    np_op_put(port, op);
+    if (comp != NULL) {
+        np_op_user(port)->complete(comp, status);
+    }
+}
+
+void np_op_finish(np_link_t *link, np_op_t *op)
+{
+    if (ucs_unlikely((op->status != UCS_OK) && (op->comp == NULL))) {
+        /* as on any RDMA device, the end of the connection */
+        ucs_error("a request to process %d has failed: %s", link->pid,
+                  ucs_status_string(op->status));
+        np_link_down(link, op->status);
+        np_link_report(link);
+    }
+
+    np_op_complete(link->port, op);
+}
+
+static void np_op_take_get(np_link_t *link, np_op_t *op, const np_slot_t *slot)
+{
+    const void *data = link->data.payload + slot->rma.offset;
+    np_iov_t piece[NP_MAX_IOV];
+    size_t i, count;
+
+    if (op->rma.copy != NULL) {
+        count = np_iov_slice(op->rma.copy->copy.iov, op->rma.copy->copy.iovcnt,
+                             op->rma.offset, op->rma.len, piece);
+        for (i = 0; i < count; ++i) {
+            memcpy(piece[i].base, data, piece[i].len);
+            data = UCS_PTR_BYTE_OFFSET(data, piece[i].len);
+        }
+    } else if (op->rma.buffer != NULL) {
+        memcpy(op->rma.buffer, data, op->rma.len);
+    } else {
+        op->rma.unpack(op->rma.arg, data, op->rma.len);
+    }
+}
+
+/* The target has passed this operation's slot */
+static void np_op_slot_done(np_link_t *link, np_op_t *op)
+{
+    np_slot_t *slot;
+
+    switch (op->kind) {
+    case NP_OP_PUT:
+    case NP_OP_GET:
+        slot = &link->data.slots[op->index & link->data.mask];
+        if (op->status == UCS_OK) {
+            op->status = (ucs_status_t)slot->rma.status;
+        }
+        if ((op->kind == NP_OP_GET) && (op->status == UCS_OK)) {
+            np_op_take_get(link, op, slot);
+        }
+        if (op->rma.copy != NULL) {
+            np_copy_piece_done(op->rma.copy, op->status);
+            np_op_put(link->port, op);
+            return;
+        }
+        break;
+    case NP_OP_ATOMIC:
+        slot = &link->ctl.slots[op->index & link->ctl.mask];
+        if (op->status == UCS_OK) {
+            op->status = (ucs_status_t)slot->atomic.status;
+        }
+        if ((op->status == UCS_OK) && (op->atomic.result != NULL)) {
+            memcpy(op->atomic.result, &slot->atomic.result, op->atomic.size);
+        }
+        break;
+    default:
+        break;
+    }
+
+    np_op_finish(link, op);
+}
+
+static unsigned
+np_link_complete_slots(np_link_t *link, np_link_queue_t queue,
+                       np_ring_tx_t *ring)
+{
+    unsigned count = 0;
+    np_op_t *op;
+
+    while (!ucs_queue_is_empty(&link->queues[queue])) {
+        op = ucs_queue_head_elem_non_empty(&link->queues[queue], np_op_t,
+                                           queue);
+        if (!np_ring_tx_is_read(ring, op->index)) {
+            break;
+        }
+
+        ucs_queue_pull_non_empty(&link->queues[queue]);
+        --link->outstanding;
+        np_op_slot_done(link, op);
+        ++count;
+    }
+
+    np_ring_hold_next(ring, &link->queues[queue]);
+
+    return count;
+}
+
+/* Is everything up to this sequence number complete? */
+static int np_link_has_completed(np_link_t *link, uint64_t sequence)
+{
+    np_op_t *op;
+    unsigned i;
+
+    for (i = 0; i < NP_QUEUE_FLUSH; ++i) {
+        if (!ucs_queue_is_empty(&link->queues[i])) {
+            op = ucs_queue_head_elem_non_empty(&link->queues[i], np_op_t,
+                                               queue);
+            if (op->sequence <= sequence) {
+                return 0;
+            }
+        }
+    }
+
+    return 1;
+}
+
+static void np_op_flush_done(np_port_t *port, np_op_t *op)
+{
+    np_op_t *group = op->flush.group;
+
+    if (group == NULL) {
+        np_op_complete(port, op);
+        return;
+    }
+
+    if (op->status != UCS_OK) {
+        group->status = op->status;
+    }
+    np_op_put(port, op);
+    if (--group->group.pending == 0) {
+        np_op_complete(port, group);
+    }
+}
+
+static unsigned np_link_complete_flushes(np_link_t *link)
+{
+    unsigned count = 0;
+    np_op_t *op;
+
+    while (!ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
+        op = ucs_queue_head_elem_non_empty(&link->queues[NP_QUEUE_FLUSH],
+                                           np_op_t, queue);
+        if (!np_link_has_completed(link, op->sequence)) {
+            break;
+        }
+
+        ucs_queue_pull_non_empty(&link->queues[NP_QUEUE_FLUSH]);
+        np_op_flush_done(link->port, op);
+        ++count;
+    }
+
+    return count;
+}
+
+static unsigned np_link_progress(np_link_t *link)
+{
+    unsigned count = 0;
+
+    count += np_link_complete_slots(link, NP_QUEUE_DATA, &link->data);
+    count += np_link_complete_slots(link, NP_QUEUE_CTL, &link->ctl);
+    count += np_copy_progress(link);
+    count += np_link_complete_flushes(link);
+
+    if ((link->outstanding == 0) &&
+        ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
+        ucs_list_del(&link->busy);
+        ucs_list_head_init(&link->busy);
+    }
+
+    return count;
+}
+
+ucs_status_t np_link_flush(np_link_t *link, void *comp)
+{
+    np_op_t *op;
+
+    if (link->gate & NP_GATE_DOWN) {
+        np_link_report(link);
+        return (link->outstanding == 0) ? link->status : UCS_INPROGRESS;
+    }
+
+    if (link->outstanding == 0) {
+        return UCS_OK;
+    }
+
+    if (comp != NULL) {
+        op = np_op_get(link->port, NP_OP_FLUSH, comp);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->flush.group = NULL;
+        np_op_post(link, NP_QUEUE_FLUSH, op);
+    }
+
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_port_flush(np_port_t *port, void *comp)
+{
+    np_op_t *group, *op;
+    np_link_t *link;
+
+    if (ucs_list_is_empty(&port->busy_links)) {
+        return UCS_OK;
+    }
+
+    if (comp == NULL) {
+        return UCS_INPROGRESS;
+    }
+
+    group = np_op_get(port, NP_OP_GROUP, comp);
+    if (group == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    group->group.pending = 0;
+    ucs_list_for_each(link, &port->busy_links, busy) {
+        op = np_op_get(port, NP_OP_FLUSH, NULL);
+        if (op == NULL) {
+            /* what has been posted completes the group without the rest: so
+             * take its completion away */
+            group->comp = NULL;
+            if (group->group.pending == 0) {
+                np_op_put(port, group);
+            }
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->flush.group = group;
+        ++group->group.pending;
+        np_op_post(link, NP_QUEUE_FLUSH, op);
+    }
+
+    return UCS_INPROGRESS;
+}
+
+void np_link_fence(np_link_t *link)
+{
+    /* Stores into mapped memory are in order with the slots' words */
+    atomic_thread_fence(memory_order_release);
+    if (link->outstanding > 0) {
+        link->fence = link->sequence;
+        link->gate |= NP_GATE_FENCED;
+    }
+}
+
+void np_port_fence(np_port_t *port)
+{
+    np_link_t *link;
+
+    atomic_thread_fence(memory_order_release);
+    ucs_list_for_each(link, &port->busy_links, busy) {
+        np_link_fence(link);
+    }
+}
+
+ucs_status_t np_link_enter_slow(np_link_t *link)
+{
+    ucs_status_t status;
+
+    if (link->gate & NP_GATE_DOWN) {
+        np_link_report(link);
+        return link->status;
+    }
+
+    if (link->gate & NP_GATE_PENDING) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->gate & NP_GATE_UNCONNECTED) {
+        status = np_link_connect(link);
+        if (status != UCS_OK) {
+            if (link->gate & NP_GATE_DOWN) {
+                np_link_report(link);
+            }
+            return status;
+        }
+    }
+
+    if (link->gate & NP_GATE_FENCED) {
+        if (!np_link_has_completed(link, link->fence)) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+        link->gate &= ~NP_GATE_FENCED;
+    }
+
+    return UCS_OK;
+}
+
+int np_link_has_resources(np_link_t *link)
+{
+    unsigned gate = link->gate & ~NP_GATE_PENDING;
+    uint32_t start;
+
+    if (gate & NP_GATE_DOWN) {
+        return 1; /* whoever tries learns that it is down */
+    }
+
+    if (gate & NP_GATE_FENCED) {
+        return np_link_has_completed(link, link->fence);
+    }
+
+    if (gate & NP_GATE_UNCONNECTED) {
+        return 1;
+    }
+
+    return np_ring_tx_has_slot(&link->data) &&
+           np_ring_tx_has_slot(&link->ctl) &&
+           np_ring_tx_has_payload(&link->data,
+                                  np_rma_ring_piece(&link->port->config),
+                                  &start);
+}
+
+static void
+np_link_cancel_queue(np_link_t *link, np_link_queue_t queue,
+                     ucs_status_t status)
+{
+    np_op_t *op;
+
+    while (!ucs_queue_is_empty(&link->queues[queue])) {
+        op = ucs_queue_pull_elem_non_empty(&link->queues[queue], np_op_t,
+                                           queue);
+        op->status = status;
+        if (queue == NP_QUEUE_FLUSH) {
+            np_op_flush_done(link->port, op);
+            continue;
+        }
+
+        --link->outstanding;
+        if ((queue == NP_QUEUE_DATA) && (op->rma.copy != NULL)) {
+            np_op_put(link->port, op); /* the copy itself comes later */
+        } else {
+            if (op->kind == NP_OP_COPY) {
+                np_copy_abort(link, op);
+            }
+            np_op_complete(link->port, op);
+        }
+    }
+}
+
+void np_link_cancel(np_link_t *link, ucs_status_t status)
+{
+    unsigned i;
+
+    link->data.is_held = 0;
+    link->ctl.is_held  = 0;
+    for (i = 0; i < NP_QUEUE_LAST; ++i) {
+        np_link_cancel_queue(link, i, status);
+    }
+
+    ucs_list_del(&link->busy);
+    ucs_list_head_init(&link->busy);
+}
+
+/* dev tells: the link is down. If nobody waits for it, nobody needs to know:
+ * peers that finish early are no failure. */
+static void np_op_link_down(np_link_t *link)
+{
+    if ((link->outstanding > 0) ||
+        !ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
+        np_link_report(link);
+    }
+}
+
+void np_link_report(np_link_t *link)
+{
+    if (!link->is_reported && ucs_list_is_empty(&link->down)) {
+        ucs_list_add_tail(&link->port->down_links, &link->down);
+    }
+}
+
+unsigned np_port_work_slow(np_port_t *port)
+{
+    unsigned count = 0;
+    unsigned turns = ucs_list_length(&port->busy_links);
+    np_link_t *link;
+
+    /* Each in turn; what completes may begin and end others */
+    for (; (turns > 0) && !ucs_list_is_empty(&port->busy_links); --turns) {
+        link = ucs_list_head(&port->busy_links, np_link_t, busy);
+        ucs_list_del(&link->busy);
+        ucs_list_add_tail(&port->busy_links, &link->busy);
+        if (!(link->gate & NP_GATE_DOWN)) {
+            count += np_link_progress(link);
+        }
+    }
+
+    while (!ucs_list_is_empty(&port->down_links)) {
+        link = ucs_list_head(&port->down_links, np_link_t, down);
+        ucs_list_del(&link->down);
+        ucs_list_head_init(&link->down);
+        link->is_reported = 1;
+        np_link_cancel(link, link->status);
+        np_op_user(port)->link_down(link, link->status);
+        ++count;
+    }
+
+    return count + np_help_progress(port);
+}
+
+static int np_op_has_work(np_port_t *port)
+{
+    np_link_t *link;
+    np_op_t *op;
+
+    ucs_list_for_each(link, &port->busy_links, busy) {
+        if (!ucs_queue_is_empty(&link->queues[NP_QUEUE_COPY])) {
+            return 1;
+        }
+
+        if (!ucs_queue_is_empty(&link->queues[NP_QUEUE_DATA])) {
+            op = ucs_queue_head_elem_non_empty(&link->queues[NP_QUEUE_DATA],
+                                               np_op_t, queue);
+            if (np_ring_tx_is_read(&link->data, op->index)) {
+                return 1;
+            }
+        }
+
+        if (!ucs_queue_is_empty(&link->queues[NP_QUEUE_CTL])) {
+            op = ucs_queue_head_elem_non_empty(&link->queues[NP_QUEUE_CTL],
+                                               np_op_t, queue);
+            if (np_ring_tx_is_read(&link->ctl, op->index)) {
+                return 1;
+            }
+        }
+    }
+
+    return !ucs_list_is_empty(&port->helps) ||
+           !ucs_list_is_empty(&port->down_links);
+}
+
+static void np_op_segment(np_link_t *link, uint64_t segment_id, int fd,
+                          size_t size)
+{
+    np_window_t *window, **windows;
+
+    if (np_window_add(link->addr.engine_id, segment_id, fd, size, &window) !=
+        UCS_OK) {
+        return;
+    }
+
+    windows = realloc(link->windows,
+                      (link->num_windows + 1) * sizeof(*windows));
+    if (windows == NULL) {
+        np_window_put(window);
+        return;
+    }
+
+    link->windows                      = windows;
+    link->windows[link->num_windows++] = window;
+}
+
+const np_port_ops_t np_proto_ops = {
+    .serve     = np_serve,
+    .has_work  = np_op_has_work,
+    .peer_gone = np_help_forget,
+    .segment   = np_op_segment,
+    .link_down = np_op_link_down
+};
+
+ucs_status_t np_proto_open(const np_port_config_t *config,
+                           const np_user_t *user, np_port_t **port_p)
+{
+    return np_port_open(config, &np_proto_ops, (void*)user, port_p);
+}
+
+void np_proto_close_link(np_link_t *link)
+{
+    unsigned i;
+
+    np_link_cancel(link, UCS_ERR_CANCELED);
+    ucs_list_del(&link->down);
+    for (i = 0; i < link->num_windows; ++i) {
+        np_window_put(link->windows[i]);
+    }
+    free(link->windows);
+    np_link_close(link);
+}
+
+void np_proto_close(np_port_t *port)
+{
+    np_op_block_t *block;
+
+    while ((block = port->op_blocks) != NULL) {
+        port->op_blocks = block->next;
+        free(block);
+    }
+    free(port->bounce);
+    np_port_close(port);
+}

@@ -1,0 +1,164 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Operations: what an endpoint has outstanding, flush, fence, and failure.
+ *
+ * An operation belongs to its link's queue until it completes; each queue
+ * completes in order. Operations come from the port's free list.
+ */
+
+#ifndef NP_OP_H_
+#define NP_OP_H_
+
+#include "../dev/soft/link.h"
+#include "../dev/soft/vm.h"
+#include "../mem/key.h"
+
+/** Takes what a buffered read has brought */
+typedef void (*np_unpack_t)(void *arg, const void *data, size_t len);
+
+/** What an engine's user provides; port->user points to it */
+typedef struct np_user {
+    /** An operation that returned UCS_INPROGRESS is complete. Runs in progress;
+     *  may start operations. */
+    void (*complete)(void *comp, ucs_status_t status);
+    /** The link will not work again. Runs in progress, once a link; everything
+     *  outstanding has completed with @a status. */
+    void (*link_down)(np_link_t *link, ucs_status_t status);
+} np_user_t;
+
+typedef enum np_op_kind {
+    NP_OP_PUT,        /**< slot; or a piece of a copy */
+    NP_OP_GET,        /**< slot; or a piece of a copy */
+    NP_OP_ATOMIC,     /**< slot */
+    NP_OP_COPY,
+    NP_OP_FLUSH,      /**< all earlier operations of a link */
+    NP_OP_GROUP       /**< several flushes */
+} np_op_kind_t;
+
+typedef struct np_op np_op_t;
+
+/** A copy in pieces; see copy.c */
+typedef struct np_copy {
+    np_dir_t    dir;
+    np_iov_t    iov[NP_MAX_IOV];
+    size_t      iovcnt;
+    uint64_t    remote;
+    size_t      len;
+    np_window_t *window;      /**< NULL: by process_vm_*, or rings */
+    void        *window_addr; /**< of remote */
+    int         by_rings;
+    int         is_started;
+    int         is_claimed;   /**< no piece is left to begin */
+    uint32_t    chunk;        /**< bytes */
+    uint32_t    chunks;
+    uint32_t    next;         /**< chunks that we have begun, without a share */
+    np_share_t  *share;       /**< NULL: alone */
+    uint16_t    generation;
+    unsigned    pending;      /**< pieces in the ring */
+} np_copy_t;
+
+struct np_op {
+    ucs_queue_elem_t queue;
+    struct np_op     *next_free;
+    uint64_t         sequence;
+    void             *comp;       /**< the user's, or NULL */
+    np_op_kind_t     kind;
+    ucs_status_t     status;      /**< of what is done so far */
+    uint32_t         index;       /**< of its slot */
+    union {
+        struct {
+            struct np_op *copy;   /**< whose piece this is, or NULL */
+            void         *buffer; /**< GET: where to, or NULL: unpack */
+            np_unpack_t  unpack;
+            void         *arg;
+            size_t       len;
+            size_t       offset;  /**< in the copy */
+        } rma;
+        struct {
+            void         *result; /**< or NULL */
+            size_t       size;
+        } atomic;
+        np_copy_t        copy;
+        struct {
+            struct np_op *group;  /**< or NULL */
+        } flush;
+        struct {
+            unsigned     pending;
+        } group;
+    };
+};
+
+/** Hooks that proto gives to its port */
+extern const np_port_ops_t np_proto_ops;
+
+/** Open and close a port with this protocol on it */
+ucs_status_t np_proto_open(const np_port_config_t *config,
+                           const np_user_t *user, np_port_t **port_p);
+void np_proto_close(np_port_t *port);
+
+/** Close a link; what is outstanding is cancelled */
+void np_proto_close_link(np_link_t *link);
+
+/** An operation from the free list; NULL if there is no memory */
+np_op_t *np_op_get(np_port_t *port, np_op_kind_t kind, void *comp);
+
+/** It is outstanding from now on. If it waits for a slot, its index is set and
+ *  nothing of the slot is used again before it completes. */
+void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op);
+
+void np_op_put(np_port_t *port, np_op_t *op);
+
+/** It is done: tell the user. An error that nobody waits for ends the link. */
+void np_op_finish(np_link_t *link, np_op_t *op);
+
+/** Would any operation find room now? Looks past NP_GATE_PENDING, which is for
+ *  whoever keeps the waiting ones in order. */
+int np_link_has_resources(np_link_t *link);
+
+/** Slow half of np_link_enter */
+ucs_status_t np_link_enter_slow(np_link_t *link);
+
+/**
+ * Everything before is complete.
+ *
+ * @param [in] comp  Completed later, if UCS_INPROGRESS is returned; may be
+ *                   NULL.
+ *
+ * @return UCS_OK, UCS_INPROGRESS, UCS_ERR_NO_MEMORY, or why the link is down.
+ */
+ucs_status_t np_link_flush(np_link_t *link, void *comp);
+ucs_status_t np_port_flush(np_port_t *port, void *comp);
+
+/** What comes later waits for what came before */
+void np_link_fence(np_link_t *link);
+void np_port_fence(np_port_t *port);
+
+/** Complete everything that is outstanding with @a status */
+void np_link_cancel(np_link_t *link, ucs_status_t status);
+
+/** Tell the user that a link is down, at the next progress */
+void np_link_report(np_link_t *link);
+
+/** Move what only our own progress moves; returns how many completed */
+unsigned np_port_work_slow(np_port_t *port);
+
+
+/** May an operation start? The one branch of the fast path. */
+static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
+{
+    return ucs_likely(link->gate == 0) ? UCS_OK : np_link_enter_slow(link);
+}
+
+static UCS_F_ALWAYS_INLINE unsigned np_port_work(np_port_t *port)
+{
+    if (ucs_likely(ucs_list_is_empty(&port->busy_links) &&
+                   ucs_list_is_empty(&port->helps) &&
+                   ucs_list_is_empty(&port->down_links))) {
+        return 0;
+    }
+
+    return np_port_work_slow(port);
+}
+
+#endif

@@ -1,0 +1,129 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Put and get. The way is chosen for each transfer: a mapped segment, else
+ * process_vm_*, else the rings; large ones are shared with the target.
+ */
+
+#ifndef NP_RMA_H_
+#define NP_RMA_H_
+
+#include "op.h"
+
+#include <string.h>
+
+/** Largest put_bcopy and get_bcopy: what surely fits into the rings at once */
+size_t np_rma_max_bcopy(const np_port_config_t *config);
+
+/** Bytes of one piece of a transfer through the rings */
+uint32_t np_rma_ring_piece(const np_port_config_t *config);
+
+/**
+ * Send one request through the data ring.
+ *
+ * @param [in]  kind  NP_OP_PUT: @a iov is copied; NP_OP_GET: what to do with
+ *                    the bytes is filled into the operation by the caller.
+ * @param [out] op_p  The operation, which is outstanding.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
+                         const np_iov_t *iov, size_t iovcnt, size_t len,
+                         uint64_t addr, np_op_t **op_p, void *comp);
+
+/** A segment of @a key that peers may map; NULL if there is none, or not yet */
+np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key);
+
+/**
+ * Move bytes between local memory and the memory of the link's target.
+ *
+ * @param [in] iov   At most NP_MAX_IOV pieces; a list that one call uses.
+ * @param [in] addr  Address at the target.
+ * @param [in] comp  Completed if UCS_INPROGRESS is returned; may be NULL.
+ *
+ * @return UCS_OK: done, both sides; UCS_INPROGRESS; UCS_ERR_NO_RESOURCE: try
+ *         again; UCS_ERR_INVALID_ADDR: the key does not cover it, or it is not
+ *         there; UCS_ERR_NO_MEMORY; or why the link is down.
+ */
+ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
+                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                         void *comp);
+
+/** As np_rma_move with a put of @a len bytes that @a data may lose at once */
+ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
+                               const void *data, size_t len, uint64_t addr);
+
+/** As np_rma_move with a get whose bytes @a unpack takes */
+ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
+                               uint64_t addr, np_unpack_t unpack, void *arg,
+                               void *comp);
+
+/** The port's buffer for put_bcopy, np_rma_max_bcopy() bytes */
+void *np_rma_bounce(np_port_t *port);
+
+
+/** Begin a transfer: may it start, and does the key cover it? */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_rma_enter(np_link_t *link, const np_key_t *key, uint64_t addr, size_t len)
+{
+    if (ucs_unlikely((key->engine_id != link->addr.engine_id) ||
+                     !np_key_covers(key, addr, len))) {
+        return (len == 0) ? UCS_OK : UCS_ERR_INVALID_ADDR;
+    }
+
+    return np_link_enter(link);
+}
+
+/** The target's memory, if it is mapped here: where @a addr is */
+static UCS_F_ALWAYS_INLINE void *
+np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
+{
+    np_window_t *window;
+
+    window = atomic_load_explicit(&key->window, memory_order_acquire);
+    if (ucs_unlikely(window == NULL)) {
+        if (ucs_likely(key->segment_id == 0)) {
+            return NULL;
+        }
+
+        window = np_rma_resolve(link, key);
+        if (window == NULL) {
+            return NULL;
+        }
+    }
+
+    /* acquire: what the owner did before it freed the memory is over */
+    if (ucs_unlikely(atomic_load_explicit(&window->head->ended,
+                                          memory_order_acquire))) {
+        return NULL;
+    }
+
+    return UCS_PTR_BYTE_OFFSET(window->base, addr - key->first);
+}
+
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
+                 uint64_t addr)
+{
+    ucs_status_t status;
+    void *ptr;
+
+    status = np_rma_enter(link, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ptr = np_rma_direct(link, key, addr);
+    if (ucs_likely(ptr != NULL)) {
+        if (ucs_likely(len == sizeof(uint64_t))) {
+            memcpy(ptr, data, sizeof(uint64_t));
+        } else {
+            memcpy(ptr, data, len);
+        }
+        return UCS_OK;
+    }
+
+    return np_rma_put_copied(link, key, data, len, addr);
+}
+
+#endif
