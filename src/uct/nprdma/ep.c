@@ -1,0 +1,575 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Endpoints: UCT's operations in the engine's words.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma.h"
+
+#include "../../nprdma/proto/am.h"
+#include "../../nprdma/proto/atomic.h"
+#include "../../nprdma/proto/rma.h"
+
+/* Payload of an active message that fits into a slot beside UCT's header */
+#define UCT_NPRDMA_AM_INLINE  (NP_SLOT_INLINE - sizeof(uint64_t))
+
+
+static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(params->iface,
+                                               uct_nprdma_iface_t);
+
+    UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
+    UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
+
+    self->num_pending = 0;
+    ucs_arbiter_group_init(&self->arb_group);
+    np_link_init(&self->link, iface->port,
+                 (const np_port_addr_t*)params->iface_addr);
+    return UCS_OK;
+}
+
+static void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
+                                        uct_pending_purge_callback_t cb,
+                                        void *arg);
+
+static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_ep_t)
+{
+    uct_nprdma_ep_pending_purge(&self->super.super, NULL, NULL);
+    np_proto_close_link(&self->link);
+    ucs_arbiter_group_cleanup(&self->arb_group);
+}
+
+UCS_CLASS_DEFINE(uct_nprdma_ep_t, uct_base_ep_t)
+static UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_ep_t, uct_ep_t,
+                                 const uct_ep_params_t*);
+static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_ep_t, uct_ep_t);
+
+void uct_nprdma_ep_link_down(np_link_t *link, ucs_status_t status)
+{
+    uct_nprdma_ep_t *ep = ucs_container_of(link, uct_nprdma_ep_t, link);
+    uct_nprdma_iface_t *iface = uct_nprdma_ep_iface(ep);
+    ucs_status_t handled;
+
+    handled = uct_iface_handle_ep_err(&iface->super.super, &ep->super.super,
+                                      status);
+    ucs_log(uct_base_iface_failure_log_level(&iface->super, handled, status),
+            "nprdma: process %d: %s", link->pid, ucs_status_string(status));
+}
+
+static ucs_status_t
+uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
+                       const void *payload, unsigned length)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    size_t total        = sizeof(header) + length;
+    ucs_status_t status;
+    np_slot_t *slot;
+    uint32_t start;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(ep)->max_bcopy, "am_short");
+
+    if (ucs_likely(length <= UCT_NPRDMA_AM_INLINE)) {
+        status = np_am_reserve_inline(&ep->link, &slot);
+        if (ucs_unlikely(status != UCS_OK)) {
+            goto no_resource;
+        }
+
+        uct_am_short_fill_data(slot->data, header, payload, length);
+        np_am_commit_inline(&ep->link, slot, id, total);
+    } else {
+        status = np_am_reserve(&ep->link, total, &data, &start);
+        if (ucs_unlikely(status != UCS_OK)) {
+            goto no_resource;
+        }
+
+        uct_am_short_fill_data(data, header, payload, length);
+        np_am_commit(&ep->link, id, start, total);
+    }
+
+    UCT_TL_EP_STAT_OP(&ep->super, AM, SHORT, total);
+    return UCS_OK;
+
+no_resource:
+    UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov,
+                           size_t iovcnt)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    size_t total        = uct_iov_total_length(iov, iovcnt);
+    ucs_iov_iter_t iter;
+    ucs_status_t status;
+    np_slot_t *slot;
+    uint32_t start;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(ep)->max_bcopy,
+                     "am_short_iov");
+
+    ucs_iov_iter_init(&iter);
+    if (total <= NP_SLOT_INLINE) {
+        status = np_am_reserve_inline(&ep->link, &slot);
+        if (status == UCS_OK) {
+            uct_iov_to_buffer(iov, iovcnt, &iter, slot->data, SIZE_MAX);
+            np_am_commit_inline(&ep->link, slot, id, total);
+        }
+    } else {
+        status = np_am_reserve(&ep->link, total, &data, &start);
+        if (status == UCS_OK) {
+            uct_iov_to_buffer(iov, iovcnt, &iter, data, SIZE_MAX);
+            np_am_commit(&ep->link, id, start, total);
+        }
+    }
+
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, AM, SHORT, total);
+    return status;
+}
+
+static ssize_t
+uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t pack_cb,
+                       void *arg, unsigned flags)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ucs_status_t status;
+    uint32_t start;
+    size_t length;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+
+    status = np_am_reserve(&ep->link, uct_nprdma_ep_iface(ep)->max_bcopy,
+                           &data, &start);
+    if (ucs_unlikely(status != UCS_OK)) {
+        UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
+        return status;
+    }
+
+    length = pack_cb(data, arg);
+    np_am_commit(&ep->link, id, start, length);
+    UCT_TL_EP_STAT_OP(&ep->super, AM, BCOPY, length);
+    return length;
+}
+
+static ucs_status_t
+uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
+                       unsigned header_length, const uct_iov_t *iov,
+                       size_t iovcnt, unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    size_t total        = header_length + uct_iov_total_length(iov, iovcnt);
+    ucs_iov_iter_t iter;
+    ucs_status_t status;
+    uint32_t start;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "am_zcopy");
+    UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(ep)->max_bcopy, "am_zcopy");
+
+    status = np_am_reserve(&ep->link, total, &data, &start);
+    if (ucs_unlikely(status != UCS_OK)) {
+        UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
+        return status;
+    }
+
+    memcpy(data, header, header_length);
+    ucs_iov_iter_init(&iter);
+    uct_iov_to_buffer(iov, iovcnt, &iter,
+                      UCS_PTR_BYTE_OFFSET(data, header_length), SIZE_MAX);
+    np_am_commit(&ep->link, id, start, total);
+    UCT_TL_EP_STAT_OP(&ep->super, AM, ZCOPY, total);
+    return UCS_OK; /* copied: the buffer is free */
+}
+
+static ucs_status_t
+uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
+                        uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(ep)->max_bcopy,
+                     "put_short");
+    status = np_rma_put_short(&ep->link, (np_key_t*)rkey, buffer, length,
+                              remote_addr);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, PUT, SHORT, length);
+    return status;
+}
+
+static ssize_t
+uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                        uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ucs_status_t status;
+    size_t length;
+    void *bounce;
+
+    /* Ask first: whatever is packed is gone for the caller */
+    if (!np_link_has_resources(&ep->link)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = np_link_enter(&ep->link);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    bounce = np_rma_bounce(uct_nprdma_ep_iface(ep)->port);
+    if (bounce == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    length = pack_cb(bounce, arg);
+    status = np_rma_put_copied(&ep->link, (np_key_t*)rkey, bounce, length,
+                               remote_addr);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, PUT, BCOPY, length);
+    return (status == UCS_OK) ? (ssize_t)length : status;
+}
+
+static UCS_F_ALWAYS_INLINE size_t
+uct_nprdma_iov(const uct_iov_t *iov, size_t iovcnt, np_iov_t *out)
+{
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        out[i].base = uct_iov_get_buffer(&iov[i]);
+        out[i].len  = uct_iov_get_length(&iov[i]);
+    }
+    return iovcnt;
+}
+
+static ucs_status_t
+uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                        uint64_t remote_addr, uct_rkey_t rkey,
+                        uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    np_iov_t list[NP_MAX_IOV];
+    ucs_status_t status;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "put_zcopy");
+    status = np_rma_move(NP_DIR_PUT, &ep->link, (np_key_t*)rkey, list,
+                         uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, PUT, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
+                        uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    const np_iov_t iov  = {buffer, length};
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(ep)->max_bcopy,
+                     "get_short");
+    status = np_rma_move(NP_DIR_GET, &ep->link, (np_key_t*)rkey, &iov, 1,
+                         remote_addr, NULL);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, SHORT, length);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
+                        void *arg, size_t length, uint64_t remote_addr,
+                        uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(ep)->max_bcopy,
+                     "get_bcopy");
+    status = np_rma_get_unpack(&ep->link, (np_key_t*)rkey, length, remote_addr,
+                               unpack_cb, arg, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, BCOPY, length);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                        uint64_t remote_addr, uct_rkey_t rkey,
+                        uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    np_iov_t list[NP_MAX_IOV];
+    ucs_status_t status;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "get_zcopy");
+    status = np_rma_move(NP_DIR_GET, &ep->link, (np_key_t*)rkey, list,
+                         uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static np_atomic_op_t uct_nprdma_atomic_op(unsigned opcode)
+{
+    switch (opcode) {
+    case UCT_ATOMIC_OP_ADD:
+        return NP_ATOMIC_ADD;
+    case UCT_ATOMIC_OP_AND:
+        return NP_ATOMIC_AND;
+    case UCT_ATOMIC_OP_OR:
+        return NP_ATOMIC_OR;
+    case UCT_ATOMIC_OP_XOR:
+        return NP_ATOMIC_XOR;
+    case UCT_ATOMIC_OP_SWAP:
+        return NP_ATOMIC_SWAP;
+    default:
+        return NP_ATOMIC_LAST;
+    }
+}
+
+static ucs_status_t
+uct_nprdma_ep_atomic(uct_ep_h tl_ep, np_atomic_op_t op, size_t size,
+                     uint64_t value, uint64_t compare, uint64_t remote_addr,
+                     uct_rkey_t rkey, void *result, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+
+    if (op == NP_ATOMIC_LAST) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    UCT_TL_EP_STAT_ATOMIC(&ep->super);
+    return np_atomic_post(&ep->link, (np_key_t*)rkey, op, size, value, compare,
+                          remote_addr, result, comp);
+}
+
+static ucs_status_t
+uct_nprdma_ep_atomic_cswap64(uct_ep_h ep, uint64_t compare, uint64_t swap,
+                             uint64_t remote_addr, uct_rkey_t rkey,
+                             uint64_t *result, uct_completion_t *comp)
+{
+    return uct_nprdma_ep_atomic(ep, NP_ATOMIC_CSWAP, sizeof(uint64_t), swap,
+                                compare, remote_addr, rkey, result, comp);
+}
+
+static ucs_status_t
+uct_nprdma_ep_atomic_cswap32(uct_ep_h ep, uint32_t compare, uint32_t swap,
+                             uint64_t remote_addr, uct_rkey_t rkey,
+                             uint32_t *result, uct_completion_t *comp)
+{
+    return uct_nprdma_ep_atomic(ep, NP_ATOMIC_CSWAP, sizeof(uint32_t), swap,
+                                compare, remote_addr, rkey, result, comp);
+}
+
+static ucs_status_t
+uct_nprdma_ep_atomic64_post(uct_ep_h ep, unsigned opcode, uint64_t value,
+                            uint64_t remote_addr, uct_rkey_t rkey)
+{
+    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
+                                sizeof(uint64_t), value, 0, remote_addr, rkey,
+                                NULL, NULL);
+}
+
+static ucs_status_t
+uct_nprdma_ep_atomic32_post(uct_ep_h ep, unsigned opcode, uint32_t value,
+                            uint64_t remote_addr, uct_rkey_t rkey)
+{
+    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
+                                sizeof(uint32_t), value, 0, remote_addr, rkey,
+                                NULL, NULL);
+}
+
+static ucs_status_t
+uct_nprdma_ep_atomic64_fetch(uct_ep_h ep, unsigned opcode, uint64_t value,
+                             uint64_t *result, uint64_t remote_addr,
+                             uct_rkey_t rkey, uct_completion_t *comp)
+{
+    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
+                                sizeof(uint64_t), value, 0, remote_addr, rkey,
+                                result, comp);
+}
+
+static ucs_status_t
+uct_nprdma_ep_atomic32_fetch(uct_ep_h ep, unsigned opcode, uint32_t value,
+                             uint32_t *result, uint64_t remote_addr,
+                             uct_rkey_t rkey, uct_completion_t *comp)
+{
+    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
+                                sizeof(uint32_t), value, 0, remote_addr, rkey,
+                                result, comp);
+}
+
+static ucs_status_t
+uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
+                          unsigned flags)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+
+    if ((ep->num_pending == 0) && np_link_has_resources(&ep->link)) {
+        return UCS_ERR_BUSY;
+    }
+
+    UCS_STATIC_ASSERT(sizeof(uct_pending_req_priv_arb_t) <=
+                      UCT_PENDING_REQ_PRIV_LEN);
+    uct_pending_req_arb_group_push(&ep->arb_group, req);
+    ucs_arbiter_group_schedule(&uct_nprdma_ep_iface(ep)->arbiter,
+                               &ep->arb_group);
+
+    /* Nothing overtakes what waits, active messages least of all */
+    ++ep->num_pending;
+    ep->link.gate |= NP_GATE_PENDING;
+    UCT_TL_EP_STAT_PEND(&ep->super);
+    return UCS_OK;
+}
+
+static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
+{
+    if (--ep->num_pending == 0) {
+        ep->link.gate &= ~NP_GATE_PENDING;
+    }
+}
+
+static ucs_arbiter_cb_result_t
+uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
+                               ucs_arbiter_group_t *group,
+                               ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_nprdma_ep_t *ep    = ucs_container_of(group, uct_nprdma_ep_t,
+                                              arb_group);
+    uct_pending_req_t *req = ucs_container_of(elem, uct_pending_req_t, priv);
+    unsigned *count        = arg;
+    ucs_status_t status;
+
+    if (!np_link_has_resources(&ep->link)) {
+        return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+    }
+
+    ep->link.gate &= ~NP_GATE_PENDING;
+    status         = req->func(req);
+    ep->link.gate |= NP_GATE_PENDING;
+
+    if (status == UCS_OK) {
+        ++(*count);
+        uct_nprdma_ep_pending_removed(ep);
+        return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+    } else if (status == UCS_INPROGRESS) {
+        ++(*count);
+        return UCS_ARBITER_CB_RESULT_NEXT_GROUP;
+    }
+
+    return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+}
+
+unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface)
+{
+    unsigned count = 0;
+
+    ucs_arbiter_dispatch(&iface->arbiter, 1, uct_nprdma_ep_progress_pending,
+                         &count);
+    return count;
+}
+
+static ucs_arbiter_cb_result_t
+uct_nprdma_ep_purge_one(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
+                        ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_nprdma_ep_t *ep       = ucs_container_of(group, uct_nprdma_ep_t,
+                                                 arb_group);
+    uct_pending_req_t *req    = ucs_container_of(elem, uct_pending_req_t,
+                                                 priv);
+    uct_purge_cb_args_t *args = arg;
+
+    uct_nprdma_ep_pending_removed(ep);
+    if (args->cb != NULL) {
+        args->cb(req, args->arg);
+    } else {
+        ucs_warn("nprdma: ep %p drops pending request %p", ep, req);
+    }
+    return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+}
+
+static void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
+                                        uct_pending_purge_callback_t cb,
+                                        void *arg)
+{
+    uct_nprdma_ep_t *ep      = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_purge_cb_args_t args = {cb, arg};
+
+    ucs_arbiter_group_purge(&uct_nprdma_ep_iface(ep)->arbiter, &ep->arb_group,
+                            uct_nprdma_ep_purge_one, &args);
+}
+
+static ucs_status_t
+uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ucs_status_t status;
+
+    if (flags & UCT_FLUSH_FLAG_CANCEL) {
+        np_link_cancel(&ep->link, UCS_ERR_CANCELED);
+        return UCS_OK;
+    }
+
+    status = np_link_flush(&ep->link, comp);
+    if (status == UCS_INPROGRESS) {
+        UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super);
+    } else {
+        UCT_TL_EP_STAT_FLUSH(&ep->super);
+    }
+    return status;
+}
+
+static ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+
+    np_link_fence(&ep->link);
+    UCT_TL_EP_STAT_FENCE(&ep->super);
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+
+    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+    if (!np_link_is_alive(&ep->link)) {
+        np_link_down(&ep->link, UCS_ERR_ENDPOINT_TIMEOUT);
+        np_link_report(&ep->link);
+    }
+    return UCS_OK;
+}
+
+const uct_iface_ops_t uct_nprdma_ep_ops = {
+    .ep_put_short      = uct_nprdma_ep_put_short,
+    .ep_put_bcopy      = uct_nprdma_ep_put_bcopy,
+    .ep_put_zcopy      = uct_nprdma_ep_put_zcopy,
+    .ep_get_short      = uct_nprdma_ep_get_short,
+    .ep_get_bcopy      = uct_nprdma_ep_get_bcopy,
+    .ep_get_zcopy      = uct_nprdma_ep_get_zcopy,
+    .ep_am_short       = uct_nprdma_ep_am_short,
+    .ep_am_short_iov   = uct_nprdma_ep_am_short_iov,
+    .ep_am_bcopy       = uct_nprdma_ep_am_bcopy,
+    .ep_am_zcopy       = uct_nprdma_ep_am_zcopy,
+    .ep_atomic_cswap64 = uct_nprdma_ep_atomic_cswap64,
+    .ep_atomic_cswap32 = uct_nprdma_ep_atomic_cswap32,
+    .ep_atomic32_post  = uct_nprdma_ep_atomic32_post,
+    .ep_atomic64_post  = uct_nprdma_ep_atomic64_post,
+    .ep_atomic32_fetch = uct_nprdma_ep_atomic32_fetch,
+    .ep_atomic64_fetch = uct_nprdma_ep_atomic64_fetch,
+    .ep_pending_add    = uct_nprdma_ep_pending_add,
+    .ep_pending_purge  = uct_nprdma_ep_pending_purge,
+    .ep_flush          = uct_nprdma_ep_flush,
+    .ep_fence          = uct_nprdma_ep_fence,
+    .ep_check          = uct_nprdma_ep_check,
+    .ep_create         = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_ep_t),
+    .ep_destroy        = UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_ep_t)
+};

@@ -1,0 +1,261 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Component and memory domain. To register is to look up arenas: a handle is a
+ * tagged integer, or a pointer to memory that we allocated.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma.h"
+
+#include "../../nprdma/mem/alloc.h"
+#include "../../nprdma/mem/arena.h"
+#include "../../nprdma/mem/key.h"
+
+#include <ucs/sys/sys.h>
+
+/* A handle of arenas: bit 0 set, 1..31 first, 32..63 count */
+#define UCT_NPRDMA_MEMH_ARENAS 1ul
+
+/* A look-up, as measured (docs/figures.md). Never 0: with 0 UCP prefers
+ * zero-copy for messages that are faster buffered. */
+#define UCT_NPRDMA_REG_COST    15e-9
+
+
+static ucs_config_field_t uct_nprdma_md_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_nprdma_md_config_t, super),
+     UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
+
+    {"PEER_USERS", "same",
+     "Whose processes may be peers on this host:\n"
+     " - same - those of the same user.\n"
+     " - any  - any process that was given this one's address; the kernel then\n"
+     "          refuses direct access, and data goes through the rings.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.peer_users),
+     UCS_CONFIG_TYPE_ENUM(np_peer_users_names)},
+
+    {"SINGLE_COPY", "auto",
+     "How soft0 moves memory that peers cannot map:\n"
+     " - auto - process_vm_readv/writev, and the rings where the kernel\n"
+     "          refuses these.\n"
+     " - vm   - process_vm_readv/writev, or an error.\n"
+     " - off  - the rings.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.single_copy),
+     UCS_CONFIG_TYPE_ENUM(np_single_copy_names)},
+
+    {"SHARE_MIN", "256k",
+     "Size from which initiator and target of a transfer both copy, each a\n"
+     "part, if the target is in progress. \"inf\" for never.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.share_min),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SHARE_CHUNK", "128k",
+     "Piece of a shared copy that one side takes at a time, from 4k to 1g.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.share_chunk),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {NULL}
+};
+
+
+static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_t *attr)
+{
+    attr->cap.flags            = UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_REG |
+                                 UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_FIXED;
+    attr->cap.reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->cap.alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->cap.detect_mem_types = 0;
+    attr->cap.max_alloc        = SIZE_MAX;
+    attr->cap.max_reg          = ULONG_MAX;
+    attr->rkey_packed_size     = sizeof(np_packed_key_t);
+    attr->reg_cost             = ucs_linear_func_make(UCT_NPRDMA_REG_COST, 0);
+    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_mem_alloc(uct_md_h md, size_t *length_p, void **address_p,
+                     ucs_memory_type_t mem_type, unsigned flags,
+                     const char *alloc_name, uct_mem_h *memh_p)
+{
+    int fixed = !!(flags & UCT_MD_MEM_FLAG_FIXED);
+    np_alloc_t *alloc;
+    ucs_status_t status;
+
+    if (mem_type != UCS_MEMORY_TYPE_HOST) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    status = np_alloc_create(fixed ? *address_p : NULL, length_p, fixed,
+                             &alloc);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    *address_p = alloc->addr;
+    *memh_p    = alloc;
+    return UCS_OK;
+}
+
+static ucs_status_t uct_nprdma_mem_free(uct_md_h md, uct_mem_h memh)
+{
+    np_alloc_free(memh);
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length, unsigned flags,
+                   uct_mem_h *memh_p)
+{
+    np_arenas_t arenas;
+    ucs_status_t status;
+
+    status = np_arenas_share((uintptr_t)address, length, &arenas);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    *memh_p = (void*)(UCT_NPRDMA_MEMH_ARENAS | ((uint64_t)arenas.first << 1) |
+                      ((uint64_t)arenas.count << 32));
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
+{
+    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 0);
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh,
+                     const uct_md_mkey_pack_params_t *params,
+                     void *mkey_buffer)
+{
+    uint64_t handle = (uint64_t)memh;
+    np_arenas_t arenas;
+    np_alloc_t *alloc;
+
+    if (handle & UCT_NPRDMA_MEMH_ARENAS) {
+        arenas.first = (uint32_t)handle >> 1;
+        arenas.count = handle >> 32;
+        np_key_pack_arenas(mkey_buffer, arenas);
+    } else {
+        alloc = memh;
+        np_key_pack_segment(mkey_buffer, alloc->id, (uintptr_t)alloc->addr,
+                            alloc->len);
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_rkey_unpack(uct_component_t *component, const void *rkey_buffer,
+                       uct_rkey_t *rkey_p, void **handle_p)
+{
+    np_key_t *key;
+    ucs_status_t status;
+
+    status = np_key_unpack(rkey_buffer, &key);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    *rkey_p   = (uintptr_t)key;
+    *handle_p = NULL;
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_rkey_release(uct_component_t *component, uct_rkey_t rkey,
+                        void *handle)
+{
+    np_key_release((np_key_t*)rkey);
+    return UCS_OK;
+}
+
+static void uct_nprdma_md_close(uct_md_h md)
+{
+    ucs_free(ucs_derived_of(md, uct_nprdma_md_t));
+}
+
+static uct_md_ops_t uct_nprdma_md_ops = {
+    .close              = uct_nprdma_md_close,
+    .query              = uct_nprdma_md_query,
+    .mem_alloc          = uct_nprdma_mem_alloc,
+    .mem_free           = uct_nprdma_mem_free,
+    .mem_advise         = ucs_empty_function_return_unsupported,
+    .mem_reg            = uct_nprdma_mem_reg,
+    .mem_dereg          = uct_nprdma_mem_dereg,
+    .mem_query          = ucs_empty_function_return_unsupported,
+    .mkey_pack          = uct_nprdma_mkey_pack,
+    .is_sockaddr_accessible = ucs_empty_function_return_zero_int,
+    .detect_memory_type = ucs_empty_function_return_unsupported
+};
+
+static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
+{
+    if ((config->share_chunk < (4 * UCS_KBYTE)) ||
+        (config->share_chunk > UCS_GBYTE)) {
+        ucs_error("UCX_NPRDMA_SHARE_CHUNK is %zu bytes: give it a value from "
+                  "4k to 1g", config->share_chunk);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_md_open(uct_component_t *component, const char *md_name,
+                   const uct_md_config_t *md_config, uct_md_h *md_p)
+{
+    const uct_nprdma_md_config_t *config =
+            ucs_derived_of(md_config, uct_nprdma_md_config_t);
+    ucs_status_t status;
+    uct_nprdma_md_t *md;
+
+    status = uct_nprdma_check_config(&config->engine);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = np_engine_init(&config->engine);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    md = ucs_malloc(sizeof(*md), "nprdma_md");
+    if (md == NULL) {
+        ucs_error("no memory for a memory domain of %zu bytes", sizeof(*md));
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    md->super.ops       = &uct_nprdma_md_ops;
+    md->super.component = &uct_nprdma_component;
+    *md_p               = &md->super;
+    return UCS_OK;
+}
+
+uct_component_t uct_nprdma_component = {
+    .query_md_resources = uct_md_query_single_md_resource,
+    .md_open            = uct_nprdma_md_open,
+    .cm_open            = ucs_empty_function_return_unsupported,
+    .rkey_unpack        = uct_nprdma_rkey_unpack,
+    .rkey_ptr           = ucs_empty_function_return_unsupported,
+    .rkey_release       = uct_nprdma_rkey_release,
+    .name               = UCT_NPRDMA_NAME,
+    .md_config          = {
+        .name           = "nprdma memory domain",
+        .prefix         = "NPRDMA_",
+        .table          = uct_nprdma_md_config_table,
+        .size           = sizeof(uct_nprdma_md_config_t)
+    },
+    .cm_config          = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(
+                                  &uct_nprdma_component),
+    .flags              = 0,
+    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function
+};

@@ -1,0 +1,74 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The face to UCX: component and memory domain, interface, endpoint.
+ */
+
+#ifndef UCT_NPRDMA_H_
+#define UCT_NPRDMA_H_
+
+#include "ucx_compat.h"
+
+#include "../../nprdma/engine.h"
+#include "../../nprdma/proto/op.h"
+
+#include <ucs/type/spinlock.h>
+
+#define UCT_NPRDMA_NAME    "nprdma"
+#define UCT_NPRDMA_DEVICE  "soft0"
+
+/** Settings of a memory domain: those of the engine */
+typedef struct uct_nprdma_md_config {
+    uct_md_config_t    super;
+    np_engine_config_t engine;
+} uct_nprdma_md_config_t;
+
+typedef struct uct_nprdma_md {
+    uct_md_t super;
+} uct_nprdma_md_t;
+
+typedef struct uct_nprdma_iface_config {
+    uct_iface_config_t super;
+    unsigned           ring_size;
+    size_t             ring_bytes;
+} uct_nprdma_iface_config_t;
+
+/** Used by one thread at a time, or under its lock (mt.c) */
+typedef struct uct_nprdma_iface {
+    uct_base_iface_t         super;
+    np_port_t                *port;
+    ucs_arbiter_t            arbiter;
+    unsigned                 max_bcopy;
+    ucs_recursive_spinlock_t lock;  /**< only for multi-threaded workers */
+} uct_nprdma_iface_t;
+
+typedef struct uct_nprdma_ep {
+    uct_base_ep_t       super;
+    np_link_t           link;
+    ucs_arbiter_group_t arb_group;
+    unsigned            num_pending;
+} uct_nprdma_ep_t;
+
+extern uct_component_t uct_nprdma_component;
+extern uct_tl_t uct_nprdma_tl;
+
+/** The endpoints' half of the table of operations */
+extern const uct_iface_ops_t uct_nprdma_ep_ops;
+
+/** What the engine tells us */
+void uct_nprdma_ep_link_down(np_link_t *link, ucs_status_t status);
+
+/** Send what waits for room; returns how many */
+unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface);
+
+/** Replace every operation of a table by one that holds the iface's lock */
+void uct_nprdma_mt_wrap(uct_iface_ops_t *ops);
+
+
+static UCS_F_ALWAYS_INLINE uct_nprdma_iface_t *
+uct_nprdma_ep_iface(uct_nprdma_ep_t *ep)
+{
+    return ucs_derived_of(ep->super.super.iface, uct_nprdma_iface_t);
+}
+
+#endif
