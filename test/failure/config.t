@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Nonsense in every UCX_NPRDMA_* variable: one clear line, no crash, no hang.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
+
+[ -z "${NPRDMA_TEST_LAUNCH:-}" ] || tap_skip_all "not our transport"
+
+run_here 30 ucx_info -c
+mapfile -t names < <(grep -oE '^UCX_NPRDMA_[A-Z0-9_]+' "$TAP_OUT" | sort -u)
+if [ "${#names[@]}" -gt 0 ]; then
+    tap_ok "ucx_info -c shows ${#names[@]} variables"
+else
+    tap_not_ok "ucx_info -c shows the variables" "$TAP_OUT"
+fi
+
+for name in "${names[@]}"; do
+    run 60 env "$name=!nonsense" "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_data"
+    if [ "$RC" -lt 124 ] &&
+        grep -qE "!nonsense|${name#UCX_}" "$TAP_OUT"; then
+        tap_ok "$name=!nonsense"
+    else
+        echo "exit code $RC; a line with the variable or the value wanted" \
+            >> "$TAP_OUT"
+        tap_not_ok "$name=!nonsense" "$TAP_OUT"
+    fi
+
+    for value in -7 0 99999999999999999999 ''; do
+        run 60 env "$name=$value" "${RUN_PREFIX[@]}" \
+            "$NPRDMA_BUILD/fail_data"
+        if [ "$RC" -eq 0 ]; then
+            tap_ok "$name='$value' works"
+        else
+            tap_expect_error "$name='$value' is refused with a line" \
+                "${name#UCX_}|'$value'"
+        fi
+    done
+done
+
+run 60 env UCX_NPRDMA_RINGSIZE=1 "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_data"
+tap_expect_success "a mistyped name does no harm"
+tap_check "and is reported" grep -q 'unused.*UCX_NPRDMA_RINGSIZE' "$TAP_OUT"
+
+tap_done

@@ -1,0 +1,41 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# A peer dies by SIGKILL in mid-transfer: an error in time, nothing left.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
+
+export UCX_KEEPALIVE_INTERVAL=1s
+leftovers_note
+
+for mode in receiver sender put get; do
+    for size in 8 9000 1000000 33000000; do
+        run_here 60 "$NPRDMA_BUILD/fail_kill" "$mode" "$size"
+        tap_expect_success "killed: $mode, $size bytes"
+    done
+done
+run_here 60 "$NPRDMA_BUILD/fail_kill" idle 100
+tap_expect_success "killed while idle"
+for mode in receiver sender put get; do
+    UCX_PROTO_ENABLE=y run_here 60 "$NPRDMA_BUILD/fail_kill" "$mode" 1000000
+    tap_expect_success "killed: $mode, 1000000 bytes, UCX_PROTO_ENABLE=y"
+done
+tap_check "nothing is left of the killed" \
+    leftovers_none "$NPRDMA_BUILD/fail_kill"
+
+if [ -x "$NPRDMA_BUILD/fail_mpi" ]; then
+    run_mpi 60 2 "$NPRDMA_BUILD/fail_mpi"
+    # mpirun gives 128 + 9 then, as a time-out's last resort would.
+    if [ "$RC" -ne 0 ] && [ "$RC" -ne 124 ] &&
+        grep -q 'exited on signal 9' "$TAP_OUT"; then
+        tap_ok "an MPI job ends when a rank is killed"
+    else
+        tap_not_ok "an MPI job ends when a rank is killed" "$TAP_OUT"
+    fi
+    tap_check "nothing is left of the MPI job" \
+        leftovers_none "$NPRDMA_BUILD/fail_mpi"
+else
+    tap_skip "an MPI job ends when a rank is killed" "no MPI"
+fi
+
+tap_done
