@@ -115,6 +115,10 @@ static void np_iov_copy(np_dir_t dir, const np_iov_t *iov, size_t iovcnt,
     size_t i;
 
     for (i = 0; i < iovcnt; ++i) {
+        if (iov[i].len == 0) {
+            continue; /* its base may be NULL */
+        }
+
         if (dir == NP_DIR_PUT) {
             memcpy(ptr, iov[i].base, iov[i].len);
         } else {

@@ -61,6 +61,16 @@ void uct_nprdma_ep_link_down(np_link_t *link, ucs_status_t status)
             "nprdma: process %d: %s", link->pid, ucs_status_string(status));
 }
 
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_fill_short(void *dst, uint64_t header, const void *payload,
+                      unsigned length)
+{
+    memcpy(dst, &header, sizeof(header));
+    if (length > 0) { /* else payload may be NULL */
+        memcpy(UCS_PTR_BYTE_OFFSET(dst, sizeof(header)), payload, length);
+    }
+}
+
 static ucs_status_t
 uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                        const void *payload, unsigned length)
@@ -81,7 +91,7 @@ uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
             goto no_resource;
         }
 
-        uct_am_short_fill_data(slot->data, header, payload, length);
+        uct_nprdma_fill_short(slot->data, header, payload, length);
         np_am_commit_inline(&ep->link, slot, id, total);
     } else {
         status = np_am_reserve(&ep->link, total, &data, &start);
@@ -89,7 +99,7 @@ uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
             goto no_resource;
         }
 
-        uct_am_short_fill_data(data, header, payload, length);
+        uct_nprdma_fill_short(data, header, payload, length);
         np_am_commit(&ep->link, id, start, total);
     }
 
@@ -183,7 +193,9 @@ uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
         return status;
     }
 
-    memcpy(data, header, header_length);
+    if (header_length > 0) {
+        memcpy(data, header, header_length);
+    }
     ucs_iov_iter_init(&iter);
     uct_iov_to_buffer(iov, iovcnt, &iter,
                       UCS_PTR_BYTE_OFFSET(data, header_length), SIZE_MAX);

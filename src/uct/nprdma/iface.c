@@ -141,6 +141,9 @@ uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
     return np_host_is_reachable((const np_host_addr_t*)dev_addr);
 }
 
+UCT_NPRDMA_INTERNAL_OPS_DEFINE(uct_nprdma_iface_internal_ops,
+                               uct_nprdma_iface_is_reachable);
+
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_iface_am(void *arg, uint8_t id, void *data, unsigned len)
 {
@@ -240,7 +243,7 @@ static void uct_nprdma_iface_fill_ops(uct_iface_ops_t *ops)
     ops->iface_query              = uct_nprdma_iface_query;
     ops->iface_get_device_address = uct_nprdma_iface_get_device_address;
     ops->iface_get_address        = uct_nprdma_iface_get_address;
-    ops->iface_is_reachable       = uct_nprdma_iface_is_reachable;
+    ops->iface_is_reachable       = UCT_NPRDMA_IFACE_REACHABLE;
 }
 
 static ucs_status_t
@@ -293,7 +296,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md,
     }
 
     UCS_CLASS_CALL_SUPER_INIT(
-            uct_base_iface_t, &ops, &uct_base_iface_internal_ops, md, worker,
+            uct_base_iface_t, &ops, &uct_nprdma_iface_internal_ops, md, worker,
             params, tl_config UCS_STATS_ARG(
                     (params->field_mask & UCT_IFACE_PARAM_FIELD_STATS_ROOT) ?
                     params->stats_root : NULL)
@@ -343,14 +346,6 @@ uct_nprdma_query_devices(uct_md_h md, uct_tl_device_resource_t **devices_p,
                                       num_devices_p);
 }
 
-uct_tl_t uct_nprdma_tl = {
-    .name          = UCT_NPRDMA_NAME,
-    .query_devices = uct_nprdma_query_devices,
-    .iface_open    = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_iface_t),
-    .config        = {
-        .name      = UCT_NPRDMA_NAME " transport",
-        .prefix    = "NPRDMA_",
-        .table     = uct_nprdma_iface_config_table,
-        .size      = sizeof(uct_nprdma_iface_config_t)
-    }
-};
+UCT_TL_DEFINE_ENTRY(&uct_nprdma_component, nprdma, uct_nprdma_query_devices,
+                    uct_nprdma_iface_t, "NPRDMA_",
+                    uct_nprdma_iface_config_table, uct_nprdma_iface_config_t)

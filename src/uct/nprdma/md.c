@@ -61,25 +61,31 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
 };
 
 
-static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_t *attr)
+static ucs_status_t
+uct_nprdma_md_query(uct_md_h md, uct_nprdma_md_attr_t *attr)
 {
-    attr->cap.flags            = UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_REG |
-                                 UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_FIXED;
-    attr->cap.reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->cap.alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->cap.detect_mem_types = 0;
-    attr->cap.max_alloc        = SIZE_MAX;
-    attr->cap.max_reg          = ULONG_MAX;
-    attr->rkey_packed_size     = sizeof(np_packed_key_t);
-    attr->reg_cost             = ucs_linear_func_make(UCT_NPRDMA_REG_COST, 0);
+    uct_nprdma_md_attr_init(attr);
+    UCT_NPRDMA_MD_CAP(attr).flags            = UCT_MD_FLAG_ALLOC |
+                                               UCT_MD_FLAG_REG |
+                                               UCT_MD_FLAG_NEED_RKEY |
+                                               UCT_MD_FLAG_FIXED;
+    UCT_NPRDMA_MD_CAP(attr).reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    UCT_NPRDMA_MD_CAP(attr).alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    UCT_NPRDMA_MD_CAP(attr).access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    UCT_NPRDMA_MD_CAP(attr).detect_mem_types = 0;
+    UCT_NPRDMA_MD_CAP(attr).max_alloc        = SIZE_MAX;
+    UCT_NPRDMA_MD_CAP(attr).max_reg          = ULONG_MAX;
+    attr->rkey_packed_size                   = sizeof(np_packed_key_t);
+    attr->reg_cost                           =
+            ucs_linear_func_make(UCT_NPRDMA_REG_COST, 0);
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
     return UCS_OK;
 }
 
 static ucs_status_t
 uct_nprdma_mem_alloc(uct_md_h md, size_t *length_p, void **address_p,
-                     ucs_memory_type_t mem_type, unsigned flags,
+                     ucs_memory_type_t mem_type,
+                     UCT_NPRDMA_MEM_ALLOC_ARG unsigned flags,
                      const char *alloc_name, uct_mem_h *memh_p)
 {
     int fixed = !!(flags & UCT_MD_MEM_FLAG_FIXED);
@@ -108,8 +114,8 @@ static ucs_status_t uct_nprdma_mem_free(uct_md_h md, uct_mem_h memh)
 }
 
 static ucs_status_t
-uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length, unsigned flags,
-                   uct_mem_h *memh_p)
+uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
+                   UCT_NPRDMA_MEM_REG_ARG, uct_mem_h *memh_p)
 {
     np_arenas_t arenas;
     ucs_status_t status;
@@ -132,7 +138,7 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 }
 
 static ucs_status_t
-uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh,
+uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
                      const uct_md_mkey_pack_params_t *params,
                      void *mkey_buffer)
 {
@@ -154,7 +160,7 @@ uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh,
 
 static ucs_status_t
 uct_nprdma_rkey_unpack(uct_component_t *component, const void *rkey_buffer,
-                       uct_rkey_t *rkey_p, void **handle_p)
+                       UCT_NPRDMA_RKEY_UNPACK_ARG uct_rkey_t *rkey_p, void **handle_p)
 {
     np_key_t *key;
     ucs_status_t status;
@@ -187,13 +193,16 @@ static uct_md_ops_t uct_nprdma_md_ops = {
     .query              = uct_nprdma_md_query,
     .mem_alloc          = uct_nprdma_mem_alloc,
     .mem_free           = uct_nprdma_mem_free,
-    .mem_advise         = ucs_empty_function_return_unsupported,
+    .mem_advise         = (uct_md_mem_advise_func_t)
+                          ucs_empty_function_return_unsupported,
     .mem_reg            = uct_nprdma_mem_reg,
     .mem_dereg          = uct_nprdma_mem_dereg,
-    .mem_query          = ucs_empty_function_return_unsupported,
+    .mem_query          = (uct_md_mem_query_func_t)
+                          ucs_empty_function_return_unsupported,
     .mkey_pack          = uct_nprdma_mkey_pack,
-    .is_sockaddr_accessible = ucs_empty_function_return_zero_int,
-    .detect_memory_type = ucs_empty_function_return_unsupported
+    .detect_memory_type = (uct_md_detect_memory_type_func_t)
+                          ucs_empty_function_return_unsupported,
+    UCT_NPRDMA_MD_OPS_VERSIONED
 };
 
 static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
@@ -242,10 +251,13 @@ uct_nprdma_md_open(uct_component_t *component, const char *md_name,
 uct_component_t uct_nprdma_component = {
     .query_md_resources = uct_md_query_single_md_resource,
     .md_open            = uct_nprdma_md_open,
-    .cm_open            = ucs_empty_function_return_unsupported,
+    .cm_open            = (uct_component_cm_open_func_t)
+                          ucs_empty_function_return_unsupported,
     .rkey_unpack        = uct_nprdma_rkey_unpack,
-    .rkey_ptr           = ucs_empty_function_return_unsupported,
+    .rkey_ptr           = (uct_component_rkey_ptr_func_t)
+                          ucs_empty_function_return_unsupported,
     .rkey_release       = uct_nprdma_rkey_release,
+    UCT_NPRDMA_COMPONENT_VERSIONED
     .name               = UCT_NPRDMA_NAME,
     .md_config          = {
         .name           = "nprdma memory domain",
