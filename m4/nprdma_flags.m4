@@ -42,8 +42,7 @@ AC_DEFUN([NPRDMA_FLAGS], [
         [AS_HELP_STRING([--enable-werror], [make warnings errors])],
         [], [enable_werror=no])
 
-    # Functions in operation tables rarely use every argument.
-    nprdma_warn="-Wall -Wextra -Wno-unused-parameter"
+    nprdma_warn="-Wall -Wextra"
     AS_IF([test "x$enable_werror" = xyes], [nprdma_warn="$nprdma_warn -Werror"])
     nprdma_debug=
     AS_IF([test "x$enable_debug" = xyes], [nprdma_debug="-DNPRDMA_DEBUG=1"])

@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Sets up, builds, and measures osu_latency and osu_bw over nprdma, over UCX's
+# shared memory (posix,cma) and over its tcp, alternately; prints a table of
+# medians and ratios, and plots it into build/osu.
+set -euo pipefail
+# shellcheck source=contrib/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+rounds=5
+budget=90
+tcp_rounds=2
+benches=(latency bw)
+out=$nprdma_top/build/osu
+
+usage() {
+    sed -n '3,5s/^# //p' "$0"
+    cat <<END
+
+Usage: osu.sh [--rounds N] [--seconds N]
+  --rounds N    at most N rounds (default: $rounds)
+  --seconds N   start no new round after N seconds of measuring (default:
+                $budget)
+NPRDMA_CONFIGURE_ARGS=--with-osu=DIR measures with OSU programs of your own.
+END
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --rounds | --seconds)
+        [[ ${2-} =~ ^[1-9][0-9]*$ ]] ||
+            nprdma_die "$1 needs a number from 1 up, not '${2-}'"
+        if [ "$1" = --rounds ]; then rounds=$2; else budget=$2; fi
+        shift
+        ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *) nprdma_die "unknown argument '$1': osu.sh --help shows what there is" ;;
+    esac
+    shift
+done
+
+# find_osu: the programs that configure was told to use, or our own
+find_osu() {
+    local dir
+    dir=$(sed -n 's/^OSU_DIR = //p' "$nprdma_top/build/Makefile")
+    if [ -z "$dir" ]; then
+        dir=$nprdma_top/build/install/libexec/nprdma/osu
+    fi
+    if [ ! -x "$dir/osu_latency" ] || [ ! -x "$dir/osu_bw" ]; then
+        nprdma_die "no osu_latency and osu_bw in $dir: configure found no" \
+            "MPI? See build/configure.log"
+    fi
+    echo "$dir"
+}
+
+# measure SERIES BENCH [ARGUMENT...]: one run; the output goes to stdout
+measure() {
+    local series=$1 bench=$2
+    shift 2
+    local -a command=(mpirun --mca pml ucx --mca osc ucx
+        --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any)
+    local -a environment=("UCX_ALLOC_PRIO=mmap,heap" OMPI_ALLOW_RUN_AS_ROOT=1
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+    case $series in
+    nprdma) command=("$nprdma_top/build/install/bin/nprdma-run" mpirun) ;;
+    tcp) environment+=("UCX_TLS=tcp,self") ;;
+    *) environment+=("UCX_TLS=posix,cma,self") ;;
+    esac
+    if ! env "${environment[@]}" timeout -k 5 120 "${command[@]}" \
+        "${binding[@]}" -x UCX_ALLOC_PRIO -n 2 "$osu/osu_$bench" "$@" \
+        2>"$out/error.log" </dev/null; then
+        echo >&2
+        tail -n 15 "$out/error.log" >&2
+        nprdma_die "osu_$bench over $series failed: see above"
+    fi
+}
+
+# The wrong answer fast is no result
+check_data() {
+    local bench
+    for bench in "${benches[@]}"; do
+        measure nprdma "$bench" -c -i 20 -x 2 -m 1:1048576 >"$out/checked"
+        if ! grep -q Pass "$out/checked" || grep -q Fail "$out/checked"; then
+            nprdma_die "osu_$bench -c over nprdma found wrong data: see" \
+                "$out/checked"
+        fi
+    done
+    rm -f "$out/checked"
+}
+
+# run_round NUMBER: every series once, posix twice
+run_round() {
+    local round=$1 bench series
+    local -a arguments
+    for bench in "${benches[@]}"; do
+        for series in nprdma posix tcp again; do
+            arguments=()
+            if [ "$series" = tcp ]; then
+                # Slow, and not what the ratios are made of
+                [ "$round" -le "$tcp_rounds" ] || continue
+                arguments=(-i 20 -x 2)
+            fi
+            printf '.'
+            measure "$series" "$bench" "${arguments[@]}" |
+                awk -v key="$bench $series" \
+                    '/^[0-9]/ { print key, $1, $2 }' >>"$out/runs"
+        done
+    done
+}
+
+# Medians: lines "BENCH SIZE NPRDMA POSIX TCP RATIO SELF". POSIX is of all its
+# runs, SELF its first against its second run of each round.
+reduce() {
+    sort -k1,1 -k2,2 -k3,3n -k4,4g "$out/runs" "$1" | awk '
+        function flush() { if (n) median[key] = (v[int((n + 1) / 2)] + \
+                                                 v[int((n + 2) / 2)]) / 2 }
+        { now = $1 " " $2 " " $3
+          if (now != key) { flush(); key = now; n = 0 }
+          v[++n] = $4; sizes[$3]; benches[$1] }
+        function ratio(a, b) { return b > 0 ? a / b : 0 }
+        END {
+            flush()
+            for (b in benches) for (s in sizes) {
+                both = median[b " both " s]
+                printf "%s %d %.2f %.2f %.2f %.2f %.2f\n", b, s,
+                       median[b " nprdma " s], both, median[b " tcp " s],
+                       ratio(median[b " nprdma " s], both),
+                       ratio(median[b " again " s], median[b " posix " s])
+            }
+        }' | sort -k1,1 -k2,2n
+}
+
+print_table() {
+    cat <<END
+
+           |---------- latency (us) ----------|  |-------- bandwidth (MB/s) --------|
+                                nprdma   posix                         nprdma   posix
+     size  nprdma   posix     tcp /posix  /self  nprdma   posix     tcp /posix  /self
+END
+    awk '$1 == "latency" { size[++n] = $2
+             row[$2] = sprintf("%8.2f%8.2f%8.2f%7.2f%7.2f",
+                               $3, $4, $5, $6, $7) }
+         $1 == "bw" { bw[$2] = sprintf("%8.0f%8.0f%8.0f%7.2f%7.2f",
+                                       $3, $4, $5, $6, $7) }
+         END { for (i = 1; i <= n; ++i)
+                   printf "%9d%s%s\n", size[i], row[size[i]], bw[size[i]] }' \
+        "$out/medians"
+    echo
+    echo "$done_rounds rounds, medians; nprdma/posix: latency is better below" \
+        "1, bandwidth above 1."
+    echo "posix/self is posix measured twice: what noise alone does."
+}
+
+make_plots() {
+    local bench
+    for bench in "${benches[@]}"; do
+        {
+            echo "# size nprdma posix,cma tcp"
+            awk -v bench="$bench" \
+                '$1 == bench { print $2, $3, $4, $5 }' "$out/medians"
+        } >"$out/$bench.txt"
+    done
+    if ! command -v gnuplot >/dev/null; then
+        echo "no plot: gnuplot is missing (package gnuplot-nox)"
+        return
+    fi
+    "$nprdma_top/osu-bench/plot.sh" "$out/latency.txt" "$out/bw.txt" \
+        "$out/osu"
+}
+
+nprdma_prepare build all
+osu=$(find_osu)
+binding=(--map-by core --bind-to core)
+if [ "$(nproc)" -lt 2 ]; then
+    echo "only one core: both ranks share it, the figures say little"
+    binding=(--oversubscribe --bind-to none)
+fi
+mkdir -p "$out"
+rm -f "$out/runs"
+
+printf '%-32s ' "check data over nprdma"
+check_data
+echo ok
+start=$SECONDS
+done_rounds=0
+while [ "$done_rounds" -lt "$rounds" ] &&
+    { [ "$done_rounds" -eq 0 ] || [ $((SECONDS - start)) -lt "$budget" ]; }; do
+    printf 'round %d of at most %-14d ' $((done_rounds + 1)) "$rounds"
+    run_round $((done_rounds + 1))
+    done_rounds=$((done_rounds + 1))
+    echo " $((SECONDS - start)) s"
+done
+
+sed -n 's/ posix / both /p; s/ again / both /p' "$out/runs" >"$out/both"
+reduce "$out/both" >"$out/medians"
+rm -f "$out/both"
+print_table | tee "$out/table.txt"
+make_plots
