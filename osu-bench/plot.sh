@@ -1,0 +1,144 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Plots result tables, latency and bandwidth side by side, as SVG and PNG.
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+Usage: plot.sh [-t TITLE] [-o PREFIX] -l LATENCY-TABLE -b BANDWIDTH-TABLE
+Either table may be left out. Writes PREFIX.svg and PREFIX.png (default: osu).
+
+A table has a header line and a line per message size; '#' may start the
+header, columns are separated by blanks, and '-' stands for no value:
+    # size  nprdma  posix,cma,self  tcp,self
+    1       0.21    0.25            8.10
+END
+}
+
+die() {
+    echo "plot.sh: $*" >&2
+    exit 2
+}
+
+title=
+prefix=osu
+latency=
+bandwidth=
+while getopts :t:o:l:b:h option; do
+    case $option in
+    t) title=$OPTARG ;;
+    o) prefix=$OPTARG ;;
+    l) latency=$OPTARG ;;
+    b) bandwidth=$OPTARG ;;
+    h) usage; exit 0 ;;
+    :) die "option -$OPTARG needs a value; see plot.sh -h" ;;
+    *) die "unknown option -$OPTARG; see plot.sh -h" ;;
+    esac
+done
+shift $((OPTIND - 1))
+[ $# = 0 ] || die "unexpected argument '$1'; see plot.sh -h"
+[ -n "$latency$bandwidth" ] || die "no table: give -l or -b; see plot.sh -h"
+command -v gnuplot >/dev/null ||
+    die "gnuplot not found: install gnuplot-nox (Debian) to get the plots"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# clean TABLE COPY: header without '#', every line with as many columns, every
+# value a positive number (a logarithmic axis has no room for others) or '-'
+clean() {
+    [ -r "$1" ] || die "cannot read the table $1"
+    awk -v file="$1" '
+        function bad(why) {
+            printf "plot.sh: %s, line %d: %s\n", file, NR, why >"/dev/stderr"
+            failed = 1
+            exit 2
+        }
+        { sub(/\r$/, "") }
+        NF == 0 { next }
+        !columns {
+            sub(/^#[ \t]*/, "")
+            $0 = $0
+            columns = NF
+            if (columns < 2) bad("header has no column after the size")
+            $1 = $1
+            print
+            next
+        }
+        /^#/ { next }
+        {
+            if (NF != columns) bad("wanted " columns " columns, found " NF)
+            for (i = 1; i <= NF; i++) {
+                if (i > 1 && $i == "-") continue
+                if ($i !~ /^[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?$/ || $i <= 0)
+                    bad("wanted a positive number, found " $i)
+            }
+            $1 = $1
+            print
+            rows++
+        }
+        END { if (columns && !rows && !failed) bad("no rows after the header") }
+        ' "$1" >"$2" || exit 2
+    [ -s "$2" ] || die "the table $1 is empty"
+}
+
+# axes TABLE TITLE LABEL KEY-PLACE: one half of the picture
+axes() {
+    local columns
+    columns=$(head -n 1 "$1" | wc -w)
+    cat <<END
+set title "$2"
+set ylabel "$3"
+set key $4
+plot for [i=2:$columns] "$1" using 1:i with linespoints lw 2 pt (i+3) ps 0.7 \\
+    title columnheader(i)
+END
+}
+
+{
+    cat <<'END'
+set datafile missing "-"
+set logscale x 2
+set logscale y 10
+set format x "%.0b%B"
+set format y "%g"
+set xlabel "message size (bytes)"
+set xtics rotate by -45
+set grid xtics ytics mytics lc rgb "#d0d0d0"
+set key noenhanced samplen 2
+set title noenhanced
+END
+    panels=$([ -n "$latency" ] && [ -n "$bandwidth" ] && echo 2 || echo 1)
+    # Quotes would end gnuplot's string
+    printf 'set multiplot layout 1,%d title "%s" noenhanced\n' "$panels" \
+        "$(tr -d '"\\`' <<<"$title")"
+    if [ -n "$latency" ]; then
+        clean "$latency" "$work/latency"
+        axes "$work/latency" "Latency" "microseconds" "left top"
+    fi
+    if [ -n "$bandwidth" ]; then
+        clean "$bandwidth" "$work/bandwidth"
+        axes "$work/bandwidth" "Bandwidth" "MB/s" "right bottom"
+    fi
+    echo "unset multiplot"
+} >"$work/body"
+
+width=$([ -n "$latency" ] && [ -n "$bandwidth" ] && echo 1200 || echo 640)
+for format in svg png; do
+    case $format in
+    svg) terminal="svg size $width,480 dynamic background '#ffffff'" ;;
+    png) terminal="pngcairo size $width,480 background '#ffffff'" ;;
+    esac
+    {
+        echo "set terminal $terminal"
+        echo "set output '$work/plot.$format'"
+        cat "$work/body"
+        echo "set output"
+    } >"$work/script"
+    gnuplot "$work/script" 2>"$work/err" || {
+        sed 's/^/plot.sh: gnuplot: /' "$work/err" >&2
+        exit 1
+    }
+    cp "$work/plot.$format" "$prefix.$format"
+    echo "wrote $prefix.$format"
+done
