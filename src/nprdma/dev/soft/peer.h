@@ -132,8 +132,10 @@ np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
     }
 
     /* Free slots when there is nothing else to do, or a quarter is waiting */
-    if (((word == 0) && (count > 0)) ||
-        ((peer->data.head - peer->data.published) > (peer->data.mask / 4))) {
+    if ((peer->data.head != peer->data.published) &&
+        ((word == 0) ||
+         ((peer->data.head - peer->data.published) >
+          (peer->data.mask / 4)))) {
         np_peer_publish(peer, &peer->data);
     }
 
