@@ -90,7 +90,8 @@ uct_nprdma_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
                                             UCT_NPRDMA_MAX_SHORT);
     attr->cap.am.max_bcopy        = iface->max_bcopy;
     attr->cap.am.max_zcopy        = iface->max_bcopy;
-    attr->cap.am.max_hdr          = iface->max_bcopy;
+    attr->cap.am.max_hdr          = ucs_min(iface->max_bcopy / 2,
+                                            UCT_NPRDMA_MAX_SHORT);
     attr->cap.am.max_iov          = NP_MAX_IOV;
     attr->cap.am.opt_zcopy_align  = 1;
     attr->cap.am.align_mtu        = 1;
