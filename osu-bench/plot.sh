@@ -5,11 +5,11 @@ set -euo pipefail
 
 usage() {
     cat <<'END'
-Usage: plot.sh [-t TITLE] [-o PREFIX] -l LATENCY-TABLE -b BANDWIDTH-TABLE
-Either table may be left out. Writes PREFIX.svg and PREFIX.png (default: osu).
+Usage: plot.sh [-t TITLE] LATENCY-TABLE BANDWIDTH-TABLE PREFIX
+Writes PREFIX.svg and PREFIX.png.
 
 A table has a header line and a line per message size; '#' may start the
-header, columns are separated by blanks, and '-' stands for no value:
+header, columns are separated by blanks, and '-' or 0 stands for no value:
     # size  nprdma  posix,cma,self  tcp,self
     1       0.21    0.25            8.10
 END
@@ -21,23 +21,20 @@ die() {
 }
 
 title=
-prefix=osu
-latency=
-bandwidth=
-while getopts :t:o:l:b:h option; do
+while getopts :t:h option; do
     case $option in
     t) title=$OPTARG ;;
-    o) prefix=$OPTARG ;;
-    l) latency=$OPTARG ;;
-    b) bandwidth=$OPTARG ;;
     h) usage; exit 0 ;;
     :) die "option -$OPTARG needs a value; see plot.sh -h" ;;
     *) die "unknown option -$OPTARG; see plot.sh -h" ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# = 0 ] || die "unexpected argument '$1'; see plot.sh -h"
-[ -n "$latency$bandwidth" ] || die "no table: give -l or -b; see plot.sh -h"
+[ $# = 3 ] ||
+    die "wanted two tables and a prefix, found $# arguments; see plot.sh -h"
+latency=$1
+bandwidth=$2
+prefix=$3
 command -v gnuplot >/dev/null ||
     die "gnuplot not found: install gnuplot-nox (Debian) to get the plots"
 
@@ -45,7 +42,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # clean TABLE COPY: header without '#', every line with as many columns, every
-# value a positive number (a logarithmic axis has no room for others) or '-'
+# value a number or '-', also for 0, which a logarithmic axis has no room for
 clean() {
     [ -r "$1" ] || die "cannot read the table $1"
     awk -v file="$1" '
@@ -70,8 +67,10 @@ clean() {
             if (NF != columns) bad("wanted " columns " columns, found " NF)
             for (i = 1; i <= NF; i++) {
                 if (i > 1 && $i == "-") continue
-                if ($i !~ /^[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?$/ || $i <= 0)
-                    bad("wanted a positive number, found " $i)
+                if ($i !~ /^[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?$/)
+                    bad("wanted a number, found " $i)
+                if ($i == 0 && i == 1) bad("wanted a size, found " $i)
+                if ($i == 0) $i = "-"
             }
             $1 = $1
             print
@@ -108,22 +107,17 @@ set grid xtics ytics mytics lc rgb "#d0d0d0"
 set key noenhanced samplen 2
 set title noenhanced
 END
-    panels=$([ -n "$latency" ] && [ -n "$bandwidth" ] && echo 2 || echo 1)
     # Quotes would end gnuplot's string
-    printf 'set multiplot layout 1,%d title "%s" noenhanced\n' "$panels" \
+    printf 'set multiplot layout 1,2 title "%s" noenhanced\n' \
         "$(tr -d '"\\`' <<<"$title")"
-    if [ -n "$latency" ]; then
-        clean "$latency" "$work/latency"
-        axes "$work/latency" "Latency" "microseconds" "left top"
-    fi
-    if [ -n "$bandwidth" ]; then
-        clean "$bandwidth" "$work/bandwidth"
-        axes "$work/bandwidth" "Bandwidth" "MB/s" "right bottom"
-    fi
+    clean "$latency" "$work/latency"
+    axes "$work/latency" "Latency" "microseconds" "left top"
+    clean "$bandwidth" "$work/bandwidth"
+    axes "$work/bandwidth" "Bandwidth" "MB/s" "right bottom"
     echo "unset multiplot"
 } >"$work/body"
 
-width=$([ -n "$latency" ] && [ -n "$bandwidth" ] && echo 1200 || echo 640)
+width=1200
 for format in svg png; do
     case $format in
     svg) terminal="svg size $width,480 dynamic background '#ffffff'" ;;
