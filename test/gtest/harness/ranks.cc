@@ -116,7 +116,7 @@ std::string Oob::exchange(const std::string &mine)
 
 void Oob::wait_peer_gone(pid_t peer)
 {
-    wait_until("the other rank's end", nullptr, [&]() {
+    wait_until("the other rank's end", m_progress, [&]() {
         return (kill(peer, 0) != 0) && (errno == ESRCH);
     });
 }

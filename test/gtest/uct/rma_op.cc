@@ -60,6 +60,18 @@ size_t pack_piece(void *dest, void *arg)
     return piece->length;
 }
 
+// What put_bcopy returns is a length, and 1 is also UCS_INPROGRESS.
+ssize_t packed_status(ssize_t ret, size_t length)
+{
+    if (ret < 0) {
+        return ret;
+    }
+    if (ret != (ssize_t)length) {
+        throw Failed("put_bcopy returned another length than was packed");
+    }
+    return UCS_OK;
+}
+
 void unpack_piece(void *arg, const void *data, size_t length)
 {
     memcpy(arg, data, length);
@@ -80,7 +92,8 @@ ssize_t rma_post(Node &node, RmaKind kind, const UctMem &local, size_t offset,
     case RmaKind::PutShort:
         return uct_ep_put_short(ep, buffer, length, remote_address, rkey);
     case RmaKind::PutBcopy:
-        return uct_ep_put_bcopy(ep, pack_piece, &piece, remote_address, rkey);
+        return packed_status(uct_ep_put_bcopy(ep, pack_piece, &piece,
+                                              remote_address, rkey), length);
     case RmaKind::PutZcopy:
         return uct_ep_put_zcopy(ep, &iov, 1, remote_address, rkey, comp);
     case RmaKind::GetShort:

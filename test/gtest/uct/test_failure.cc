@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Dead peers, wrong keys, and addresses where nothing is.
+#include "rma_op.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <tuple>
+
+using namespace nt;
+
+namespace {
+
+constexpr uint8_t AM_ID = 11;
+
+void peer_dies(const Body &body)
+{
+    RunOptions options;
+
+    options.peer_dies = true;
+    run_ranks(body, options);
+}
+
+ucs_status_t ignore_am(void*, void*, size_t, unsigned)
+{
+    return UCS_OK;
+}
+
+void require_failure_handling(const UctIface &iface)
+{
+    iface.require(UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE,
+                  "ERRHANDLE_PEER_FAILURE");
+}
+
+// Until the error handler has run, with nothing but checks and progress.
+void wait_for_error(Node &node)
+{
+    node.until("call of the error handler", [&]() {
+        // A refused check is as good as one that was not answered yet
+        uct_ep_check(node.ep->ep, 0, nullptr);
+        return node.iface.errors > 0;
+    });
+}
+
+// Whatever is posted to a failed endpoint is refused, or completed with an
+// error; it does not stay without resources for ever.
+void expect_error(Node &node, const char *what, Comp *comp,
+                  const std::function<ssize_t()> &operation)
+{
+    ssize_t ret = node.post(what, operation);
+
+    if (ret == UCS_INPROGRESS) {
+        node.until(what, [&]() { return comp->calls > 0; });
+        EXPECT_NE(UCS_OK, comp->status) << what;
+    } else {
+        EXPECT_LT(ret, 0) << what;
+    }
+}
+
+void expect_all_refused(Node &node, const UctMem &local,
+                        const UctRemote &remote)
+{
+    uint64_t flags = node.iface.attr.cap.flags;
+
+    if (flags & UCT_IFACE_FLAG_AM_SHORT) {
+        expect_error(node, "am_short", nullptr, [&]() {
+            return uct_ep_am_short(node.ep->ep, AM_ID, 0, nullptr, 0);
+        });
+    }
+    for (RmaKind kind : {RmaKind::PutShort, RmaKind::PutBcopy,
+                         RmaKind::PutZcopy, RmaKind::GetShort,
+                         RmaKind::GetBcopy, RmaKind::GetZcopy}) {
+        const uint64_t bits[] = {
+            UCT_IFACE_FLAG_PUT_SHORT, UCT_IFACE_FLAG_PUT_BCOPY,
+            UCT_IFACE_FLAG_PUT_ZCOPY, UCT_IFACE_FLAG_GET_SHORT,
+            UCT_IFACE_FLAG_GET_BCOPY, UCT_IFACE_FLAG_GET_ZCOPY
+        };
+        Comp comp;
+        if (flags & bits[(int)kind]) {
+            expect_error(node, name_of(kind).c_str(), &comp, [&]() {
+                return rma_post(node, kind, local, 0, 64, remote.address,
+                                remote.rkey(), &comp);
+            });
+        }
+    }
+    if (node.iface.attr.cap.atomic64.fop_flags & UCS_BIT(UCT_ATOMIC_OP_ADD)) {
+        uint64_t result;
+        Comp comp;
+        expect_error(node, "atomic", &comp, [&]() {
+            return uct_ep_atomic64_fetch(node.ep->ep, UCT_ATOMIC_OP_ADD, 1,
+                                         &result, remote.address,
+                                         remote.rkey(), &comp);
+        });
+    }
+}
+
+TEST(PeerFailure, CheckOfALivePeer)
+{
+    run_ranks([](Rank &rank) {
+        Node node(rank);
+
+        node.iface.require(UCT_IFACE_FLAG_EP_CHECK, "EP_CHECK");
+        for (int i = 0; i < 1000; ++i) {
+            ssize_t ret = node.post("check", [&]() {
+                return uct_ep_check(node.ep->ep, 0, nullptr);
+            });
+            EXPECT_TRUE((ret == UCS_OK) || (ret == UCS_INPROGRESS)) << ret;
+            node.domain.progress();
+        }
+        node.sync();
+        EXPECT_EQ(0u, node.iface.errors);
+    });
+}
+
+TEST(PeerFailure, KilledPeerIsReported)
+{
+    peer_dies([](Rank &rank) {
+        Node node(rank);
+        UctMem local(node.domain, MemKind::Local, 4096);
+        UctMem target(node.domain, MemKind::Heap, 4096);
+        UctRemote remote(node.domain, rank.oob.exchange(target.describe()));
+
+        node.iface.require(UCT_IFACE_FLAG_EP_CHECK, "EP_CHECK");
+        require_failure_handling(node.iface);
+        node.sync();
+        if (rank.id == 1) {
+            raise(SIGKILL);
+        }
+
+        rank.oob.wait_peer_gone(rank.peer);
+        wait_for_error(node);
+        EXPECT_EQ(1u, node.iface.errors);
+        if (is_nprdma()) {
+            // UCX wants no operation after the error; here they are refused
+            expect_all_refused(node, local, remote);
+        }
+    });
+}
+
+// The messages' sender learns of a death from its sends alone.
+TEST(PeerFailure, KilledReceiverInMidStream)
+{
+    peer_dies([](Rank &rank) {
+        Node node(rank);
+        uint64_t received = 0;
+
+        node.iface.require(UCT_IFACE_FLAG_AM_SHORT, "AM_SHORT");
+        require_failure_handling(node.iface);
+        node.iface.on_am(AM_ID, [](void *arg, void*, size_t, unsigned) {
+            if (++*static_cast<uint64_t*>(arg) == 5000) {
+                raise(SIGKILL);
+            }
+            return UCS_OK;
+        }, &received);
+        node.sync();
+
+        if (rank.id == 1) {
+            node.until("end of this process", []() { return false; });
+        }
+        node.until("error of a sender", [&]() {
+            ucs_status_t status = uct_ep_am_short(node.ep->ep, AM_ID, 0,
+                                                  nullptr, 0);
+            if (status == UCS_ERR_NO_RESOURCE) {
+                uct_ep_check(node.ep->ep, 0, nullptr);
+            }
+            return (node.iface.errors > 0) || ((status < 0) &&
+                   (status != UCS_ERR_NO_RESOURCE));
+        });
+    });
+}
+
+TEST(PeerFailure, KilledSenderInMidStream)
+{
+    // What came is whole and in order, and the receiver can go on
+    peer_dies([](Rank &rank) {
+        Node node(rank);
+        uint64_t received = 0;
+
+        node.iface.require(UCT_IFACE_FLAG_AM_SHORT, "AM_SHORT");
+        node.iface.require(UCT_IFACE_FLAG_EP_CHECK, "EP_CHECK");
+        require_failure_handling(node.iface);
+        node.iface.on_am(AM_ID, [](void *arg, void *data, size_t, unsigned) {
+            uint64_t &next = *static_cast<uint64_t*>(arg);
+            EXPECT_EQ(next, *static_cast<uint64_t*>(data));
+            ++next;
+            return UCS_OK;
+        }, &received);
+        node.sync();
+
+        for (uint64_t i = 0; rank.id == 1; ++i) {
+            node.post("room", [&]() {
+                return uct_ep_am_short(node.ep->ep, AM_ID, i, nullptr, 0);
+            });
+            if (i == 20000) {
+                raise(SIGKILL);
+            }
+        }
+        node.until("messages", [&]() { return received > 1000; });
+        rank.oob.wait_peer_gone(rank.peer);
+        wait_for_error(node);
+
+        UctIface fresh(node.domain);
+        fresh.on_am(AM_ID, ignore_am, nullptr);
+        UctEp self(node.iface, fresh.address);
+        node.until("message to oneself", [&]() {
+            return uct_ep_am_short(self.ep, AM_ID, 0, nullptr, 0) == UCS_OK;
+        });
+    });
+}
+
+class KilledInTransfer : public testing::TestWithParam<RmaKind> {
+};
+
+TEST_P(KilledInTransfer, EveryCompletionIsCalled)
+{
+    peer_dies([](Rank &rank) {
+        const size_t length = 4 << 20;
+        RmaKind kind        = GetParam();
+        Node node(rank);
+        UctMem local(node.domain, MemKind::Local, length);
+        UctMem target(node.domain, MemKind::Heap, length);
+        UctRemote remote(node.domain, rank.oob.exchange(target.describe()));
+        unsigned posted = 0;
+        Comp comp(1);
+
+        rma_limit(node.iface, kind, length);
+        node.iface.require(UCT_IFACE_FLAG_EP_CHECK, "EP_CHECK");
+        require_failure_handling(node.iface);
+        memset(local.at(), 1, length);
+        memset(target.at(), 0, length);
+        node.sync();
+
+        if (rank.id == 1) {
+            // Die when the first put has begun; of gets, just now
+            auto *first = (volatile uint8_t*)target.at();
+            node.until("first byte", [&]() {
+                return !rma_is_put(kind) || (*first != 0);
+            });
+            raise(SIGKILL);
+        }
+
+        node.until("error of a transfer", [&]() {
+            ++comp.count;
+            ssize_t ret = rma_post(node, kind, local, 0, length,
+                                   remote.address, remote.rkey(), &comp);
+            ++posted;
+            if (ret != UCS_INPROGRESS) {
+                --comp.count;
+            }
+            return (comp.status != UCS_OK) || (node.iface.errors > 0) ||
+                   ((ret < 0) && (ret != UCS_ERR_NO_RESOURCE));
+        });
+        node.until("every completion", [&]() {
+            uct_ep_check(node.ep->ep, 0, nullptr);
+            return comp.count == 1;
+        });
+        EXPECT_GT(posted, 0u);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, KilledInTransfer,
+        testing::Values(RmaKind::PutZcopy, RmaKind::GetZcopy),
+        [](const testing::TestParamInfo<RmaKind> &info) {
+            return name_of(info.param);
+        });
+
+TEST(PeerFailure, PendingOfADeadPeerCanBePurged)
+{
+    peer_dies([](Rank &rank) {
+        Node node(rank);
+        uct_pending_req_t request = {};
+        ucs_status_t status = UCS_OK;
+        unsigned purged = 0;
+
+        if (test_tl() == "tcp") {
+            throw Skipped("tcp asserts that whoever has room sends");
+        }
+        node.iface.require(UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_PENDING,
+                           "AM_SHORT and PENDING");
+        require_failure_handling(node.iface);
+        node.iface.on_am(AM_ID, ignore_am, nullptr);
+        node.sync();
+        if (rank.id == 1) {
+            rank.oob.progress_with(nullptr);
+            rank.oob.recv();
+            raise(SIGKILL);
+        }
+
+        while (status == UCS_OK) {
+            status = uct_ep_am_short(node.ep->ep, AM_ID, 0, nullptr, 0);
+        }
+        ASSERT_EQ(UCS_ERR_NO_RESOURCE, status);
+        request.func = [](uct_pending_req_t*) {
+            return UCS_ERR_NO_RESOURCE;
+        };
+        check(uct_ep_pending_add(node.ep->ep, &request, 0),
+              "uct_ep_pending_add");
+        rank.oob.send("die");
+        rank.oob.wait_peer_gone(rank.peer);
+        wait_for_error(node);
+        uct_ep_pending_purge(node.ep->ep,
+                             [](uct_pending_req_t*, void *arg) {
+                                 ++*static_cast<unsigned*>(arg);
+                             }, &purged);
+        EXPECT_EQ(1u, purged);
+        node.ep.reset();
+    });
+}
+
+TEST(PeerFailure, AddressOfAProcessThatIsGone)
+{
+    peer_dies([](Rank &rank) {
+        UctDomain domain;
+        UctIface iface(domain);
+        ucs_status_t status = UCS_OK;
+        Progress progress   = [&]() { return domain.progress(); };
+
+        iface.require(UCT_IFACE_FLAG_CONNECT_TO_IFACE, "CONNECT_TO_IFACE");
+        iface.require(UCT_IFACE_FLAG_AM_SHORT, "AM_SHORT");
+        require_failure_handling(iface);
+        std::string theirs = rank.oob.exchange(iface.address);
+        if (rank.id == 1) {
+            raise(SIGKILL);
+        }
+
+        rank.oob.wait_peer_gone(rank.peer);
+        if (!iface.reaches(theirs)) {
+            return; // told at once
+        }
+        try {
+            UctEp ep(iface, theirs);
+            wait_until("error of a send", progress, [&]() {
+                status = uct_ep_am_short(ep.ep, AM_ID, 0, nullptr, 0);
+                uct_ep_check(ep.ep, 0, nullptr);
+                return (iface.errors > 0) ||
+                       ((status < 0) && (status != UCS_ERR_NO_RESOURCE));
+            });
+        } catch (const Failed &error) {
+            if (strstr(error.what(), "waited") != nullptr) {
+                throw;
+            } // else the endpoint was refused
+        }
+    });
+}
+
+// Bad keys and bad addresses; stock transports trust theirs.
+void nprdma_only(const std::string &why)
+{
+    if (!is_nprdma()) {
+        throw Skipped(test_tl() + " " + why);
+    }
+}
+
+TEST(BadKey, IsRefused)
+{
+    run_in(Topology::Loopback, [](Rank&) {
+        nprdma_only("does not check keys");
+
+        UctDomain domain;
+        size_t size = domain.attr.rkey_packed_size;
+        UctMem good(domain, MemKind::Heap, 4096);
+        std::string key = good.describe().substr(sizeof(uint64_t));
+        uct_rkey_bundle_t bundle;
+
+        for (int fill : {0x00, 0xff, 0x5a, 0x01}) {
+            std::string bad(size, fill);
+            EXPECT_NE(UCS_OK, uct_rkey_unpack(domain.component, bad.data(),
+                                              &bundle)) << fill;
+        }
+        for (uint64_t seed = 0; seed < 1000; ++seed) {
+            std::string bad(size, 0);
+            pattern_fill(&bad[0], size, seed);
+            EXPECT_NE(UCS_OK, uct_rkey_unpack(domain.component, bad.data(),
+                                              &bundle)) << seed;
+        }
+        ASSERT_EQ(UCS_OK, uct_rkey_unpack(domain.component, key.data(),
+                                          &bundle));
+        uct_rkey_release(domain.component, &bundle);
+    });
+}
+
+// Single bits of a key turned over: refused, or operations end in an error
+// or reach memory that is the peer's own; nobody crashes.
+TEST(BadKey, TurnedBitsHarmNobody)
+{
+    run_ranks([](Rank &rank) {
+        nprdma_only("does not check keys");
+
+        Node node(rank);
+        UctMem local(node.domain, MemKind::Local, 4096);
+        UctMem target(node.domain, MemKind::Mmap, 4096);
+        std::string theirs = rank.oob.exchange(target.describe());
+        std::string address = rank.oob.exchange(node.iface.address);
+        size_t bits = 8 * node.domain.attr.rkey_packed_size;
+
+        for (size_t bit = 0; (rank.id == 0) && (bit < bits); ++bit) {
+            std::string bad = theirs;
+            bad[sizeof(uint64_t) + bit / 8] ^= 1 << (bit % 8);
+            try {
+                UctRemote remote(node.domain, bad);
+                node.ep.reset();
+                node.ep = std::make_unique<UctEp>(node.iface, address);
+                Comp comp;
+                ssize_t ret = node.post("get", [&]() {
+                    return rma_post(node, RmaKind::GetZcopy, local, 0, 64,
+                                    remote.address, remote.rkey(), &comp);
+                });
+                node.until("get", [&]() {
+                    return (ret != UCS_INPROGRESS) || (comp.calls > 0);
+                });
+            } catch (const Failed &error) {
+                if (strstr(error.what(), "waited") != nullptr) {
+                    throw;
+                }
+            }
+        }
+        node.sync();
+    });
+}
+
+struct BadTarget {
+    const char *name;
+    void       (*spoil)(uint8_t *middle);    // at the target
+    uint64_t   (*aim)(uint64_t middle);      // at the initiator
+};
+
+// The middle is the second of three mapped pages.
+const BadTarget BAD_TARGETS[] = {
+    {"UnmappedInArena",
+     [](uint8_t *middle) { munmap(middle, 4096); },
+     [](uint64_t middle) { return middle + 100; }},
+    {"IntoUnmapped", // the first bytes are in the first page
+     [](uint8_t *middle) { munmap(middle, 4096); },
+     [](uint64_t middle) { return middle - 16; }},
+    {"Inaccessible",
+     [](uint8_t *middle) { mprotect(middle, 4096, PROT_NONE); },
+     [](uint64_t middle) { return middle; }},
+    {"OutsideTheKey", [](uint8_t*) {},
+     [](uint64_t middle) { return middle ^ (UINT64_C(64) << 30); }},
+    {"PageZero", [](uint8_t*) {}, [](uint64_t) { return (uint64_t)64; }},
+    {"NotCanonical", [](uint8_t*) {},
+     [](uint64_t middle) { return middle | (UINT64_C(1) << 62); }},
+    {"EndOfAddresses", [](uint8_t*) {}, [](uint64_t) { return ~UINT64_C(15); }},
+};
+
+class BadAddress : public testing::TestWithParam<
+                           std::tuple<RmaKind, BadTarget>> {
+};
+
+// Three mapped pages whose middle one a test may spoil.
+class ThreePages {
+public:
+    explicit ThreePages(UctDomain &domain) : m_domain(domain)
+    {
+        m_base = static_cast<uint8_t*>(
+                mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        pattern_fill(m_base, 3 * 4096, 31);
+        check(uct_md_mem_reg(domain.md, m_base, 3 * 4096,
+                             UCT_MD_MEM_ACCESS_ALL, &m_memh),
+              "uct_md_mem_reg");
+    }
+    ~ThreePages()
+    {
+        uct_md_mem_dereg(m_domain.md, m_memh);
+        munmap(m_base, 3 * 4096);
+    }
+
+    uint8_t *middle() const { return m_base + 4096; }
+
+    std::string describe() const
+    {
+        uint64_t address = (uintptr_t)middle();
+        std::string key(m_domain.attr.rkey_packed_size, 0);
+
+        check(uct_md_mkey_pack(m_domain.md, m_memh, &key[0]), "pack");
+        return std::string((char*)&address, sizeof(address)) + key;
+    }
+
+    void expect_others_untouched(size_t before) const
+    {
+        EXPECT_EQ("", pattern_diff(m_base, 4096 - before, 31));
+        EXPECT_EQ("", pattern_diff(m_base + 8192, 4096, 31, 8192));
+    }
+
+private:
+    UctDomain &m_domain;
+    uint8_t   *m_base;
+    uct_mem_h m_memh;
+};
+
+// One operation that must end in an error, of whatever kind.
+void expect_failure(Node &node, RmaKind kind, const UctMem &local,
+                    uint64_t address, uct_rkey_t rkey)
+{
+    Comp comp;
+    ssize_t ret = node.post("room", [&]() {
+        return rma_post(node, kind, local, 0, 64, address, rkey, &comp);
+    });
+
+    if (ret == UCS_INPROGRESS) {
+        node.until("completion", [&]() { return comp.calls > 0; });
+        ret = comp.status;
+    }
+    if (ret >= 0) {
+        // A put may succeed locally; then the flush tells
+        ret = node.try_flush();
+    }
+    EXPECT_TRUE((ret < 0) || (node.iface.errors > 0))
+            << name_of(kind) << " was reported as done";
+}
+
+TEST_P(BadAddress, IsAnErrorAndNoCrash)
+{
+    run_ranks([](Rank &rank) {
+        nprdma_only("does not check addresses");
+
+        RmaKind kind     = std::get<0>(GetParam());
+        BadTarget target = std::get<1>(GetParam());
+        Node node(rank);
+        UctMem local(node.domain, MemKind::Local, 4096);
+        UctMem good(node.domain, MemKind::Heap, 4096);
+        ThreePages pages(node.domain);
+        UctRemote bad(node.domain, rank.oob.exchange(pages.describe()));
+        UctRemote remote(node.domain, rank.oob.exchange(good.describe()));
+        std::string theirs = rank.oob.exchange(node.iface.address);
+
+        if (rank.id == 1) {
+            target.spoil(pages.middle());
+        }
+        pattern_fill(good.at(), 4096, rank.id);
+        pattern_fill(local.at(), 4096, 55);
+        node.sync();
+        if (rank.id == 0) {
+            expect_failure(node, kind, local, target.aim(bad.address),
+                           bad.rkey());
+        }
+        node.sync();
+        if (rank.id == 1) {
+            pages.expect_others_untouched(4096);
+            pages.expect_others_untouched(
+                    (target.name == std::string("IntoUnmapped")) ? 16 : 0);
+        }
+
+        // The peer lives on, and a new endpoint works
+        node.ep.reset();
+        node.ep = std::make_unique<UctEp>(node.iface, theirs);
+        if (rank.id == 0) {
+            rma_transfer(node, RmaKind::GetZcopy, local, 0, 4096,
+                         remote.address, remote.rkey());
+            EXPECT_EQ("", pattern_diff(local.at(), 4096, 1));
+        }
+        node.sync();
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, BadAddress,
+        testing::Combine(testing::Values(RmaKind::PutShort, RmaKind::PutBcopy,
+                                         RmaKind::PutZcopy, RmaKind::GetShort,
+                                         RmaKind::GetBcopy, RmaKind::GetZcopy),
+                         testing::ValuesIn(BAD_TARGETS)),
+        [](const testing::TestParamInfo<BadAddress::ParamType> &info) {
+            return name_of(std::get<0>(info.param)) +
+                   std::get<1>(info.param).name;
+        });
+
+TEST(BadAtomic, OnNothing)
+{
+    run_ranks([](Rank &rank) {
+        nprdma_only("does not check addresses");
+
+        Node node(rank);
+        ThreePages pages(node.domain);
+        UctRemote bad(node.domain, rank.oob.exchange(pages.describe()));
+        uint64_t result = 0;
+        Comp comp;
+
+        if (rank.id == 1) {
+            munmap(pages.middle(), 4096);
+        }
+        node.sync();
+        if (rank.id == 0) {
+            ssize_t ret = node.post("room", [&]() {
+                return uct_ep_atomic64_fetch(node.ep->ep, UCT_ATOMIC_OP_ADD,
+                                             1, &result, bad.address,
+                                             bad.rkey(), &comp);
+            });
+            if (ret == UCS_INPROGRESS) {
+                node.until("completion", [&]() { return comp.calls > 0; });
+                ret = comp.status;
+            }
+            EXPECT_TRUE((ret < 0) || (node.iface.errors > 0));
+        }
+        node.sync();
+    });
+}
+
+} // namespace
