@@ -1,0 +1,50 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of nprdma_info share.
+ */
+
+#ifndef NPRDMA_INFO_H_
+#define NPRDMA_INFO_H_
+
+#include <stddef.h>
+
+/** Longest line about one thing */
+#define INFO_LINE 1024
+
+typedef enum info_result {
+    INFO_OK,
+    INFO_WARNING,  /**< works, but slower or for fewer */
+    INFO_MISSING   /**< nprdma does not work here */
+} info_result_t;
+
+/** One thing that soft0 needs */
+typedef struct info_check {
+    const char    *name;
+    /** Try it. @a text: what was found, or the reason and the cure */
+    info_result_t (*run)(char *text, size_t size);
+} info_check_t;
+
+extern const info_check_t info_checks[];
+extern const unsigned info_num_checks;
+
+/** What the engine said since the last info_log_clear(); "" if nothing */
+extern char info_log_text[INFO_LINE];
+
+void info_log_clear(void);
+
+/** The version of the UCX that programs here would load. Returns 0, or -1 and
+ *  in @a text why there is none. */
+int info_ucx_version(char *text, size_t size);
+
+/** Where an installed file is: @a name below the library directory beside this
+ *  program, wherever both were moved to */
+void info_lib_path(const char *name, char *path, size_t size);
+
+/** The plug-in that nprdma-run would use */
+void info_plugin_path(char *path, size_t size);
+
+/** First line of a file without its end, "" if it cannot be read */
+const char *info_read_line(const char *path, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,582 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What soft0 needs, each tried for real.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "info.h"
+
+#include "nprdma/engine.h"
+#include "nprdma/dev/soft/peer.h"
+#include "nprdma/dev/soft/sock.h"
+#include "nprdma/dev/soft/vm.h"
+#include "nprdma/mem/segment.h"
+#include "nprdma/proto/am.h"
+
+#include <uct/api/uct.h>
+#include <ucp/api/ucp.h>
+#include <uct/api/version.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A ring as the transport makes it by default */
+#define INFO_SLOTS        128
+#define INFO_PAYLOAD      (32 * 1024)
+
+/* Active message id and content that the two processes exchange */
+#define INFO_AM_ID        7
+#define INFO_AM_WORD      UINT64_C(0x6e7072646d610001)
+
+/* Descriptors of a process with UCX and Open MPI before it talks to anybody */
+#define INFO_BASE_FILES   32
+
+/* Seconds that a child may take */
+#define INFO_CHILD_LIMIT  20
+
+#define INFO_UCX_LIBRARY  "libucp.so.0"
+
+
+const char *info_read_line(const char *path, char *buf, size_t size)
+{
+    FILE *file = fopen(path, "re");
+
+    if ((file == NULL) || (fgets(buf, size, file) == NULL)) {
+        buf[0] = '\0';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    buf[strcspn(buf, "\n")] = '\0';
+    return buf;
+}
+
+void info_lib_path(const char *name, char *path, size_t size)
+{
+    char self[PATH_MAX], joined[2 * PATH_MAX], clean[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    while ((len > 0) && (self[len - 1] != '/')) {
+        --len;
+    }
+    self[ucs_max(len, 0)] = '\0';
+    snprintf(joined, sizeof(joined), "%s%s", self, NPRDMA_LIB_FROM_BIN);
+    snprintf(path, size, "%s/%s",
+             (realpath(joined, clean) == NULL) ? joined : clean, name);
+}
+
+void info_plugin_path(char *path, size_t size)
+{
+    const char *env = getenv("NPRDMA_PLUGIN");
+
+    if ((env != NULL) && (env[0] != '\0')) {
+        snprintf(path, size, "%s", env);
+    } else {
+        info_lib_path("ucx/libuct_nprdma.so.0", path, size);
+    }
+}
+
+/* Run a function in a child, so that what it loads does no harm here.
+ * Returns its result, or -1; in @a text what it printed. */
+static int info_in_child(int (*func)(void), char *text, size_t size)
+{
+    size_t len = 0;
+    int fds[2], status;
+    ssize_t ret;
+    pid_t pid;
+
+    text[0] = '\0';
+    if (pipe(fds) != 0) {
+        snprintf(text, size, "no pipe: %s", strerror(errno));
+        return -1;
+    }
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        alarm(INFO_CHILD_LIMIT);
+        dup2(fds[1], STDOUT_FILENO);
+        dup2(fds[1], STDERR_FILENO);
+        status = func();
+        fflush(stdout);
+        _exit(status);
+    }
+
+    close(fds[1]);
+    while ((pid > 0) && (len < (size - 1)) &&
+           ((ret = read(fds[0], text + len, size - 1 - len)) > 0)) {
+        len += ret;
+    }
+    text[len] = '\0';
+    close(fds[0]);
+    if ((pid < 0) || (waitpid(pid, &status, 0) != pid)) {
+        snprintf(text, size, "no child process: %s", strerror(errno));
+        return -1;
+    }
+
+    if (WIFSIGNALED(status)) {
+        snprintf(text, size, "it died by signal %d", WTERMSIG(status));
+        return -1;
+    }
+    return WEXITSTATUS(status);
+}
+
+/* Keep the last line of a text, or the one that begins with @a mark */
+static void info_keep_line(char *text, const char *mark)
+{
+    char *line = text, *next, *keep = text;
+
+    for (; line != NULL; line = next) {
+        next = strchr(line, '\n');
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        if ((mark != NULL) && (strncmp(line, mark, strlen(mark)) == 0)) {
+            keep = line + strlen(mark);
+            break;
+        }
+        if (line[0] != '\0') {
+            keep = line;
+        }
+    }
+    memmove(text, keep, strlen(keep) + 1);
+}
+
+static info_result_t info_check_segment(char *text, size_t size)
+{
+    static const char word[] = "seen on both sides";
+    size_t len               = np_page_align(
+            np_link_shm_size(INFO_SLOTS, INFO_PAYLOAD));
+    void *own = NULL, *other;
+    char noexec[16];
+    int fd, same = 0;
+
+    if (np_segment_create("nprdma-info", len, &own, 0, &fd) != UCS_OK) {
+        info_read_line("/proc/sys/vm/memfd_noexec", noexec, sizeof(noexec));
+        snprintf(text, size, "%s%s", info_log_text, (noexec[0] == '2') ?
+                 ". Also set vm.memfd_noexec to 0 or 1 (it is 2)" : "");
+        return INFO_MISSING;
+    }
+
+    if (np_segment_map(fd, len, &other) == UCS_OK) {
+        memcpy(own, word, sizeof(word));
+        same = (memcmp(other, word, sizeof(word)) == 0);
+        np_segment_unmap(other, len);
+    }
+    np_segment_unmap(own, len);
+    close(fd);
+
+    if (!same) {
+        snprintf(text, size, "%s", (info_log_text[0] != '\0') ? info_log_text :
+                 "two mappings of a memfd differ. Use another kernel");
+        return INFO_MISSING;
+    }
+    snprintf(text, size, "sealed memfd of %zu bytes", len);
+    return INFO_OK;
+}
+
+/* One message with a descriptor from one end to the other */
+static ucs_status_t info_pass_fd(int from, int to)
+{
+    const np_msg_t out = {.type = NP_MSG_SEGMENT, .version = NP_WIRE_VERSION};
+    int fds[NP_MSG_MAX_FDS];
+    ucs_status_t status;
+    unsigned num_fds;
+    np_msg_t in;
+
+    status = np_sock_send(from, &out, &from, 1);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = np_sock_recv(to, &in, fds, &num_fds);
+    if (status == UCS_OK) {
+        close(fds[0]);
+    }
+    return status;
+}
+
+static int info_is_self(const np_sock_cred_t *cred)
+{
+    return (cred->pid == getpid()) && (cred->uid == geteuid());
+}
+
+/* Connect with a listener of our own */
+static ucs_status_t info_try_socket(int listen_fd, uint64_t id)
+{
+    np_sock_cred_t cred, other;
+    ucs_status_t status;
+    int client, server;
+
+    status = np_sock_connect(id, &client, &cred);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = np_sock_accept(listen_fd, &server, &other);
+    if (status == UCS_OK) {
+        status = info_pass_fd(client, server);
+        if ((status == UCS_OK) &&
+            (!info_is_self(&cred) || !info_is_self(&other))) {
+            status = UCS_ERR_REJECTED;
+        }
+        close(server);
+    }
+    close(client);
+    return status;
+}
+
+static info_result_t info_check_socket(char *text, size_t size)
+{
+    ucs_status_t status;
+    uint64_t id;
+    int fd;
+
+    if (getrandom(&id, sizeof(id), 0) != sizeof(id)) {
+        snprintf(text, size, "no random bytes: %s. Let seccomp allow "
+                 "getrandom", strerror(errno));
+        return INFO_MISSING;
+    }
+
+    status = np_sock_listen(id, &fd);
+    if (status == UCS_OK) {
+        status = info_try_socket(fd, id);
+        close(fd);
+    }
+
+    if (status != UCS_OK) {
+        snprintf(text, size, "%s. Let seccomp and the security module allow "
+                 "abstract unix sockets",
+                 (info_log_text[0] != '\0') ? info_log_text :
+                 ucs_status_string(status));
+        return INFO_MISSING;
+    }
+    snprintf(text, size, "descriptors and credentials pass");
+    return INFO_OK;
+}
+
+/* The child's part: connect with the parent's port, send one message */
+static int info_send_word(const np_engine_config_t *engine,
+                          const np_port_config_t *config,
+                          const np_port_addr_t *addr)
+{
+    static const np_user_t user;
+    ucs_status_t status;
+    np_link_t link;
+    np_slot_t *slot;
+    np_port_t *port;
+    uint64_t word = INFO_AM_WORD;
+
+    alarm(INFO_CHILD_LIMIT);
+    if ((np_engine_init(engine) != UCS_OK) ||
+        (np_proto_open(config, &user, &port) != UCS_OK)) {
+        return 1;
+    }
+
+    np_link_init(&link, port, addr);
+    do {
+        status = np_am_reserve_inline(&link, &slot);
+    } while (status == UCS_ERR_NO_RESOURCE);
+    if (status != UCS_OK) {
+        return 1;
+    }
+
+    memcpy(slot->data, &word, sizeof(word));
+    np_am_commit_inline(&link, slot, INFO_AM_ID, sizeof(word));
+    return 0;
+}
+
+static void info_take_word(void *arg, uint8_t id, void *data, unsigned len)
+{
+    const uint64_t word = INFO_AM_WORD;
+
+    if ((id == INFO_AM_ID) && (len == sizeof(word)) &&
+        (memcmp(data, &word, sizeof(word)) == 0)) {
+        *(int*)arg = 1;
+    }
+}
+
+static int info_receive_word(np_port_t *port, pid_t child)
+{
+    int has_exited, received = 0;
+
+    /* What was sent before its exit is in the ring: look once more then */
+    do {
+        has_exited = (waitpid(child, NULL, WNOHANG) != 0);
+        np_port_housekeep(port);
+        np_port_poll(port, info_take_word, &received);
+    } while (!received && !has_exited);
+
+    if (!has_exited) {
+        waitpid(child, NULL, 0);
+    }
+    return received;
+}
+
+static info_result_t info_check_message(char *text, size_t size)
+{
+    static const np_engine_config_t engine = {
+        .peer_users  = NP_PEER_USERS_SAME,
+        .single_copy = NP_SINGLE_COPY_AUTO,
+        .share_min   = 256 * 1024,
+        .share_chunk = 128 * 1024
+    };
+    const np_port_config_t config = {INFO_SLOTS, INFO_PAYLOAD};
+    static const np_user_t user;
+    np_port_addr_t addr;
+    np_port_t *port;
+    int received = 0;
+    char *said;
+    pid_t child;
+
+    said = mmap(NULL, INFO_LINE, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (said == MAP_FAILED) {
+        snprintf(text, size, "no shared memory: %s. Check 'ulimit -v' and the "
+                 "memory limit", strerror(errno));
+        return INFO_MISSING;
+    }
+
+    if ((np_engine_init(&engine) == UCS_OK) &&
+        (np_proto_open(&config, &user, &port) == UCS_OK)) {
+        np_port_get_addr(port, &addr);
+        child = fork();
+        if (child == 0) {
+            received = info_send_word(&engine, &config, &addr);
+            memcpy(said, info_log_text, INFO_LINE);
+            _exit(received);
+        }
+        received = (child > 0) && info_receive_word(port, child);
+        np_proto_close(port);
+    }
+
+    if (!received) {
+        snprintf(text, size, "%s", (info_log_text[0] != '\0') ? info_log_text :
+                 (said[0] != '\0') ? said :
+                 "none arrived at another process. See what else is missing");
+    }
+    munmap(said, INFO_LINE);
+    if (!received) {
+        return INFO_MISSING;
+    }
+    snprintf(text, size, "sent through a ring to another process");
+    return INFO_OK;
+}
+
+static info_result_t info_check_vm(char *text, size_t size)
+{
+    char cure[INFO_LINE / 2];
+
+    if (np_vm_missing(cure, sizeof(cure)) != NULL) {
+        snprintf(text, size, "the kernel refuses process_vm_readv: data goes "
+                 "through the rings, which is slower. Cure: %s", cure);
+        return INFO_WARNING;
+    }
+    snprintf(text, size, "process_vm_readv works between two processes");
+    return INFO_OK;
+}
+
+static info_result_t info_check_membarrier(char *text, size_t size)
+{
+    if (!np_engine.has_membarrier) {
+        snprintf(text, size, "the kernel refuses it: every message costs a "
+                 "fence and a locked instruction. Let seccomp allow "
+                 "membarrier, or use a kernel with CONFIG_MEMBARRIER");
+        return INFO_WARNING;
+    }
+    snprintf(text, size, "global, expedited");
+    return INFO_OK;
+}
+
+static info_result_t info_check_files(char *text, size_t size)
+{
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN), peers;
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    peers = (limit.rlim_cur <= INFO_BASE_FILES) ? 0 :
+            (long)(ucs_min(limit.rlim_cur, (rlim_t)INT_MAX) -
+                   INFO_BASE_FILES) / 2;
+    if (peers < cpus) {
+        snprintf(text, size, "'ulimit -n' is %lu, which is enough for %ld "
+                 "peers; this host has %ld CPUs. Set it to %ld or more",
+                 (unsigned long)limit.rlim_cur, peers, cpus,
+                 INFO_BASE_FILES + (4 * cpus) + 64);
+        return (peers == 0) ? INFO_MISSING : INFO_WARNING;
+    }
+    snprintf(text, size, "'ulimit -n' is %lu, enough for %ld peers",
+             (unsigned long)limit.rlim_cur, peers);
+    return INFO_OK;
+}
+
+static int info_child_ucx(void)
+{
+    __typeof__(&ucp_get_version_string) get_version;
+    void *handle = dlopen(INFO_UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+    if (handle == NULL) {
+        puts(dlerror());
+        return 1;
+    }
+
+    get_version = (__typeof__(get_version))dlsym(handle,
+                                                 "ucp_get_version_string");
+    if (get_version == NULL) {
+        puts(dlerror());
+        return 1;
+    }
+    puts(get_version());
+    return 0;
+}
+
+int info_ucx_version(char *text, size_t size)
+{
+    int ret = info_in_child(info_child_ucx, text, size);
+
+    info_keep_line(text, NULL);
+    return (ret == 0) ? 0 : -1;
+}
+
+static info_result_t info_check_ucx(char *text, size_t size)
+{
+    char found[INFO_LINE / 2];
+    int major, minor;
+
+    if (info_ucx_version(found, sizeof(found)) != 0) {
+        snprintf(text, size, "%s. Install UCX " UCT_VERNO_STRING
+                 " (Debian: apt-get install libucx0)", found);
+        return INFO_MISSING;
+    }
+
+    if ((sscanf(found, "%d.%d", &major, &minor) != 2) ||
+        (major != UCT_VERNO_MAJOR) || (minor != UCT_VERNO_MINOR)) {
+        snprintf(text, size, "this is %s, nprdma was built for "
+                 UCT_VERNO_STRING ". Build nprdma again for the UCX that is "
+                 "here", found);
+        return INFO_MISSING;
+    }
+    snprintf(text, size, "version %s", found);
+    return INFO_OK;
+}
+
+/* UCX itself must know the component after the plug-in is loaded */
+static int info_child_plugin(void)
+{
+    uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
+    __typeof__(&uct_query_components) query;
+    __typeof__(&uct_component_query) query_one;
+    uct_component_h *components;
+    unsigned i, count;
+    char path[PATH_MAX];
+    void *handle;
+
+    info_plugin_path(path, sizeof(path));
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        puts(dlerror());
+        return 1;
+    }
+
+    query     = (__typeof__(query))dlsym(handle, "uct_query_components");
+    query_one = (__typeof__(query_one))dlsym(handle, "uct_component_query");
+    if ((query == NULL) || (query_one == NULL) ||
+        (query(&components, &count) != UCS_OK)) {
+        puts("libuct gives no list of components");
+        return 1;
+    }
+
+    for (i = 0; i < count; ++i) {
+        if ((query_one(components[i], &attr) == UCS_OK) &&
+            (strcmp(attr.name, "nprdma") == 0)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static info_result_t info_check_plugin(char *text, size_t size)
+{
+    char path[PATH_MAX], found[INFO_LINE / 2];
+
+    info_plugin_path(path, sizeof(path));
+    if (access(path, R_OK) != 0) {
+        snprintf(text, size, "%s: %s. Install nprdma again (make install)",
+                 path, strerror(errno));
+        return INFO_MISSING;
+    }
+
+    if (info_ucx_version(found, sizeof(found)) != 0) {
+        snprintf(text, size, "%s cannot be tried without UCX. Install UCX",
+                 path);
+        return INFO_MISSING;
+    }
+
+    if (info_in_child(info_child_plugin, found, sizeof(found)) != 0) {
+        info_keep_line(found, "nprdma: ");
+        snprintf(text, size, "%s. Install nprdma again, built for the UCX "
+                 "that is here", found);
+        return INFO_MISSING;
+    }
+    snprintf(text, size, "%s", path);
+    return INFO_OK;
+}
+
+static int info_child_stub(void)
+{
+    char path[PATH_MAX];
+    void *handle;
+
+    info_lib_path("libnprdma_preload.so", path, sizeof(path));
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if ((handle == NULL) || (dlsym(handle, "uct_query_components") == NULL)) {
+        puts(dlerror());
+        return 1;
+    }
+    puts(path);
+    return 0;
+}
+
+static info_result_t info_check_stub(char *text, size_t size)
+{
+    char found[INFO_LINE / 2];
+    int ret = info_in_child(info_child_stub, found, sizeof(found));
+
+    info_keep_line(found, NULL);
+    if (ret != 0) {
+        snprintf(text, size, "%s. Install nprdma again (make install)", found);
+        return INFO_MISSING;
+    }
+    snprintf(text, size, "%s", found);
+    return INFO_OK;
+}
+
+const info_check_t info_checks[] = {
+    {"file descriptors",       info_check_files},
+    {"shared memory segments", info_check_segment},
+    {"unix sockets",           info_check_socket},
+    {"a message over soft0",   info_check_message},
+    {"direct access to peers", info_check_vm},
+    {"membarrier",             info_check_membarrier},
+    {"UCX",                    info_check_ucx},
+    {"the plug-in",            info_check_plugin},
+    {"the preload stub",       info_check_stub}
+};
+
+const unsigned info_num_checks = sizeof(info_checks) / sizeof(info_checks[0]);

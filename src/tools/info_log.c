@@ -1,0 +1,67 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the engine needs of libucs, so that nprdma_info also runs where UCX is
+ * missing. It keeps what the engine says instead of printing it: that line
+ * names the reason and the cure.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "info.h"
+
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/log.h>
+#include <ucs/type/status.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+
+char info_log_text[INFO_LINE];
+
+ucs_global_opts_t ucs_global_opts = {
+    .log_component.log_level = UCS_LOG_LEVEL_WARN
+};
+
+
+void info_log_clear(void)
+{
+    info_log_text[0] = '\0';
+}
+
+/* The first line counts: what follows it is a consequence */
+void ucs_log_dispatch(const char *file, unsigned line, const char *function,
+                      ucs_log_level_t level,
+                      ucs_log_component_config_t *comp_conf,
+                      const char *format, ...)
+{
+    va_list args;
+
+    if (info_log_text[0] == '\0') {
+        va_start(args, format);
+        vsnprintf(info_log_text, sizeof(info_log_text), format, args);
+        va_end(args);
+    }
+}
+
+const char *ucs_status_string(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_OK:
+        return "success";
+    case UCS_ERR_NO_RESOURCE:
+        return "no resource at the moment";
+    case UCS_ERR_NO_MEMORY:
+        return "no memory";
+    case UCS_ERR_INVALID_PARAM:
+        return "invalid message";
+    case UCS_ERR_REJECTED:
+        return "rejected";
+    case UCS_ERR_CONNECTION_RESET:
+        return "the other end is gone";
+    default:
+        return "input/output error";
+    }
+}

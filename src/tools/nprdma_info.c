@@ -1,0 +1,257 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * nprdma_info: what of nprdma works on this machine, and why the rest does
+ * not.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "info.h"
+
+#include <uct/api/version.h>
+
+#include <dirent.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#define INFO_RDMA_DIR   "/sys/class/infiniband"
+#define INFO_GROUPS_DIR "/sys/kernel/iommu_groups"
+#define INFO_NOT_YET    "no: not in this version of nprdma. "
+
+/* One row of the table of modes; design and manual have the same */
+typedef struct info_mode {
+    const char *device;
+    const char *mapper;
+    const char *one_sided;
+    const char *pinned;
+    const char *here;       /**< NULL: as the checks say */
+} info_mode_t;
+
+static const info_mode_t info_modes[] = {
+    {"soft0", "user", "yes", "no", NULL},
+    {"soft0", "kmod", "yes", "no",
+     INFO_NOT_YET "Use soft0 with the user mapper: it needs no module"},
+    {"verbs", "kmod", "yes", "no",
+     INFO_NOT_YET "Between hosts, use another transport of UCX"},
+    {"verbs", "user", "no", "briefly",
+     INFO_NOT_YET "Between hosts, use another transport of UCX"}
+};
+
+
+/* Fill @a text with the names in a directory; returns how many */
+static unsigned info_list_dir(const char *path, char *text, size_t size)
+{
+    struct dirent *entry;
+    unsigned count = 0;
+    size_t len     = 0;
+    DIR *dir       = opendir(path);
+
+    text[0] = '\0';
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        if (len < size) {
+            len += snprintf(text + len, size - len, "%s%s",
+                            (count > 0) ? " " : "", entry->d_name);
+        }
+        ++count;
+    }
+
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return count;
+}
+
+static void info_show_iommu(void)
+{
+    unsigned translating = 0, passthrough = 0;
+    char path[PATH_MAX], type[32];
+    struct dirent *entry;
+    DIR *dir = opendir(INFO_GROUPS_DIR);
+
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(path, sizeof(path), INFO_GROUPS_DIR "/%s/type",
+                 entry->d_name);
+        info_read_line(path, type, sizeof(type));
+        if (strncmp(type, "DMA", 3) == 0) {
+            ++translating;
+        } else {
+            ++passthrough;
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+
+    if ((translating + passthrough) == 0) {
+        printf("IOMMU           none in use\n");
+    } else {
+        printf("IOMMU           %s: %u groups translate, %u do not\n",
+               (passthrough == 0) ? "translating" :
+               (translating == 0) ? "passthrough" : "mixed", translating,
+               passthrough);
+    }
+}
+
+static void info_show_limits(void)
+{
+    struct utsname name;
+    struct rlimit limit;
+    char buf[64];
+
+    uname(&name);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    printf("kernel          %s %s\n", name.sysname, name.release);
+    printf("CPUs            %ld\n", sysconf(_SC_NPROCESSORS_ONLN));
+    printf("ulimit -n       %lu, hard %lu\n", (unsigned long)limit.rlim_cur,
+           (unsigned long)limit.rlim_max);
+    info_read_line("/proc/sys/kernel/yama/ptrace_scope", buf, sizeof(buf));
+    printf("ptrace_scope    %s\n", (buf[0] != '\0') ? buf : "no Yama");
+    info_read_line("/proc/sys/vm/memfd_noexec", buf, sizeof(buf));
+    printf("memfd_noexec    %s\n", (buf[0] != '\0') ? buf :
+           "not in this kernel");
+}
+
+/* Does soft0 work here? If not, @a text names the first thing missing. */
+static int info_soft_works(char *text, size_t size)
+{
+    unsigned i;
+    int len;
+
+    for (i = 0; i < info_num_checks; ++i) {
+        info_log_clear();
+        len = snprintf(text, size, "no: %s: ", info_checks[i].name);
+        if (info_checks[i].run(text + len, size - len) == INFO_MISSING) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void info_show_modes(void)
+{
+    const unsigned count = sizeof(info_modes) / sizeof(info_modes[0]);
+    const info_mode_t *mode;
+    char why[INFO_LINE];
+    int works;
+
+    works = info_soft_works(why, sizeof(why));
+    printf("devices         %s\n\n", works ? "soft0" : "none");
+    printf("%-7s %-7s %-10s %-8s %s\n", "device", "mapper", "one-sided",
+           "pinned", "here");
+    for (mode = info_modes; mode < info_modes + count; ++mode) {
+        printf("%-7s %-7s %-10s %-8s %s\n", mode->device, mode->mapper,
+               mode->one_sided, mode->pinned,
+               (mode->here != NULL) ? mode->here : works ? "yes" : why);
+    }
+}
+
+static void info_show(int verbose)
+{
+    char text[INFO_LINE], path[PATH_MAX];
+    int ret;
+
+    ret = info_ucx_version(text, sizeof(text));
+    printf("nprdma          " NPRDMA_VERSION ", built for UCX "
+           UCT_VERNO_STRING "\n");
+    printf("UCX             %s%s\n", (ret == 0) ? "" : "missing: ", text);
+    if (verbose) {
+        info_plugin_path(path, sizeof(path));
+        printf("plug-in         %s\n", path);
+        info_lib_path("libnprdma_preload.so", path, sizeof(path));
+        printf("preload stub    %s\n", path);
+        info_show_limits();
+    }
+    printf("kernel module   %s\n", (access("/sys/module/nprdma", F_OK) == 0) ?
+           "nprdma is loaded (this version does not use it)" : "not loaded");
+    info_show_iommu();
+    ret = info_list_dir(INFO_RDMA_DIR, text, sizeof(text));
+    printf("RDMA devices    %s\n", (ret > 0) ? text : "none");
+    info_show_modes();
+}
+
+static int info_check(int verbose)
+{
+    static const char *labels[] = {
+        [INFO_OK]      = "ok",
+        [INFO_WARNING] = "warning",
+        [INFO_MISSING] = "missing"
+    };
+    unsigned count[3] = {0}, i;
+    char text[INFO_LINE];
+    info_result_t result;
+
+    signal(SIGXFSZ, SIG_IGN); /* 'ulimit -f': an error line instead */
+    for (i = 0; i < info_num_checks; ++i) {
+        info_log_clear();
+        result = info_checks[i].run(text, sizeof(text));
+        ++count[result];
+        printf("%s: %s%s%s\n", labels[result], info_checks[i].name,
+               ((result == INFO_OK) && !verbose) ? "" : ": ",
+               ((result == INFO_OK) && !verbose) ? "" : text);
+    }
+
+    if (count[INFO_MISSING] > 0) {
+        printf("nprdma does not work here: %u missing\n", count[INFO_MISSING]);
+        return 1;
+    }
+    printf("nprdma works here%s\n", (count[INFO_WARNING] > 0) ?
+           ", with the warnings above" : "");
+    return 0;
+}
+
+static void info_usage(void)
+{
+    printf("Usage: nprdma_info [OPTION...]\n"
+           "Shows what of nprdma works on this machine, and why the rest does "
+           "not.\n\n"
+           "  --check     try what the transport needs; exit code 1 if it "
+           "would not work\n"
+           "  -v          show more\n"
+           "  -h, --help  show this text\n"
+           "  --version   show the version\n");
+}
+
+int main(int argc, char **argv)
+{
+    int check = 0, verbose = 0, i;
+
+    for (i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--check") == 0) {
+            check = 1;
+        } else if (strcmp(argv[i], "-v") == 0) {
+            verbose = 1;
+        } else if ((strcmp(argv[i], "-h") == 0) ||
+                   (strcmp(argv[i], "--help") == 0)) {
+            info_usage();
+            return 0;
+        } else if (strcmp(argv[i], "--version") == 0) {
+            printf("nprdma_info " NPRDMA_VERSION " (for UCX " UCT_VERNO_STRING
+                   ")\n");
+            return 0;
+        } else {
+            fprintf(stderr, "nprdma_info: unknown argument '%s': nprdma_info "
+                    "-h shows what there is\n", argv[i]);
+            return 2;
+        }
+    }
+
+    if (check) {
+        return info_check(verbose);
+    }
+    info_show(verbose);
+    return 0;
+}
