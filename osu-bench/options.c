@@ -26,14 +26,17 @@ static const struct {
     const char    *help;
 } osu_option_table[] = {
     {{"message-size", 1, NULL, 'm'}, 0, OSU_CAP_NO_SIZE | OSU_CAP_NO_DATA,
-     "[MIN:]MAX", "message sizes in bytes, doubling from MIN to MAX"},
-    {{"iterations", 1, NULL, 'i'}, 0, 0, "N", "timed iterations per size"},
-    {{"warmup", 1, NULL, 'x'}, 0, 0, "N", "untimed iterations before them"},
-    {{"window-size", 1, NULL, 'W'}, OSU_CAP_WINDOW, 0, "N",
+     "[MIN:]MAX (1 to 1073741824)",
+     "message sizes in bytes, doubling from MIN to MAX"},
+    {{"iterations", 1, NULL, 'i'}, 0, 0, "N (1 to 100000000)",
+     "timed iterations per size"},
+    {{"warmup", 1, NULL, 'x'}, 0, 0, "N (0 to 100000000)",
+     "untimed iterations before them"},
+    {{"window-size", 1, NULL, 'W'}, OSU_CAP_WINDOW, 0, "N (1 to 65536)",
      "messages that are sent before one waits for them"},
     {{"buffer-num", 1, NULL, 'b'}, OSU_CAP_BUFNUM, 0, "single|multiple",
      "one buffer for a whole window, or one per message"},
-    {{"pairs", 1, NULL, 'p'}, OSU_CAP_PAIRS, 0, "N",
+    {{"pairs", 1, NULL, 'p'}, OSU_CAP_PAIRS, 0, "N (from 1)",
      "pairs of ranks (default: half of the ranks)"},
     {{"print-rate", 1, NULL, 'R'}, OSU_CAP_RATE, 0, "0|1",
      "print the message rate (default 1)"},
@@ -44,7 +47,8 @@ static const struct {
      "synchronization (default flush)"},
     {{"full", 0, NULL, 'f'}, OSU_CAP_FULL, 0, NULL,
      "also print minimum, maximum and iterations"},
-    {{"mem-limit", 1, NULL, 'M'}, OSU_CAP_FULL, OSU_CAP_NO_DATA, "BYTES",
+    {{"mem-limit", 1, NULL, 'M'}, OSU_CAP_FULL, OSU_CAP_NO_DATA,
+     "BYTES (from 1)",
      "largest buffer of a rank (default 536870912)"},
     {{"validation", 0, NULL, 'c'}, 0, OSU_CAP_NO_DATA, NULL,
      "check every received byte; a wrong one prints Fail and exits 1. Every "
@@ -313,27 +317,25 @@ static size_t osu_options_build(const osu_bench_t *bench, struct option *longs,
     return count;
 }
 
-static const char *osu_option_accepts(int c)
+static size_t osu_option_find(int c)
 {
     size_t i;
 
-    for (i = 0; i < OSU_NUM_OPTIONS; ++i) {
-        if (osu_option_table[i].opt.val == c) {
-            return osu_option_table[i].arg;
-        }
+    for (i = 0; osu_option_table[i].opt.val != c; ++i) {
     }
-
-    return "";
+    return i;
 }
 
 static void osu_option_complain(const osu_bench_t *bench, int c, char **argv,
                                 int from)
 {
     const char *given = argv[from];
+    size_t i;
 
     if (c == ':') {
+        i = osu_option_find(optopt);
         fprintf(stderr, "%s: option %s needs a value: %s\n", bench->name,
-                given, osu_option_accepts(optopt));
+                given, osu_option_table[i].arg);
     } else if ((c == '?') && (optopt != 0) && (optopt < 256) &&
                (given[1] != '-')) {
         fprintf(stderr, "%s: unknown option -%c; see %s -h\n", bench->name,
@@ -342,9 +344,9 @@ static void osu_option_complain(const osu_bench_t *bench, int c, char **argv,
         fprintf(stderr, "%s: unknown option %s; see %s -h\n", bench->name,
                 given, bench->name);
     } else {
-        fprintf(stderr, "%s: bad value '%s' for -%c: wanted %s in its limits; "
-                "see %s -h\n", bench->name, optarg, c, osu_option_accepts(c),
-                bench->name);
+        i = osu_option_find(c);
+        fprintf(stderr, "%s: bad value '%s' for -%c: wanted %s; see %s -h\n",
+                bench->name, optarg, c, osu_option_table[i].arg, bench->name);
     }
 }
 

@@ -17,8 +17,10 @@ skip_all() {
     exit 0
 }
 
-command -v mpirun >/dev/null || skip_all "mpirun not found: install openmpi-bin"
-command -v mpicc >/dev/null || skip_all "mpicc not found: install libopenmpi-dev"
+command -v mpirun >/dev/null ||
+    skip_all "mpirun not found: install openmpi-bin"
+command -v mpicc >/dev/null ||
+    skip_all "mpicc not found: install libopenmpi-dev"
 [ -x "$bin/osu_latency" ] ||
     skip_all "no osu_latency in $bin: build first, or name the directory"
 
