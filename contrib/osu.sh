@@ -134,24 +134,22 @@ reduce() {
 }
 
 print_table() {
-    cat <<END
-
-           |---------- latency (us) ----------|  |-------- bandwidth (MB/s) --------|
-                                nprdma   posix                         nprdma   posix
-     size  nprdma   posix     tcp /posix  /self  nprdma   posix     tcp /posix  /self
-END
-    awk '$1 == "latency" { size[++n] = $2
-             row[$2] = sprintf("%8.2f%8.2f%8.2f%7.2f%7.2f",
-                               $3, $4, $5, $6, $7) }
-         $1 == "bw" { bw[$2] = sprintf("%8.0f%8.0f%8.0f%7.2f%7.2f",
-                                       $3, $4, $5, $6, $7) }
+    local columns='  nprdma   posix     tcp  ratio   self'
+    printf '\n%9s %-38s%-38s\n' "" "  osu_latency (us)" "  osu_bw (MB/s)"
+    printf '%9s %s%s\n' size "$columns" "$columns"
+    awk 'function value(v) {
+             return v <= 0 ? "-" : sprintf(v < 1000 ? "%.2f" : "%.0f", v) }
+         { row[$1, $2] = sprintf("%8s%8s%8s%7.2f%7.2f", value($3), value($4),
+                                 value($5), $6, $7) }
+         $1 == "latency" { size[++n] = $2 }
          END { for (i = 1; i <= n; ++i)
-                   printf "%9d%s%s\n", size[i], row[size[i]], bw[size[i]] }' \
-        "$out/medians"
+                   printf "%9d %s%s\n", size[i], row["latency", size[i]],
+                          row["bw", size[i]] }' "$out/medians"
     echo
-    echo "$done_rounds rounds, medians; nprdma/posix: latency is better below" \
-        "1, bandwidth above 1."
-    echo "posix/self is posix measured twice: what noise alone does."
+    echo "Medians of $done_rounds rounds. posix: UCX_TLS=posix,cma,self." \
+        "ratio: nprdma to posix; less is"
+    echo "better for latency, more for bandwidth. self: posix to itself," \
+        "which is what noise does."
 }
 
 make_plots() {
@@ -160,7 +158,8 @@ make_plots() {
         {
             echo "# size nprdma posix,cma tcp"
             awk -v bench="$bench" \
-                '$1 == bench { print $2, $3, $4, $5 }' "$out/medians"
+                '$1 == bench { print $2, $3, $4, $5 > 0 ? $5 : "-" }' \
+                "$out/medians"
         } >"$out/$bench.txt"
     done
     if ! command -v gnuplot >/dev/null; then
@@ -169,6 +168,7 @@ make_plots() {
     fi
     "$nprdma_top/osu-bench/plot.sh" "$out/latency.txt" "$out/bw.txt" \
         "$out/osu"
+    echo "plot: $out/osu.svg $out/osu.png"
 }
 
 nprdma_prepare build all

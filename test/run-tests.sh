@@ -61,7 +61,10 @@ build=$(cd "$build" && pwd)
 logs=$build/test-logs
 mkdir -p "$logs"
 work=$(mktemp -d)
+runner=
 trap 'rm -rf "$work"' EXIT
+# timeout(1) hands the signal on to all of its runner
+trap '[ -z "$runner" ] || kill "$runner"; exit 143' INT TERM HUP
 
 export NPRDMA_BUILD=$build NPRDMA_SRC=$src
 export NPRDMA_PREFIX=${NPRDMA_PREFIX:-$build/install}
@@ -165,7 +168,10 @@ run() {
     fi
     log=$logs/${name//\//-}.log
     printf '%-28s ' "$name"
-    timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null || code=$?
+    timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null &
+    runner=$!
+    wait "$runner" || code=$?
+    runner=
     "parse_$kind" "$code" "$log" >"$work/result"
     read -r ok bad skip <"$work/result"
     if [ "$code" -eq 124 ] || [ "$code" -eq 137 ]; then
