@@ -64,11 +64,18 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
 {
     np_key_t *key;
 
+    if ((packed->magic == NP_KEY_MAGIC) &&
+        (packed->version != NP_WIRE_VERSION)) {
+        ucs_error("a peer's key has version %u, this process has version %u: "
+                  "install the same nprdma for both", packed->version,
+                  NP_WIRE_VERSION);
+        return UCS_ERR_UNREACHABLE;
+    }
+
     if (!np_packed_key_is_valid(packed)) {
-        ucs_error("not an nprdma key: magic %#x, version %u (this is version "
-                  "%u). Run the same nprdma in the whole job",
-                  packed->magic, packed->version, NP_WIRE_VERSION);
-        return UCS_ERR_INVALID_PARAM;
+        ucs_diag("not an nprdma key: its first bytes are %#x %#x",
+                 packed->magic, packed->version);
+        return UCS_ERR_UNREACHABLE;
     }
 
     key = calloc(1, sizeof(*key));

@@ -50,8 +50,9 @@ void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
 /**
  * Unpack a key.
  *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM (logged) if the bytes are not a key;
- *         UCS_ERR_NO_MEMORY.
+ * @return UCS_OK; UCS_ERR_UNREACHABLE if the bytes are not a key: the one error
+ *         after which UCP 1.13 goes on without this key, where after others it
+ *         releases what was never unpacked; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p);
 

@@ -140,6 +140,14 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
     uint64_t old;
     void *ptr;
 
+    /* An atomic takes effect, and completes, after the puts and gets before
+     * it, as on a reliable queue pair: Open MPI's request-based one-sided calls
+     * use one as their end marker, without a fence. */
+    if (ucs_unlikely(!ucs_queue_is_empty(&link->queues[NP_QUEUE_COPY]) ||
+                     !ucs_queue_is_empty(&link->queues[NP_QUEUE_DATA]))) {
+        np_link_fence(link);
+    }
+
     status = np_rma_enter(link, key, addr, size);
     if (status != UCS_OK) {
         return status;

@@ -417,8 +417,8 @@ int np_link_has_resources(np_link_t *link)
         return 1; /* whoever tries learns that it is down */
     }
 
-    if (gate & NP_GATE_FENCED) {
-        return np_link_has_completed(link, link->fence);
+    if ((gate & NP_GATE_FENCED) && !np_link_has_completed(link, link->fence)) {
+        return 0;
     }
 
     if (gate & NP_GATE_UNCONNECTED) {
