@@ -31,11 +31,15 @@ void info_log_clear(void)
     info_log_text[0] = '\0';
 }
 
+/* By its symbol: UCX versions differ in a const of its declaration */
+void info_log_dispatch(const char *file, unsigned line, const char *function,
+                       int level, const void *component, const char *format,
+                       ...) __asm__("ucs_log_dispatch");
+
 /* The first line counts: what follows it is a consequence */
-void ucs_log_dispatch(const char *file, unsigned line, const char *function,
-                      ucs_log_level_t level,
-                      ucs_log_component_config_t *comp_conf,
-                      const char *format, ...)
+void info_log_dispatch(const char *file, unsigned line, const char *function,
+                       int level, const void *component, const char *format,
+                       ...)
 {
     va_list args;
 
