@@ -146,8 +146,6 @@ static void run_window(kill_mode_t mode, fu_peer_t *victim,
     ucs_status_ptr_t reqs[WINDOW];
     void             *bufs[WINDOW];
     double           end;
-    const char       *proto = getenv("UCX_PROTO_ENABLE");
-    int              new_protocols = (proto != NULL) && (proto[0] == 'y');
     int              i, done = 0, killed = 0, errors = 0;
     ucs_status_t     status;
 
@@ -185,7 +183,6 @@ static void run_window(kill_mode_t mode, fu_peer_t *victim,
         } else {
             ++errors;
         }
-        /* UCX 1.13 with new protocols aborts on use of a failed endpoint. */
         reqs[i] = (victim->failure != UCS_OK) || (errors > 0) ? NULL :
                   start_one(mode, victim, target, rkey, bufs[i]);
         if (!killed && (done >= BEFORE)) {
@@ -206,8 +203,7 @@ static void run_window(kill_mode_t mode, fu_peer_t *victim,
             fu_check(mode_names[mode], bufs[i], size, 1);
         }
     }
-    if (!new_protocols &&
-        (UCS_PTR_STATUS(fu_send(victim, bufs[0], 8, DATA_TAG)) == UCS_OK)) {
+    if (UCS_PTR_STATUS(fu_send(victim, bufs[0], 8, DATA_TAG)) == UCS_OK) {
         fu_fail("a send to a dead peer was accepted after its error handler");
     }
     for (i = 0; i < WINDOW; ++i) {

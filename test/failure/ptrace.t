@@ -16,7 +16,7 @@ advice() {
         tap_skip "$name: the advice" "not our transport"
         return
     fi
-    count=$(grep -ciE 'nprdma.*(ptrace|process_vm|seccomp|single.copy)' \
+    count=$(grep -ciE '(UCX|nprdma).*(process_vm|ptrace|seccomp)' \
         "$TAP_OUT" || true)
     if [ "$count" -ge "$min" ] && [ "$count" -le "$max" ]; then
         tap_ok "$name: the advice"

@@ -137,27 +137,40 @@ copy_for_all_users() {
     echo "$dir"
 }
 
-# Leftovers: remember what is there before, wait until all else is gone.
+# Leftovers: remember what is there before, wait until all else is gone. A
+# file that a living process has mapped is another job's, or its process is
+# found.
 leftovers_note() {
     (cd /dev/shm && find . -type f) | sort > "$TAP_DIR/shm.before"
     SHMEM_BEFORE=$(awk '$1 == "Shmem:" { print $2 }' /proc/meminfo)
+}
+
+leftover_files() {
+    local file
+
+    (cd /dev/shm && find . -type f) | sort |
+        comm -13 "$TAP_DIR/shm.before" - |
+        while read -r file; do
+            if ! grep -qsF "/dev/shm/${file#./}" /proc/[0-9]*/maps; then
+                echo "$file"
+            fi
+        done
 }
 
 leftovers_none() {
     local program=$1 tries shmem
 
     for ((tries = 0; tries < 100; ++tries)); do
-        (cd /dev/shm && find . -type f) | sort > "$TAP_DIR/shm.after"
         shmem=$(awk '$1 == "Shmem:" { print $2 }' /proc/meminfo)
-        if ! comm -13 "$TAP_DIR/shm.before" "$TAP_DIR/shm.after" | grep -q . &&
-            [ "$shmem" -le $((SHMEM_BEFORE + 16384)) ] &&
-            ! processes_of "$program" | grep -q .; then
+        if [ -z "$(leftover_files)" ] &&
+            [ -z "$(processes_of "$program")" ] &&
+            [ "$shmem" -le $((SHMEM_BEFORE + 16384)) ]; then
             return 0
         fi
         sleep 0.1
     done
     echo "left in /dev/shm, in memory ($SHMEM_BEFORE to $shmem kB), running:"
-    comm -13 "$TAP_DIR/shm.before" "$TAP_DIR/shm.after"
+    leftover_files
     processes_of "$program"
     return 1
 }
