@@ -158,8 +158,7 @@ make_plots() {
         {
             echo "# size nprdma posix,cma tcp"
             awk -v bench="$bench" \
-                '$1 == bench { print $2, $3, $4, $5 > 0 ? $5 : "-" }' \
-                "$out/medians"
+                '$1 == bench { print $2, $3, $4, $5 }' "$out/medians"
         } >"$out/$bench.txt"
     done
     if ! command -v gnuplot >/dev/null; then

@@ -7,8 +7,11 @@ AC_DEFUN([NPRDMA_BUILD_TYPE], [
         [AS_HELP_STRING([--enable-debug],
                         [build with -O0 -g3 and NPRDMA_DEBUG (default: no)])],
         [], [enable_debug=no])
-    AS_IF([test "x$enable_debug" = xyes],
-          [nprdma_opt="-O0 -g3"], [nprdma_opt="-O2 -g"])
+    # Sanitizers multiply what -O2 takes to compile
+    AS_CASE([$enable_debug/$enable_asan$enable_ubsan$enable_tsan],
+            [yes/*], [nprdma_opt="-O0 -g3"],
+            [*yes*], [nprdma_opt="-O1 -g"],
+            [nprdma_opt="-O2 -g"])
     AS_IF([test -z "${CFLAGS+set}"], [CFLAGS=$nprdma_opt])
     AS_IF([test -z "${CXXFLAGS+set}"], [CXXFLAGS=$nprdma_opt])
 ])
