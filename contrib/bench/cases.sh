@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What is measured, and how one run of it is made. Needs: prefix, osu, cpus[2],
+# work (a directory), quick, die.
+# shellcheck shell=bash disable=SC2154
+
+bench_port=$((20000 + ($$ % 20000)))
+bench_sizes=(1 4 16 64 256 1024 4096 16384 65536 1048576 4194304 16777216
+    67108864)
+
+# bench_cases: one line each: CASE, and the seconds that a run of it takes
+bench_cases() {
+    local size
+    printf '%s\n' 'tag_lat 0.7' 'ucp_am_lat 0.7' 'uct_am_lat 0.7' \
+        'ucp_put_lat 0.7' 'tag_rate 0.8'
+    for size in "${bench_sizes[@]}"; do
+        echo "tag_bw:$size 0.7"
+    done
+    printf '%s\n' 'dirty 4' 'osu_latency 4' 'osu_bw 5' \
+        'idle_get:1048576 0.8' 'idle_get:16777216 0.8' \
+        'idle_put:1048576 0.8' 'idle_put:16777216 0.8' \
+        'core_get:1048576 1' 'core_get:16777216 1' \
+        'core_put:1048576 1' 'core_put:16777216 1' 'reg 0.5'
+}
+
+# Stock and nprdma get the same but for what this prints: one variable a line
+bench_environment() {
+    local side=$1
+    if [ "$side" = nprdma ]; then
+        echo UCX_TLS=nprdma
+    else
+        echo UCX_TLS=posix,cma,self
+    fi
+}
+
+bench_launcher() {
+    if [ "$1" = nprdma ]; then
+        echo "$prefix/bin/nprdma-run"
+    fi
+}
+
+# A TCP port on which nobody listens
+bench_next_port() {
+    local hex
+    while :; do
+        bench_port=$((bench_port + 1))
+        hex=$(printf ':%04X ' "$bench_port")
+        if ! grep -qs "$hex" /proc/net/tcp /proc/net/tcp6; then
+            return 0
+        fi
+    done
+}
+
+bench_wait_listening() {
+    local pid=$1 hex tries
+    hex=$(printf ':%04X 00000000:0000 0A' "$bench_port")
+    for ((tries = 0; tries < 1000; ++tries)); do
+        if grep -qs "$hex" /proc/net/tcp; then
+            return 0
+        fi
+        kill -0 "$pid" 2>/dev/null || return 1
+        sleep 0.01
+    done
+    return 1
+}
+
+# bench_perftest SIDE SERVER_CPU CLIENT_CPU [VARIABLE=VALUE...] -- ARGUMENT...
+# Prints: the 50th percentile (us), MB/s, messages/s.
+bench_perftest() {
+    local side=$1 server_cpu=$2 client_cpu=$3 pid code=0
+    local -a variables command
+    shift 3
+    mapfile -t variables < <(bench_environment "$side")
+    while [ "$1" != -- ]; do
+        variables+=("$1")
+        shift
+    done
+    shift
+
+    bench_next_port
+    mapfile -t command < <(bench_launcher "$side")
+    command=(env "${variables[@]}" timeout -k 5 120 "${command[@]}"
+        ucx_perftest -p "$bench_port" -f)
+    taskset -c "$server_cpu" "${command[@]}" >"$work/server.log" 2>&1 \
+        </dev/null &
+    pid=$!
+    if ! bench_wait_listening "$pid"; then
+        kill "$pid" 2>/dev/null || true
+        tail -n 5 "$work/server.log" >&2
+        die "ucx_perftest does not come up: see above"
+    fi
+    taskset -c "$client_cpu" "${command[@]}" 127.0.0.1 "$@" \
+        >"$work/client.log" 2>&1 </dev/null || code=$?
+    if [ "$code" -ne 0 ]; then
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+        tail -n 10 "$work/client.log" "$work/server.log" >&2
+        die "ucx_perftest $* failed over $side (exit code $code): see above"
+    fi
+    wait "$pid" || die "ucx_perftest's server failed over $side: $*"
+
+    awk 'NF == 8 && !/[^0-9. ]/ { p50 = $2; mbs = $6; rate = $8; found = 1 }
+         END { if (!found) exit 1; print p50, mbs, rate }' \
+        "$work/client.log" || {
+        tail -n 10 "$work/client.log" >&2
+        die "ucx_perftest $* printed no result but what is above"
+    }
+}
+
+# bench_ucp SIDE [VARIABLE=VALUE...] -- ARGUMENT...
+bench_ucp() {
+    local side=$1
+    shift
+    bench_perftest "$side" "${cpus[0]}" "${cpus[1]}" "$@"
+}
+
+# bench_uct SIDE SERVER_CPU CLIENT_CPU STOCK_TRANSPORT ARGUMENT...
+# UCT programs allocate by the transport's own setting; posix cannot do without
+# its own memory.
+bench_uct() {
+    local side=$1 server_cpu=$2 client_cpu=$3 transport=$4 device=memory
+    local -a same=()
+    shift 4
+    if [ "$side" = nprdma ]; then
+        transport=nprdma
+        device=soft0
+    fi
+    if [ "$transport" != posix ]; then
+        same=("UCX_${transport^^}_ALLOC=mmap,heap")
+    fi
+    bench_perftest "$side" "$server_cpu" "$client_cpu" "${same[@]}" -- \
+        -x "$transport" -d "$device" "$@"
+}
+
+# Messages of this size for about a tenth of a second: -n and -w
+bench_counts() {
+    local size=$1 count
+    count=$((1600000000 / (size + 2000)))
+    count=$((quick ? count / 4 : count))
+    count=$((count < 8 ? 8 : count))
+    echo "-n $count -w $((count / 10 + 2))"
+}
+
+bench_osu() {
+    local side=$1 program=$2
+    local -a command variables arguments=()
+    mapfile -t variables < <(bench_environment "$side")
+    mapfile -t command < <(bench_launcher "$side")
+    if [ "$quick" = 1 ]; then
+        arguments=(-i 100 -x 10)
+    fi
+    if ! env "${variables[@]}" UCX_ALLOC_PRIO=mmap,heap \
+        OMPI_MCA_pml=ucx OMPI_MCA_osc=ucx \
+        OMPI_MCA_opal_common_ucx_tls=any OMPI_MCA_opal_common_ucx_devices=any \
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        timeout -k 5 300 "${command[@]}" mpirun --bind-to core --map-by core \
+        -n 2 "$osu/$program" "${arguments[@]}" \
+        >"$work/osu.log" 2>"$work/osu.err" </dev/null; then
+        tail -n 10 "$work/osu.log" "$work/osu.err" >&2
+        die "$program failed over $side: see above"
+    fi
+    awk -v name="$program" '/^[0-9]/ { print name, $1, $2 }' "$work/osu.log"
+}
+
+bench_dirty() {
+    local side=$1
+    local -a command variables
+    mapfile -t variables < <(bench_environment "$side")
+    mapfile -t command < <(bench_launcher "$side")
+    if ! env "${variables[@]}" timeout -k 5 120 "${command[@]}" \
+        "$prefix/libexec/nprdma/bench/dirty_bw" -c "${cpus[0]},${cpus[1]}" \
+        -b $((quick ? 16 : 128)) "${bench_sizes[@]}" >"$work/dirty.log"; then
+        die "dirty_bw failed over $side: see above"
+    fi
+    awk '{ print "dirty_stream", $1, $2; print "dirty_single", $1, $3 }' \
+        "$work/dirty.log"
+}
+
+# Registering is a matter of one process; stock's shared memory has nothing to
+# compare with
+bench_reg() {
+    if [ "$1" = nprdma ]; then
+        env UCX_TLS=nprdma timeout -k 5 60 taskset -c "${cpus[0]}" \
+            "$prefix/bin/nprdma-run" "$prefix/libexec/nprdma/bench/reg" \
+            >"$work/reg.log" || die "reg failed: see above"
+        awk '{ print "reg_" $1, ($1 ~ /^pair/) ? "4096" : "68719476736", $2 }' \
+            "$work/reg.log"
+    fi
+}
+
+# bench_run SIDE CASE: one run; prints lines "NAME SIZE VALUE"
+bench_run() {
+    local side=$1 case=${2%%:*} size=${2#*:} out domain=md:posix
+    local -a counts same=("UCX_ALLOC_PRIO=mmap,heap")
+    local lat_count=$((quick ? 50000 : 500000))
+    case $case in
+    tag_lat | ucp_am_lat)
+        out=$(bench_ucp "$side" "${same[@]}" -- -t "$case" -s 8 \
+            -n "$lat_count")
+        echo "$case 8 ${out%% *}"
+        ;;
+    uct_am_lat)
+        out=$(bench_uct "$side" "${cpus[0]}" "${cpus[1]}" posix -t am_lat \
+            -D short -s 8 -n "$lat_count")
+        echo "$case 8 ${out%% *}"
+        ;;
+    ucp_put_lat)
+        # On memory that each side's own transport allocates
+        if [ "$side" = nprdma ]; then
+            domain=md:nprdma
+        fi
+        out=$(bench_ucp "$side" "UCX_ALLOC_PRIO=$domain" -- -t ucp_put_lat \
+            -s 8 -n "$lat_count")
+        echo "$case 8 ${out%% *}"
+        ;;
+    tag_rate)
+        out=$(bench_ucp "$side" "${same[@]}" -- -t tag_bw -s 8 \
+            -n $((lat_count * 4)))
+        echo "$case 8 ${out##* }"
+        ;;
+    tag_bw)
+        read -r -a counts < <(bench_counts "$size")
+        out=$(bench_ucp "$side" "${same[@]}" -- -t tag_bw -s "$size" \
+            "${counts[@]}")
+        out=${out#* }
+        # Of small messages MB/s has too few digits
+        awk -v size="$size" -v mbs="${out% *}" -v rate="${out#* }" \
+            'BEGIN { print "tag_bw", size,
+                     size < 65536 ? rate * size / 1048576 : mbs }'
+        ;;
+    idle_get | idle_put | core_get | core_put)
+        bench_one_sided "$side" "$case" "$size"
+        ;;
+    dirty) bench_dirty "$side" ;;
+    osu_*) bench_osu "$side" "$case" ;;
+    reg) bench_reg "$side" ;;
+    *) die "there is no case '$case'" ;;
+    esac
+}
+
+# idle_*: the target does not progress. core_*: it does, on the same CPU.
+bench_one_sided() {
+    local side=$1 case=$2 size=$3 server_cpu=${cpus[0]} out
+    local -a counts more=(-o)
+    if [[ $case == core_* ]]; then
+        server_cpu=${cpus[1]}
+        more=()
+    fi
+    if [[ $case == *_get ]]; then
+        more+=(-t get)
+    else
+        more+=(-t put_bw)
+    fi
+    read -r -a counts < <(bench_counts "$size")
+    out=$(bench_uct "$side" "$server_cpu" "${cpus[1]}" cma "${more[@]}" \
+        -D zcopy -s "$size" "${counts[@]}")
+    out=${out#* }
+    echo "$case $size ${out% *}"
+}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# From samples (ROUND SIDE NAME SIZE VALUE, separated by tabs) to the table:
+# medians, ratios, what was wanted. With tsv=1 for programs, with spreads.
+
+# Sets low and high, too: the quartiles
+function median_of(key,    n, i, j, x, v) {
+    n = count[key]
+    low = high = ""
+    if (!n) return ""
+    for (i = 1; i <= n; ++i) {
+        x = sample[key, i]
+        for (j = i - 1; j >= 1 && v[j] > x; --j) v[j + 1] = v[j]
+        v[j + 1] = x
+    }
+    low = v[int((n + 3) / 4)]
+    high = v[n + 1 - int((n + 3) / 4)]
+    return (v[int((n + 1) / 2)] + v[int((n + 2) / 2)]) / 2
+}
+
+# Of a time the ratio wanted is a limit from above, of a rate from below
+function is_time(name) { return name ~ /_lat(ency)?$/ }
+
+function unit_of(name) {
+    if (name ~ /_us$/ || is_time(name)) return "us"
+    if (name ~ /_ns$/) return "ns"
+    if (name ~ /_kb$/) return "kB"
+    return name == "tag_rate" ? "1/s" : "MB/s"
+}
+
+function wanted_of(name, size) {
+    if (name == "tag_lat") return 0.85
+    if (name == "ucp_am_lat") return 0.9
+    if (name == "uct_am_lat") return 1.0
+    if (name == "ucp_put_lat") return 1.05
+    if (name == "osu_latency") return 0.95
+    if (name == "tag_rate") return 1.5
+    if (name == "tag_bw" && size >= 4194304) return 1.5
+    if (name == "tag_bw" && size >= 1048576) return 1.3
+    if (name == "dirty_single" && size >= 4194304) return 1.4
+    if (name ~ /^reg_.*_us$/) return 10
+    if (name ~ /^reg_.*_kb$/) return 0
+    if (name == "reg_pair_ns") return 30
+    return 1.0
+}
+
+function size_text(size) {
+    if (size >= 1073741824 && size % 1073741824 == 0)
+        return size / 1073741824 " GiB"
+    if (size >= 1048576 && size % 1048576 == 0) return size / 1048576 " MiB"
+    if (size >= 1024 && size % 1024 == 0) return size / 1024 " KiB"
+    return size " B"
+}
+
+function number(x) {
+    if (x == "") return "-"
+    return x >= 1000 || x == int(x) ? sprintf("%.0f", x) : \
+           sprintf(x >= 10 ? "%.1f" : "%.3f", x)
+}
+
+function ratio(x) { return x == "" ? "-" : sprintf("%.2f", x) }
+
+function print_row(name, size,    again, stock, stock_low, stock_high, nprdma,
+                   alone, upper, by, self, wanted, value, good, limit,
+                   verdict) {
+    again = median_of(name SUBSEP size SUBSEP "again")
+    stock = median_of(name SUBSEP size SUBSEP "stock")
+    stock_low = low
+    stock_high = high
+    nprdma = median_of(name SUBSEP size SUBSEP "nprdma")
+    alone = stock == ""
+    if (!alone) {
+        by = stock > 0 ? nprdma / stock : 0
+        self = again > 0 ? stock / again : 0
+    }
+
+    # What is compared is what is printed
+    wanted = wanted_of(name, size)
+    upper = alone || is_time(name)
+    value = alone ? nprdma + 0 : ratio(by) + 0
+    good = upper ? value <= wanted : value >= wanted
+    limit = (upper ? "<= " : ">= ") (alone ? wanted : ratio(wanted))
+    verdict = good ? "ok" : "MISSED"
+    ++rows
+    bad += !good
+
+    if (tsv) {
+        print name "\t" size "\t" unit_of(name) "\t" stock "\t" stock_low \
+              "\t" stock_high "\t" nprdma "\t" low "\t" high "\t" by "\t" \
+              self "\t" limit "\t" verdict
+    } else {
+        printf "%-14s %8s %5s %10s %10s %7s %6s  %-9s %s\n", name,
+               size_text(size), unit_of(name), number(stock), number(nprdma),
+               ratio(by), ratio(self), limit, verdict
+    }
+}
+
+BEGIN {
+    if (tsv) {
+        print "name\tsize\tunit\tstock\tstock_low\tstock_high\tnprdma" \
+              "\tnprdma_low\tnprdma_high\tratio\tself\twanted\tverdict"
+    } else {
+        printf "%-14s %8s %5s %10s %10s %7s %6s  %-9s %s\n", "name", "size",
+               "unit", "stock", "nprdma", "/stock", "self", "wanted", ""
+    }
+    FS = "\t"
+}
+
+{
+    row = $3 SUBSEP $4
+    if (!($3 in sizes)) names[++num_names] = $3
+    if (!(row in seen)) {
+        seen[row] = 1
+        size_of[$3, ++sizes[$3]] = $4
+    }
+    key = row SUBSEP $2
+    sample[key, ++count[key]] = $5
+}
+
+END {
+    for (i = 1; i <= num_names; ++i) {
+        for (j = 1; j <= sizes[names[i]]; ++j) {
+            print_row(names[i], size_of[names[i], j])
+        }
+    }
+    if (!tsv) printf "%d reached, %d missed\n", rows - bad, bad
+}
