@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The scripts that measure work; what they find must hold where no time is in
+# it: memory.
+set -euo pipefail
+# shellcheck source=test/mpi/tap.sh
+. "$(dirname "$0")/../mpi/tap.sh"
+
+bench=$NPRDMA_SRC/contrib/bench.sh
+memory=$NPRDMA_SRC/contrib/bench/memory.sh
+programs=$NPRDMA_PREFIX/libexec/nprdma/bench
+
+[ -x "$programs/reg" ] ||
+    tap_skip_all "no $programs/reg: make install first"
+
+# value NAME: what reg said
+value() {
+    awk -v name="$1" '$1 == name { print $2 }' "$TAP_OUT"
+}
+
+test_reg() {
+    run 60 "$NPRDMA_PREFIX/bin/nprdma-run" "$programs/reg"
+    tap_expect_success "reg registers 64 GiB of reserved memory"
+    tap_check "no page of the range is resident" \
+        [ "$(value range_kb)" = 0 ]
+    tap_check "later registrations make nothing resident" \
+        [ "$(value later_kb)" = 0 ]
+    # Bookkeeping for 16 TiB of addresses may be made once
+    tap_check "the first one makes at most 64 KiB resident" \
+        [ "$(value first_kb)" -le 64 ]
+
+    run 60 "$programs/reg"
+    tap_expect_error "without the launcher reg says what to do" nprdma-run
+}
+
+test_dirty() {
+    run_here 60 "$programs/dirty_bw" -b 1 1 4096 1048576
+    tap_expect_success "dirty_bw sends what it wrote last"
+    tap_check "and prints a line for each size" \
+        [ "$(awk 'NF == 3 && $2 > 0 && $3 > 0' "$TAP_OUT" | wc -l)" = 3 ]
+}
+
+test_memory() {
+    run 120 "$memory" --prefix "$NPRDMA_PREFIX" --out "$TAP_DIR/memory" 2 6
+    tap_expect_success "a peer costs less than 64 KiB, and 1 KiB if not used"
+    tap_check "memory.tsv has every stage" \
+        [ "$(grep -c $'^nprdma\t6\t' "$TAP_DIR/memory/memory.tsv")" = 4 ]
+}
+
+test_bench() {
+    local verdicts='(ok|MISSED)$'
+    run 120 "$bench" --prefix "$NPRDMA_PREFIX" --out "$TAP_DIR/bench" --quick \
+        --rounds 1 --only 'uc*_lat'
+    if grep -q 'one CPU' "$TAP_OUT"; then
+        tap_skip "bench.sh measures" "there is only one CPU"
+        return
+    fi
+    tap_expect_success "bench.sh measures"
+    tap_check "its table has a verdict a line" \
+        [ "$(grep -cE "_lat .* $verdicts" "$TAP_OUT")" = 3 ]
+    tap_check "samples.tsv has every run" \
+        [ "$(wc -l <"$TAP_DIR/bench/samples.tsv")" = 9 ]
+}
+
+# Verdicts come from the samples: the same ones, one side twice as slow
+test_report() {
+    local factor wanted
+    for factor in 1.9:ok 0.4:MISSED; do
+        wanted=${factor#*:}
+        printf '%d\t%s\ttag_bw\t8\t%s\n' 1 stock 100 1 again 100 1 nprdma \
+            "$(awk -v f="${factor%:*}" 'BEGIN { print 100 * f }')" |
+            awk -f "$NPRDMA_SRC/contrib/bench/report.awk" >"$TAP_OUT"
+        tap_check "a ratio of ${factor%:*} is $wanted" \
+            grep -q "^tag_bw .* $wanted\$" "$TAP_OUT"
+    done
+}
+
+test_mistakes() {
+    run 10 "$bench" --rounds many
+    tap_expect_error "bench.sh: a wrong number" "from 1 up, not 'many'"
+    run 10 "$bench" --only nothing
+    tap_expect_error "bench.sh: no such case" "--list shows them"
+    run 10 "$bench" --prefix /nowhere
+    tap_expect_error "bench.sh: a wrong prefix" "no /nowhere/bin/nprdma-run"
+    run 10 "$memory" --prefix "$NPRDMA_PREFIX" 2
+    tap_expect_error "memory.sh: too few ranks" "two numbers are wanted"
+}
+
+test_reg
+test_dirty
+test_memory
+test_bench
+test_report
+test_mistakes
+tap_done
