@@ -299,6 +299,10 @@ ucs_status_t np_link_flush(np_link_t *link, void *comp)
         return (link->outstanding == 0) ? link->status : UCS_INPROGRESS;
     }
 
+    if (link->gate & NP_GATE_PENDING) {
+        return UCS_ERR_NO_RESOURCE; /* it belongs behind those that wait */
+    }
+
     if (link->outstanding == 0) {
         return UCS_OK;
     }

@@ -125,7 +125,9 @@ ucs_status_t np_link_enter_slow(np_link_t *link);
  * @param [in] comp  Completed later, if UCS_INPROGRESS is returned; may be
  *                   NULL.
  *
- * @return UCS_OK, UCS_INPROGRESS, UCS_ERR_NO_MEMORY, or why the link is down.
+ * @return UCS_OK, UCS_INPROGRESS, UCS_ERR_NO_MEMORY, or why the link is down;
+ *         of a link also UCS_ERR_NO_RESOURCE: others wait for room, and this
+ *         flush must wait behind them.
  */
 ucs_status_t np_link_flush(np_link_t *link, void *comp);
 ucs_status_t np_port_flush(np_port_t *port, void *comp);

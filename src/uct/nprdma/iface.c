@@ -181,6 +181,11 @@ static ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
     ucs_status_t status;
 
     status = np_port_flush(iface->port, comp);
+    if ((status == UCS_OK) && (comp == NULL) &&
+        !ucs_arbiter_is_empty(&iface->arbiter)) {
+        status = UCS_INPROGRESS; /* what waits for room counts for UCP */
+    }
+
     if (status == UCS_INPROGRESS) {
         UCT_TL_IFACE_STAT_FLUSH_WAIT(&iface->super);
     } else {
