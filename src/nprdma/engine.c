@@ -40,7 +40,7 @@ static ucs_status_t np_engine_start(const np_engine_config_t *config)
     uint64_t random[2];
 
     if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
-        ucs_error("getrandom() of %zu bytes failed: %m", sizeof(random));
+        np_error("getrandom() of %zu bytes failed: %m", sizeof(random));
         return UCS_ERR_IO_ERROR;
     }
 
@@ -63,9 +63,9 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
         (config->single_copy != first->single_copy) ||
         (config->share_min != first->share_min) ||
         (config->share_chunk != first->share_chunk)) {
-        ucs_error("a memory domain with other UCX_NPRDMA_PEER_USERS, "
-                  "SINGLE_COPY, SHARE_MIN or SHARE_CHUNK than the first one of "
-                  "this process: give all of them the same values");
+        np_error("a memory domain with other UCX_NPRDMA_PEER_USERS, "
+                 "SINGLE_COPY, SHARE_MIN or SHARE_CHUNK than the first one of "
+                 "this process: give all of them the same values");
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -29,6 +29,12 @@
 /** Elements of a scatter list that one transfer may have */
 #define NP_MAX_IOV           16
 
+/* Whoever reads a log must see whose line it is */
+#define np_error(_fmt, ...)  ucs_error("nprdma: " _fmt, ## __VA_ARGS__)
+#define np_warn(_fmt, ...)   ucs_warn("nprdma: " _fmt, ## __VA_ARGS__)
+#define np_diag(_fmt, ...)   ucs_diag("nprdma: " _fmt, ## __VA_ARGS__)
+#define np_debug(_fmt, ...)  ucs_debug("nprdma: " _fmt, ## __VA_ARGS__)
+
 #define NP_LINE_ALIGNED      __attribute__((aligned(NP_LINE)))
 
 /** One piece of local memory */

@@ -44,8 +44,8 @@ ucs_status_t np_access_check(uint64_t va, uint64_t len)
 
     if ((np_arenas_of(va, len, &arenas) != UCS_OK) ||
         !np_arenas_are_shared(arenas)) {
-        ucs_diag("a peer asked for %#lx..%#lx, which was never shared", va,
-                 va + len);
+        np_diag("a peer asked for %#lx..%#lx, which was never shared", va,
+                va + len);
         return UCS_ERR_INVALID_ADDR;
     }
 
@@ -61,7 +61,7 @@ static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len)
     if (np_bounce_fd < 0) {
         np_bounce_fd = memfd_create("nprdma-bounce", MFD_CLOEXEC);
         if (np_bounce_fd < 0) {
-            ucs_error("memfd_create() failed: %m. Check 'ulimit -n'");
+            np_error("memfd_create() failed: %m. Check 'ulimit -n'");
             status = UCS_ERR_NO_MEMORY;
             goto out;
         }

@@ -45,8 +45,8 @@ ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
 
     alloc->len = np_page_align(*len);
     if (alloc->len < *len) {
-        ucs_error("cannot allocate %zu bytes: larger than the address space",
-                  *len);
+        np_error("cannot allocate %zu bytes: larger than the address space",
+                 *len);
         status = UCS_ERR_NO_MEMORY;
         goto err_free;
     }
@@ -95,8 +95,8 @@ void np_alloc_free(np_alloc_t *alloc)
     if (fallocate(alloc->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr),
                   alloc->len) != 0) {
-        ucs_debug("the pages of segment %lu stay until its peers unmap it: %m",
-                  alloc->id);
+        np_debug("the pages of segment %lu stay until its peers unmap it: %m",
+                 alloc->id);
     }
 
     np_segment_unmap(alloc->head, size);

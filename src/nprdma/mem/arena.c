@@ -11,7 +11,7 @@
 
 #include "arena.h"
 
-#include <stdlib.h>
+#include <sys/mman.h>
 
 #define NP_ARENA_LEAF_SHIFT   14
 #define NP_ARENA_LEAF_SIZE    (1u << NP_ARENA_LEAF_SHIFT)
@@ -64,20 +64,23 @@ static np_arena_state_t *np_arena_get(uint32_t number)
 {
     _Atomic(np_arena_state_t*) *slot =
             &np_arena_top[number >> NP_ARENA_LEAF_SHIFT];
+    const size_t size = NP_ARENA_LEAF_SIZE * sizeof(np_arena_state_t);
     np_arena_state_t *leaf, *expected = NULL;
 
     if (atomic_load_explicit(slot, memory_order_acquire) == NULL) {
-        leaf = calloc(NP_ARENA_LEAF_SIZE, sizeof(*leaf));
-        if (leaf == NULL) {
-            ucs_error("no memory for %zu bytes of the table of arenas",
-                      NP_ARENA_LEAF_SIZE * sizeof(*leaf));
+        /* fresh pages: only those that are used cost memory */
+        leaf = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (leaf == MAP_FAILED) {
+            np_error("no memory for %zu bytes of the table of arenas",
+                     NP_ARENA_LEAF_SIZE * sizeof(*leaf));
             return NULL;
         }
 
         if (!atomic_compare_exchange_strong_explicit(slot, &expected, leaf,
                                                      memory_order_release,
                                                      memory_order_relaxed)) {
-            free(leaf); /* another thread was first */
+            munmap(leaf, size); /* another thread was first */
         }
     }
 
@@ -107,8 +110,8 @@ ucs_status_t np_arenas_share(uint64_t va, uint64_t len, np_arenas_t *arenas)
 
     status = np_arenas_of(va, len, arenas);
     if (ucs_unlikely(status != UCS_OK)) {
-        ucs_error("cannot share %#lx..%#lx: not a range of user addresses", va,
-                  va + len);
+        np_error("cannot share %#lx..%#lx: not a range of user addresses", va,
+                 va + len);
         return status;
     }
 

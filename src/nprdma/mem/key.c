@@ -66,21 +66,21 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
 
     if ((packed->magic == NP_KEY_MAGIC) &&
         (packed->version != NP_WIRE_VERSION)) {
-        ucs_error("a peer's key has version %u, this process has version %u: "
-                  "install the same nprdma for both", packed->version,
-                  NP_WIRE_VERSION);
+        np_error("a peer's key has version %u, this process has version %u: "
+                 "install the same nprdma for both", packed->version,
+                 NP_WIRE_VERSION);
         return UCS_ERR_UNREACHABLE;
     }
 
     if (!np_packed_key_is_valid(packed)) {
-        ucs_diag("not an nprdma key: its first bytes are %#x %#x",
-                 packed->magic, packed->version);
+        np_diag("not an nprdma key: its first bytes are %#x %#x",
+                packed->magic, packed->version);
         return UCS_ERR_UNREACHABLE;
     }
 
     key = calloc(1, sizeof(*key));
     if (key == NULL) {
-        ucs_error("no memory for a key of %zu bytes", sizeof(*key));
+        np_error("no memory for a key of %zu bytes", sizeof(*key));
         return UCS_ERR_NO_MEMORY;
     }
 

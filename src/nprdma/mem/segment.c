@@ -17,8 +17,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#  define MFD_NOEXEC_SEAL 0x0008U
+#endif
 
 #define NP_SEGMENT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -30,6 +35,29 @@ size_t np_page_align(size_t size)
     return (size + page - 1) & ~(page - 1);
 }
 
+/* Not executable where the kernel knows how (6.3): some insist on it */
+static int np_segment_open(const char *name)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd;
+
+    fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+    return ((fd < 0) && (errno == EINVAL)) ? memfd_create(name, flags) : fd;
+}
+
+/* As ftruncate(), but beyond RLIMIT_FSIZE an error and no signal */
+static int np_segment_resize(int fd, size_t size)
+{
+    struct rlimit limit;
+
+    if ((getrlimit(RLIMIT_FSIZE, &limit) == 0) && (size > limit.rlim_cur)) {
+        errno = EFBIG;
+        return -1;
+    }
+
+    return ftruncate(fd, size);
+}
+
 ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
                                int fixed, int *fd)
 {
@@ -38,13 +66,13 @@ ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
     void *ptr;
 
     what = "memfd_create()";
-    *fd  = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    *fd  = np_segment_open(name);
     if (*fd < 0) {
         goto err;
     }
 
     what = "ftruncate()";
-    if (ftruncate(*fd, size) != 0) {
+    if (np_segment_resize(*fd, size) != 0) {
         goto err_close;
     }
 
@@ -71,9 +99,9 @@ ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
 err_close:
     close(*fd);
 err:
-    ucs_error("no shared memory segment '%s' of %zu bytes: %s failed: %m. "
-              "Check 'ulimit -v', 'ulimit -f', 'ulimit -n' and the memory "
-              "limit of the job", name, size, what);
+    np_error("no shared memory segment '%s' of %zu bytes: %s failed: %m. "
+             "Check 'ulimit -v', 'ulimit -f', 'ulimit -n' and the memory "
+             "limit of the job", name, size, what);
     return UCS_ERR_NO_MEMORY;
 }
 
@@ -86,15 +114,15 @@ ucs_status_t np_segment_map(int fd, size_t size, void **addr)
     seals = fcntl(fd, F_GET_SEALS);
     if ((seals < 0) || !(seals & F_SEAL_SHRINK) || (fstat(fd, &st) != 0) ||
         ((size_t)st.st_size != size)) {
-        ucs_error("a peer sent a segment that is not a sealed memfd of %zu "
-                  "bytes", size);
+        np_error("a peer sent a segment that is not a sealed memfd of %zu "
+                 "bytes", size);
         return UCS_ERR_INVALID_PARAM;
     }
 
     ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (ptr == MAP_FAILED) {
-        ucs_error("cannot map a peer's segment of %zu bytes: %m. Check "
-                  "'ulimit -v' and vm.max_map_count", size);
+        np_error("cannot map a peer's segment of %zu bytes: %m. Check "
+                 "'ulimit -v' and vm.max_map_count", size);
         return UCS_ERR_NO_MEMORY;
     }
 
@@ -105,6 +133,6 @@ ucs_status_t np_segment_map(int fd, size_t size, void **addr)
 void np_segment_unmap(void *addr, size_t size)
 {
     if (munmap(addr, size) != 0) {
-        ucs_warn("munmap(%p, %zu) failed: %m", addr, size);
+        np_warn("munmap(%p, %zu) failed: %m", addr, size);
     }
 }

@@ -154,8 +154,8 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
     }
 
     if (ucs_unlikely((addr & (size - 1)) != 0)) {
-        ucs_error("atomic of %zu bytes on the unaligned address %#lx", size,
-                  addr);
+        np_error("atomic of %zu bytes on the unaligned address %#lx", size,
+                 addr);
         return UCS_ERR_INVALID_ADDR;
     }
 

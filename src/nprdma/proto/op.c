@@ -40,8 +40,8 @@ static ucs_status_t np_op_add_block(np_port_t *port)
 
     block = calloc(1, sizeof(*block));
     if (block == NULL) {
-        ucs_error("no memory for %d operations of %zu bytes", NP_OP_BLOCK,
-                  sizeof(np_op_t));
+        np_error("no memory for %d operations of %zu bytes", NP_OP_BLOCK,
+                 sizeof(np_op_t));
         return UCS_ERR_NO_MEMORY;
     }
 
@@ -124,8 +124,8 @@ void np_op_finish(np_link_t *link, np_op_t *op)
 {
     if (ucs_unlikely((op->status != UCS_OK) && (op->comp == NULL))) {
         /* as on any RDMA device, the end of the connection */
-        ucs_error("a request to process %d has failed: %s", link->pid,
-                  ucs_status_string(op->status));
+        np_error("a request to process %d has failed: %s", link->pid,
+                 ucs_status_string(op->status));
         np_link_down(link, op->status);
         np_link_report(link);
     }

@@ -39,8 +39,8 @@ void *np_rma_bounce(np_port_t *port)
     if (ucs_unlikely(port->bounce == NULL)) {
         port->bounce = malloc(np_rma_max_bcopy(&port->config));
         if (port->bounce == NULL) {
-            ucs_error("no memory for a buffer of %zu bytes",
-                      np_rma_max_bcopy(&port->config));
+            np_error("no memory for a buffer of %zu bytes",
+                     np_rma_max_bcopy(&port->config));
         }
     }
     return port->bounce;
@@ -82,8 +82,8 @@ np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key)
 
     if ((UCS_PTR_BYTE_DIFF(window->head, window->base) + key->segment_len) >
         window->size) {
-        ucs_error("segment %lu is shorter than its key says",
-                  key->segment_id);
+        np_error("segment %lu is shorter than its key says",
+                 key->segment_id);
         np_window_put(window);
         return NULL;
     }
@@ -168,9 +168,9 @@ static int np_rma_has_vm(const np_link_t *link)
 static ucs_status_t np_rma_vm_refused(np_link_t *link)
 {
     if (np_engine.config.single_copy == NP_SINGLE_COPY_VM) {
-        ucs_error("UCX_NPRDMA_SINGLE_COPY=vm, but the kernel refuses access "
-                  "to process %d. See 'nprdma_info --check', or set "
-                  "UCX_NPRDMA_SINGLE_COPY=auto", link->pid);
+        np_error("UCX_NPRDMA_SINGLE_COPY=vm, but the kernel refuses access "
+                 "to process %d. See 'nprdma_info --check', or set "
+                 "UCX_NPRDMA_SINGLE_COPY=auto", link->pid);
         return UCS_ERR_UNSUPPORTED;
     }
 

@@ -502,7 +502,7 @@ uct_nprdma_ep_purge_one(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
     if (args->cb != NULL) {
         args->cb(req, args->arg);
     } else {
-        ucs_warn("nprdma: ep %p drops pending request %p", ep, req);
+        np_warn("ep %p drops pending request %p", ep, req);
     }
     return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
 }

@@ -151,7 +151,7 @@ uct_nprdma_iface_am(void *arg, uint8_t id, void *data, unsigned len)
     uct_nprdma_iface_t *iface = arg;
 
     if (ucs_unlikely(id >= UCT_AM_ID_MAX)) {
-        ucs_error("nprdma: dropped active message %d of %u bytes: no such id",
+        np_error("dropped active message %d of %u bytes: no such id",
                   id, len);
         return;
     }
@@ -257,14 +257,14 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
 {
     if ((config->ring_size == 0) || !ucs_is_pow2(config->ring_size) ||
         (config->ring_size > UCT_NPRDMA_RING_SIZE)) {
-        ucs_error("UCX_NPRDMA_RING_SIZE is %u: give it a power of two from 1 "
+        np_error("UCX_NPRDMA_RING_SIZE is %u: give it a power of two from 1 "
                   "to %lu", config->ring_size, UCT_NPRDMA_RING_SIZE);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if ((config->ring_bytes < UCS_KBYTE) || !ucs_is_pow2(config->ring_bytes) ||
         (config->ring_bytes > UCT_NPRDMA_RING_BYTES)) {
-        ucs_error("UCX_NPRDMA_RING_BYTES is %zu: give it a power of two from "
+        np_error("UCX_NPRDMA_RING_BYTES is %zu: give it a power of two from "
                   "1k to 1g", config->ring_bytes);
         return UCS_ERR_INVALID_PARAM;
     }
@@ -286,7 +286,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md,
     UCT_CHECK_PARAM(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE,
                     "UCT_IFACE_PARAM_FIELD_OPEN_MODE is not defined");
     if (!(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
-        ucs_error("nprdma supports only UCT_IFACE_OPEN_MODE_DEVICE");
+        np_error("nprdma supports only UCT_IFACE_OPEN_MODE_DEVICE");
         return UCS_ERR_UNSUPPORTED;
     }
 

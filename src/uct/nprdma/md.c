@@ -209,7 +209,7 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
 {
     if ((config->share_chunk < (4 * UCS_KBYTE)) ||
         (config->share_chunk > UCS_GBYTE)) {
-        ucs_error("UCX_NPRDMA_SHARE_CHUNK is %zu bytes: give it a value from "
+        np_error("UCX_NPRDMA_SHARE_CHUNK is %zu bytes: give it a value from "
                   "4k to 1g", config->share_chunk);
         return UCS_ERR_INVALID_PARAM;
     }
@@ -238,7 +238,7 @@ uct_nprdma_md_open(uct_component_t *component, const char *md_name,
 
     md = ucs_malloc(sizeof(*md), "nprdma_md");
     if (md == NULL) {
-        ucs_error("no memory for a memory domain of %zu bytes", sizeof(*md));
+        np_error("no memory for a memory domain of %zu bytes", sizeof(*md));
         return UCS_ERR_NO_MEMORY;
     }
 

@@ -22,11 +22,11 @@ typedef void (*uct_nprdma_version_func_t)(unsigned*, unsigned*, unsigned*);
 
 
 /* libuct does not tell its version; libucp, of the same package, does */
-static int uct_nprdma_running_version(unsigned *major, unsigned *minor)
+static int uct_nprdma_running_version(unsigned *major, unsigned *minor,
+                                      unsigned *release)
 {
     uct_nprdma_version_func_t get_version;
     void *handle = NULL;
-    unsigned release;
 
     get_version = (uct_nprdma_version_func_t)dlsym(RTLD_DEFAULT,
                                                    "ucp_get_version");
@@ -40,7 +40,7 @@ static int uct_nprdma_running_version(unsigned *major, unsigned *minor)
     }
 
     if (get_version != NULL) {
-        get_version(major, minor, &release);
+        get_version(major, minor, release);
     }
 
     if (handle != NULL) {
@@ -52,14 +52,15 @@ static int uct_nprdma_running_version(unsigned *major, unsigned *minor)
 /* Layouts: exported classes carry their size */
 static int uct_nprdma_is_compatible(void)
 {
-    unsigned major, minor;
+    unsigned major, minor, release;
 
-    if (uct_nprdma_running_version(&major, &minor) &&
+    if (uct_nprdma_running_version(&major, &minor, &release) &&
         ((major != UCT_VERNO_MAJOR) || (minor != UCT_VERNO_MINOR))) {
-        fprintf(stderr, "nprdma: this plug-in was built for UCX %d.%d, but UCX "
-                "%u.%u is running; it stays off. Install the nprdma package "
-                "for UCX %u.%u, or configure with --with-ucx of that UCX\n",
-                UCT_VERNO_MAJOR, UCT_VERNO_MINOR, major, minor, major, minor);
+        fprintf(stderr, "nprdma: this plug-in was built for UCX %s, but UCX "
+                "%u.%u.%u is running; it stays off. Install the nprdma "
+                "package for UCX %u.%u, or configure with --with-ucx of that "
+                "UCX\n", UCT_VERNO_STRING, major, minor, release, major,
+                minor);
         return 0;
     }
 

@@ -85,9 +85,9 @@ int np_host_is_reachable(const np_host_addr_t *addr)
 
     if (addr->version != own.version) {
         if (!atomic_exchange(&told, 1)) {
-            ucs_error("a peer speaks version %u of nprdma's shared memory, "
-                      "this process version %u: install the same nprdma for "
-                      "both", addr->version, own.version);
+            np_error("a peer speaks version %u of nprdma's shared memory, "
+                     "this process version %u: install the same nprdma for "
+                     "both", addr->version, own.version);
         }
         return 0;
     }
@@ -95,9 +95,9 @@ int np_host_is_reachable(const np_host_addr_t *addr)
     if ((addr->uid != own.uid) &&
         (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
         if (!atomic_exchange(&told, 1)) {
-            ucs_error("a peer runs as user %u, this process as user %u: run "
-                      "both as one user, or set UCX_NPRDMA_PEER_USERS=any",
-                      addr->uid, own.uid);
+            np_error("a peer runs as user %u, this process as user %u: run "
+                     "both as one user, or set UCX_NPRDMA_PEER_USERS=any",
+                     addr->uid, own.uid);
         }
         return 0;
     }

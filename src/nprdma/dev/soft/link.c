@@ -16,6 +16,7 @@
 
 #include "host.h"
 #include "sock.h"
+#include "vm.h"
 
 #include "../../engine.h"
 #include "../../mem/segment.h"
@@ -86,8 +87,8 @@ void np_link_down(np_link_t *link, ucs_status_t status)
         return;
     }
 
-    ucs_debug("link to process %d is down: %s", link->pid,
-              ucs_status_string(status));
+    np_debug("link to process %d is down: %s", link->pid,
+             ucs_status_string(status));
     link->gate  |= NP_GATE_DOWN;
     link->status = status;
     if (link->fd >= 0) {
@@ -185,8 +186,8 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
     }
 
     if (status != UCS_OK) {
-        ucs_error("no memory for the book-keeping of %u slots",
-                  config->data_slots);
+        np_error("no memory for the book-keeping of %u slots",
+                 config->data_slots);
         close(*fd_p);
     }
     return status;
@@ -196,10 +197,10 @@ static ucs_status_t np_link_check_target(const np_sock_cred_t *cred)
 {
     if ((cred->uid != np_engine.uid) &&
         (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
-        ucs_error("refused to connect to process %d: it runs as user %d, this "
-                  "one as user %d. Run both as one user, or set "
-                  "UCX_NPRDMA_PEER_USERS=any", cred->pid, cred->uid,
-                  np_engine.uid);
+        np_error("refused to connect to process %d: it runs as user %d, this "
+                 "one as user %d. Run both as one user, or set "
+                 "UCX_NPRDMA_PEER_USERS=any", cred->pid, cred->uid,
+                 np_engine.uid);
         return UCS_ERR_REJECTED;
     }
 
@@ -261,7 +262,11 @@ ucs_status_t np_link_connect(np_link_t *link)
     link->start_time   = np_host_proc_start_time(cred.pid);
     link->event.handle = np_link_handle_event;
     link->gate        &= ~NP_GATE_UNCONNECTED;
-    ucs_debug("link to process %d of user %d", cred.pid, cred.uid);
+    np_debug("link to process %d of user %d", cred.pid, cred.uid);
+    if ((cred.pid == 0) &&
+        (np_engine.config.single_copy != NP_SINGLE_COPY_OFF)) {
+        np_vm_explain_refusal(cred.pid); /* not in our pid namespace */
+    }
     return UCS_OK;
 }
 

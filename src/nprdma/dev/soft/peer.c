@@ -99,8 +99,8 @@ static void np_peer_detach(np_peer_t *peer)
 
 void np_peer_malformed(np_peer_t *peer, uint64_t word)
 {
-    ucs_error("process %d sent a malformed message (%#lx): its connection ends",
-              peer->cred.pid, word);
+    np_error("process %d sent a malformed message (%#lx): its connection ends",
+             peer->cred.pid, word);
     np_peer_set_gone(peer);
     np_peer_detach(peer);
     shutdown(peer->fd, SHUT_RDWR);
@@ -143,14 +143,19 @@ static void np_peer_init_ring(np_ring_rx_t *ring, np_slot_t *slots,
     ring->shared_head = head;
 }
 
-static ucs_status_t np_peer_check_shm(const np_link_shm_t *shm, size_t size)
+/* Read once what the initiator wrote, so that it cannot change between check
+ * and use */
+static ucs_status_t np_peer_check_shm(const np_link_shm_t *shm, size_t size,
+                                      uint32_t *slots, uint32_t *payload)
 {
-    uint32_t slots = shm->data_slots, payload = shm->payload_size;
+    *slots   = *(const volatile uint32_t*)&shm->data_slots;
+    *payload = *(const volatile uint32_t*)&shm->payload_size;
 
     if ((shm->magic != NP_LINK_MAGIC) || (shm->version != NP_WIRE_VERSION) ||
-        (slots == 0) || (slots > NP_PEER_MAX_SLOTS) || !ucs_is_pow2(slots) ||
-        (payload == 0) || (payload > NP_PEER_MAX_PAYLOAD) ||
-        !ucs_is_pow2(payload) || (np_link_shm_size(slots, payload) != size)) {
+        (*slots == 0) || (*slots > NP_PEER_MAX_SLOTS) ||
+        !ucs_is_pow2(*slots) || (*payload == 0) ||
+        (*payload > NP_PEER_MAX_PAYLOAD) || !ucs_is_pow2(*payload) ||
+        (np_link_shm_size(*slots, *payload) != size)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -176,7 +181,7 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
         return status;
     }
 
-    status = np_peer_check_shm(shm, msg->size);
+    status = np_peer_check_shm(shm, msg->size, &slots, &payload);
     if (status != UCS_OK) {
         goto err_unmap;
     }
@@ -191,9 +196,6 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
     peer->shm_size  = msg->size;
     peer->initiator = initiator;
     peer->engine_id = msg->engine_id;
-    payload         = peer->shm->payload_size;
-    slots           = (msg->size - np_link_shm_size(0, payload)) /
-                      sizeof(np_slot_t);
     np_peer_init_ring(&peer->data, np_link_shm_data(shm), slots,
                       &peer->shm->data_head);
     np_peer_init_ring(&peer->ctl, np_link_shm_ctl(shm, slots), NP_CTL_SLOTS,
@@ -237,9 +239,9 @@ static void np_peer_handle_event(np_event_t *event)
         }
 
         if (status != UCS_OK) {
-            ucs_error("refused the connection of process %d (user %d): %s",
-                      peer->cred.pid, peer->cred.uid,
-                      ucs_status_string(status));
+            np_error("refused the connection of process %d (user %d): %s",
+                     peer->cred.pid, peer->cred.uid,
+                     ucs_status_string(status));
             break;
         }
     }
@@ -280,9 +282,9 @@ void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred)
 
     if ((cred->uid != np_engine.uid) &&
         (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
-        ucs_error("refused process %d: it runs as user %d, this one as user "
-                  "%d. Run both as one user, or set UCX_NPRDMA_PEER_USERS=any",
-                  cred->pid, cred->uid, np_engine.uid);
+        np_error("refused process %d: it runs as user %d, this one as user "
+                 "%d. Run both as one user, or set UCX_NPRDMA_PEER_USERS=any",
+                 cred->pid, cred->uid, np_engine.uid);
         close(fd);
         return;
     }
@@ -311,7 +313,7 @@ void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred)
 err_free:
     free(peer);
 err_close:
-    ucs_error("no memory for the connection of process %d", cred->pid);
+    np_error("no memory for the connection of process %d", cred->pid);
     close(fd);
 }
 

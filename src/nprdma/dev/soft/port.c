@@ -48,8 +48,8 @@ ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
     };
 
     if (epoll_ctl(port->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) {
-        ucs_error("epoll_ctl(ADD) failed: %m. Check "
-                  "fs.epoll.max_user_watches");
+        np_error("epoll_ctl(ADD) failed: %m. Check "
+                 "fs.epoll.max_user_watches");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -67,7 +67,7 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
     ucs_status_t status;
 
     if (getrandom(&port->id, sizeof(port->id), 0) != sizeof(port->id)) {
-        ucs_error("getrandom() failed: %m");
+        np_error("getrandom() failed: %m");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -81,7 +81,7 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
     port->shm      = shm;
     port->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (port->epoll_fd < 0) {
-        ucs_error("epoll_create1() failed: %m. Check 'ulimit -n'");
+        np_error("epoll_create1() failed: %m. Check 'ulimit -n'");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -118,7 +118,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
 
     port = calloc(1, sizeof(*port));
     if (port == NULL) {
-        ucs_error("no memory for a port of %zu bytes", sizeof(*port));
+        np_error("no memory for a port of %zu bytes", sizeof(*port));
         return UCS_ERR_NO_MEMORY;
     }
 

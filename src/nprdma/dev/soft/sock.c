@@ -38,8 +38,8 @@ static ucs_status_t np_sock_open(int *fd_p)
 {
     *fd_p = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd_p < 0) {
-        ucs_error("no unix socket for a connection: %m. Check 'ulimit -n' "
-                  "(two descriptors for each peer)");
+        np_error("no unix socket for a connection: %m. Check 'ulimit -n' "
+                 "(two descriptors for each peer)");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -52,7 +52,7 @@ static ucs_status_t np_sock_peer(int fd, np_sock_cred_t *cred)
     socklen_t len = sizeof(ucred);
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &len) != 0) {
-        ucs_error("getsockopt(SO_PEERCRED) failed: %m");
+        np_error("getsockopt(SO_PEERCRED) failed: %m");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -74,7 +74,7 @@ ucs_status_t np_sock_listen(uint64_t id, int *fd_p)
 
     if ((bind(*fd_p, (struct sockaddr*)&addr, len) != 0) ||
         (listen(*fd_p, NP_SOCK_BACKLOG) != 0)) {
-        ucs_error("cannot listen on unix socket '@%s': %m", addr.sun_path + 1);
+        np_error("cannot listen on unix socket '@%s': %m", addr.sun_path + 1);
         close(*fd_p);
         return UCS_ERR_IO_ERROR;
     }
@@ -97,7 +97,7 @@ ucs_status_t np_sock_connect(uint64_t id, int *fd_p, np_sock_cred_t *cred)
         if (errno == EAGAIN) {
             status = UCS_ERR_NO_RESOURCE;
         } else {
-            ucs_debug("connect(@%s) failed: %m", addr.sun_path + 1);
+            np_debug("connect(@%s) failed: %m", addr.sun_path + 1);
             status = UCS_ERR_CONNECTION_RESET;
         }
         goto err_close;
@@ -123,8 +123,8 @@ ucs_status_t np_sock_accept(int listen_fd, int *fd_p, np_sock_cred_t *cred)
     *fd_p = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (*fd_p < 0) {
         if ((errno != EAGAIN) && (errno != EINTR) && (errno != ECONNABORTED)) {
-            ucs_error("cannot accept a peer's connection: %m. Check "
-                      "'ulimit -n' (two descriptors for each peer)");
+            np_error("cannot accept a peer's connection: %m. Check "
+                     "'ulimit -n' (two descriptors for each peer)");
             return UCS_ERR_IO_ERROR;
         }
         return UCS_ERR_NO_RESOURCE;

@@ -44,7 +44,7 @@ void np_vm_allow_peers(void)
 {
     if ((np_vm_yama_scope() == 1) &&
         (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) != 0)) {
-        ucs_debug("prctl(PR_SET_PTRACER) failed: %m");
+        np_debug("prctl(PR_SET_PTRACER) failed: %m");
     }
 }
 
@@ -60,7 +60,7 @@ static ucs_status_t np_vm_error(void)
     case ESRCH:
         return UCS_ERR_CONNECTION_RESET;
     default:
-        ucs_error("process_vm_readv/writev failed: %m");
+        np_error("process_vm_readv/writev failed: %m");
         return UCS_ERR_IO_ERROR;
     }
 }
@@ -138,9 +138,9 @@ void np_vm_explain_refusal(int pid)
     char cure[256];
 
     if (!atomic_exchange(&told, 1)) {
-        ucs_warn("the kernel does not let this process reach the memory of "
-                 "process %d; data goes through the rings, which is slower. "
-                 "Cure: %s", pid, np_vm_cure(cure, sizeof(cure)));
+        np_warn("the kernel does not let this process reach the memory of "
+                "process %d (0: one of another pid namespace); data goes through the rings, which is slower. "
+                "Cure: %s", pid, np_vm_cure(cure, sizeof(cure)));
     }
 }
 

@@ -187,7 +187,8 @@ static UCS_F_ALWAYS_INLINE uint8_t np_word_id(uint64_t word)
 static inline size_t np_link_shm_size(uint32_t data_slots, uint32_t payload)
 {
     return ucs_align_up_pow2(sizeof(np_link_shm_t), (size_t)4096) +
-           ((size_t)data_slots + NP_CTL_SLOTS) * sizeof(np_slot_t) + payload;
+           ucs_align_up_pow2(((size_t)data_slots + NP_CTL_SLOTS) *
+                             sizeof(np_slot_t) + payload, (size_t)4096);
 }
 
 static inline np_slot_t *np_link_shm_data(void *shm)
