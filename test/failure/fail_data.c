@@ -8,8 +8,11 @@
 #include "fail_ucp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <grp.h>
+#include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define AREA  (5ul << 20)
+#define AREA       (5ul << 20)
+#define HEAP_ROOM  (64u << 20)
 
 typedef struct {
     long          child_user;     /* -1: the same */
@@ -36,16 +40,18 @@ static const size_t sizes[] = {1, 8, 100, 4000, 8193, 70000, 1048577,
                                4194304};
 #define NUM_SIZES ((int)(sizeof(sizes) / sizeof(sizes[0])))
 
-static unsigned long count_open_fds(void)
+/* The limit that leaves so many file descriptors free. */
+static unsigned long fd_limit_for(unsigned long extra)
 {
-    unsigned long fd, highest = 0;
+    unsigned long fd = 0;
 
-    for (fd = 0; fd < 4096; ++fd) {
-        if (dup2(fd, fd) >= 0) {
-            highest = fd + 1;
+    for (;; ++fd) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            if (extra-- == 0) {
+                return fd;
+            }
         }
     }
-    return highest;
 }
 
 static unsigned long address_space_in_use(void)
@@ -60,19 +66,50 @@ static unsigned long address_space_in_use(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
+/*
+ * From now on malloc has HEAP_ROOM free bytes and asks the kernel for nothing:
+ * UCX itself stops with an assertion where small allocations fail.
+ */
+static void fill_heap(void)
+{
+    enum { PIECE = 65536 };
+    static void *pieces[HEAP_ROOM / PIECE];
+    unsigned    i;
+
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    for (i = 0; i < HEAP_ROOM / PIECE; ++i) {
+        pieces[i] = malloc(PIECE);
+        memset(pieces[i], 1, PIECE);
+    }
+    for (i = 0; i < HEAP_ROOM / PIECE; ++i) {
+        free(pieces[i]);
+    }
+}
+
+/*
+ * What is in use when a first worker is open, and so much more. With the
+ * worker come the threads and tables that UCX cannot do without.
+ */
 static void apply_limit(const options_t *options)
 {
-    struct rlimit limit;
+    static fu_node_t first;
+    struct rlimit    limit;
 
     if (options->limit < 0) {
         return;
+    }
+
+    fill_heap();
+    if (fu_node_open(&first) != UCS_OK) {
+        fu_fail("UCP cannot start, even without a limit");
     }
 
     limit.rlim_cur = options->limit_extra;
     if (options->limit == RLIMIT_AS) {
         limit.rlim_cur += address_space_in_use();
     } else if (options->limit == RLIMIT_NOFILE) {
-        limit.rlim_cur += count_open_fds();
+        limit.rlim_cur = fd_limit_for(options->limit_extra);
     }
     limit.rlim_max = limit.rlim_cur;
     if (setrlimit(options->limit, &limit) != 0) {

@@ -35,12 +35,12 @@ else
     advice "seccomp" 1 2
     if [ -x "$NPRDMA_BUILD/mpi_p2p" ]; then
         for program in mpi_p2p mpi_rma mpi_mem; do
-            run_mpi 90 2 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/$program"
+            run_mpi 130 2 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/$program"
             tap_expect_success "seccomp: $program"
             advice "seccomp, $program" 1 2
         done
         # One side is refused, the other is not.
-        run_mpi 90 1 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/mpi_p2p" : \
+        run_mpi 130 1 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/mpi_p2p" : \
             -n 1 "$NPRDMA_BUILD/mpi_p2p"
         tap_expect_success "seccomp at one of two ranks: mpi_p2p"
     else

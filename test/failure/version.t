@@ -12,11 +12,10 @@ run_here 30 bash -c 'LD_PRELOAD="$1:$LD_PRELOAD" exec "$2"' \
 tap_expect_error "UCX says that the transport is not there" \
     "transport 'nprdma' is not available"
 tap_check "exactly one line says why" \
-    test "$(grep -c 'nprdma.*1\.99\.0' "$TAP_OUT")" -eq 1
+    test "$(grep -c 'nprdma.*1\.99' "$TAP_OUT")" -eq 1
+built=$("${RUN_PREFIX[@]}" ucx_info -v |
+    sed -n '1s/.*ersion \([0-9]*\)\.\([0-9]*\).*/\1\\.\2/p')
 tap_check "and names the version it was built for" \
-    grep -qE "nprdma.*1\.99\.0.*$(ucx_info -v | sed -n 's/.*ersion \([0-9]*\.[0-9]*\).*/\1/p' |
-        head -n 1 | sed 's/\./\\./')|nprdma.*$(ucx_info -v |
-        sed -n 's/.*ersion \([0-9]*\.[0-9]*\).*/\1/p' | head -n 1 |
-        sed 's/\./\\./').*1\.99\.0" "$TAP_OUT"
+    grep -q "nprdma.*$built.*1\.99" "$TAP_OUT"
 
 tap_done

@@ -12,13 +12,13 @@ for ranks in 1 2 4; do
     for protov2 in n y; do
         for program in mpi_p2p mpi_types mpi_rma; do
             UCX_PROTO_ENABLE=$protov2 \
-                run_mpi 60 "$ranks" "$NPRDMA_BUILD/$program"
+                run_mpi 130 "$ranks" "$NPRDMA_BUILD/$program"
             tap_expect_success \
                 "$program, $ranks ranks, UCX_PROTO_ENABLE=$protov2"
         done
     done
     for program in mpi_coll mpi_threads mpi_mem mpi_fork; do
-        run_mpi 60 "$ranks" "$NPRDMA_BUILD/$program"
+        run_mpi 130 "$ranks" "$NPRDMA_BUILD/$program"
         tap_expect_success "$program, $ranks ranks"
     done
 done
@@ -26,21 +26,21 @@ done
 for scheme in get_zcopy put_zcopy am; do
     for protov2 in n y; do
         UCX_RNDV_SCHEME=$scheme UCX_PROTO_ENABLE=$protov2 \
-            run_mpi 60 2 "$NPRDMA_BUILD/mpi_p2p"
+            run_mpi 130 2 "$NPRDMA_BUILD/mpi_p2p"
         tap_expect_success \
             "mpi_p2p, rendezvous $scheme, UCX_PROTO_ENABLE=$protov2"
     done
 done
-UCX_RNDV_THRESH=0 run_mpi 60 2 "$NPRDMA_BUILD/mpi_p2p"
+UCX_RNDV_THRESH=0 run_mpi 130 2 "$NPRDMA_BUILD/mpi_p2p"
 tap_expect_success "mpi_p2p, rendezvous at every size"
 
 if [ -z "${NPRDMA_TEST_LAUNCH:-}" ]; then
-    UCX_LOG_LEVEL=info run_mpi 60 2 "$NPRDMA_BUILD/mpi_types"
+    UCX_LOG_LEVEL=info run_mpi 130 2 "$NPRDMA_BUILD/mpi_types"
     tap_check "all lanes are nprdma's" grep -q 'nprdma/soft0' "$TAP_OUT"
 fi
 
 # The programs must be able to fail.
-run_mpi 60 2 bash -c 'LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$1" exec "$2"' \
+run_mpi 130 2 bash -c 'LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$1" exec "$2"' \
     spoil "$(shim_path libmpi_spoil)" "$NPRDMA_BUILD/mpi_p2p"
 tap_expect_error "a spoilt bit is noticed" 'byte [0-9]+ of [0-9]+ .* wanted'
 

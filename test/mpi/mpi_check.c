@@ -12,7 +12,7 @@
 #define MC_GUARD_BYTE  0xa5
 #define MC_BLANK_BYTE  0x3c
 #define MC_ALIGN_ROOM  4096
-#define MC_TIME_LIMIT  60
+#define MC_TIME_LIMIT  120
 
 int mc_rank  = -1;
 int mc_size  = 0;
