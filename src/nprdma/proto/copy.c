@@ -143,13 +143,15 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
     copy->share         = &link->shm->shares[index];
     link->shares_used  |= UCS_BIT(index);
     share               = copy->share;
-    share->initiator_va = (uintptr_t)copy->iov[0].base;
-    share->target_va    = copy->remote;
-    share->len          = copy->len;
-    share->chunk        = copy->chunk;
-    share->chunks       = copy->chunks;
-    share->dir          = copy->dir;
-    share->cpu          = sched_getcpu();
+    share->args         = (np_share_args_t){
+        .initiator_va = (uintptr_t)copy->iov[0].base,
+        .target_va    = copy->remote,
+        .len          = copy->len,
+        .chunk        = copy->chunk,
+        .chunks       = copy->chunks,
+        .dir          = copy->dir,
+        .cpu          = sched_getcpu()
+    };
     share->status       = UCS_OK;
     atomic_store_explicit(&share->done, 0, memory_order_relaxed);
     atomic_store_explicit(&share->claim,
@@ -435,7 +437,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     }
 
     share = &peer->shm->shares[request->index];
-    if ((share->cpu >= 0) && (share->cpu == sched_getcpu())) {
+    if ((share->args.cpu >= 0) && (share->args.cpu == sched_getcpu())) {
         return 1; /* we would only take its time */
     }
 
@@ -446,7 +448,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
 
     help->peer       = peer;
     help->share      = share;
-    help->args       = *share;
+    help->args       = share->args;
     help->generation = request->generation;
     help->done       = 0;
     if ((peer->cred.pid == 0) || (help->args.chunk == 0) ||
@@ -465,9 +467,9 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
 /* Copy some chunks from the back; returns how many, 0 if none is left */
 static unsigned np_help_run(np_help_t *help)
 {
-    const np_share_t *args = &help->args;
-    size_t budget          = NP_COPY_QUANTUM, offset, len;
-    unsigned count         = 0;
+    const np_share_args_t *args = &help->args;
+    size_t budget               = NP_COPY_QUANTUM, offset, len;
+    unsigned count              = 0;
     ucs_status_t status;
     uint64_t before;
     np_iov_t iov;

@@ -16,7 +16,7 @@ typedef struct np_help {
     ucs_list_link_t list;
     np_peer_t       *peer;
     np_share_t      *share;
-    np_share_t      args;        /**< checked; what the peer writes later does
+    np_share_args_t args;        /**< checked; what the peer writes later does
                                       not count */
     uint16_t        generation;
     uint32_t        done;

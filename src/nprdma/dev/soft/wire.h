@@ -89,19 +89,23 @@ typedef struct np_slot {
 
 _Static_assert(sizeof(np_slot_t) == NP_LINE, "a slot is a line");
 
+/** What a copy is that both sides may work on */
+typedef struct np_share_args {
+    uint64_t initiator_va;
+    uint64_t target_va;
+    uint64_t len;
+    uint32_t chunk;     /**< bytes */
+    uint32_t chunks;
+    uint32_t dir;       /**< np_dir_t, seen by the initiator */
+    int32_t  cpu;       /**< where the initiator runs, or -1 */
+} np_share_args_t;
+
 /**
  * A copy that both sides may work on in chunks. The initiator claims from the
  * front, the target from the back.
  */
 typedef struct np_share {
-    /* written by the initiator before it offers the copy */
-    uint64_t         initiator_va;
-    uint64_t         target_va;
-    uint64_t         len;
-    uint32_t         chunk;             /**< bytes */
-    uint32_t         chunks;
-    uint32_t         dir;               /**< np_dir_t, seen by the initiator */
-    int32_t          cpu;               /**< where the initiator runs, or -1 */
+    np_share_args_t  args;   /**< written by the initiator before its offer */
 
     /* claimed by both: bits 0..23 from the front, 24..47 from the back,
      * 48..63 generation */
