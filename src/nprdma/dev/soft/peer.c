@@ -135,12 +135,19 @@ void np_peer_wake(np_peer_t *peer)
 }
 
 static void np_peer_init_ring(np_ring_rx_t *ring, np_slot_t *slots,
-                              uint32_t num_slots, _Atomic uint32_t *head)
+                              uint32_t num_slots, uint8_t *payload,
+                              uint32_t payload_size, _Atomic uint32_t *head)
 {
     memset(ring, 0, sizeof(*ring));
-    ring->slots       = slots;
-    ring->mask        = num_slots - 1;
-    ring->shared_head = head;
+    ring->slots        = slots;
+    ring->mask         = num_slots - 1;
+    ring->payload      = payload;
+    ring->payload_size = payload_size;
+    ring->shared_head  = head;
+
+    /* A quarter of the slots, or of the payload, whichever comes first */
+    ring->lag_max = ucs_max(ucs_min(num_slots * NP_LINE, payload_size) / 4,
+                            (uint32_t)NP_LINE);
 }
 
 /* Read once what the initiator wrote, so that it cannot change between check
@@ -197,11 +204,10 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
     peer->initiator = initiator;
     peer->engine_id = msg->engine_id;
     np_peer_init_ring(&peer->data, np_link_shm_data(shm), slots,
+                      np_link_shm_payload(shm, slots), payload,
                       &peer->shm->data_head);
     np_peer_init_ring(&peer->ctl, np_link_shm_ctl(shm, slots), NP_CTL_SLOTS,
-                      &peer->shm->ctl_head);
-    peer->data.payload      = np_link_shm_payload(shm, slots);
-    peer->data.payload_size = payload;
+                      NULL, 0, &peer->shm->ctl_head);
 
     reply.bit = peer->number % NP_PORT_ACTIVITY;
     status    = np_sock_send(peer->fd, &reply, &port->shm_fd, 1);

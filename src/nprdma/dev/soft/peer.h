@@ -96,6 +96,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
             break;
         }
         am_cb(arg, np_word_id(word), ring->payload + offset, len);
+        ring->lag += len;
         return 1;
     case NP_SLOT_PUT:
     case NP_SLOT_GET:
@@ -107,6 +108,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         if (ucs_unlikely(!peer->port->ops->serve(peer, slot, word))) {
             break;
         }
+        ring->lag = ring->lag_max; /* the initiator waits for the answer */
         return 1;
     }
 
@@ -126,16 +128,18 @@ np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
         }
 
         ++peer->data.head;
+        peer->data.lag += NP_LINE;
+        if (peer->data.lag >= peer->data.lag_max) {
+            np_peer_publish(peer, &peer->data);
+        }
+
         if (++count == NP_PORT_BATCH) {
             break;
         }
     }
 
-    /* Free slots when there is nothing else to do, or a quarter is waiting */
-    if ((peer->data.head != peer->data.published) &&
-        ((word == 0) ||
-         ((peer->data.head - peer->data.published) >
-          (peer->data.mask / 4)))) {
+    /* Nothing else to do: free what we have read */
+    if ((word == 0) && (peer->data.lag > 0)) {
         np_peer_publish(peer, &peer->data);
     }
 

@@ -36,7 +36,8 @@ typedef struct np_ring_rx {
     np_slot_t        *slots;
     uint32_t         mask;
     uint32_t         head;       /**< next index to read */
-    uint32_t         published;  /**< the head that the writer was told */
+    uint32_t         lag;        /**< bytes read since the writer was told */
+    uint32_t         lag_max;    /**< tell it at the latest then */
     uint32_t         payload_size;
     uint8_t          *payload;
     _Atomic uint32_t *shared_head;
@@ -136,7 +137,7 @@ static UCS_F_ALWAYS_INLINE np_slot_t *np_ring_rx_slot(np_ring_rx_t *ring)
 /** Tell the writer what is free */
 static UCS_F_ALWAYS_INLINE void np_ring_rx_publish(np_ring_rx_t *ring)
 {
-    ring->published = ring->head;
+    ring->lag = 0;
 
     /* release: we have read the slots, and written our answers into them */
     atomic_store_explicit(ring->shared_head, ring->head, memory_order_release);
