@@ -26,6 +26,7 @@
 typedef struct {
     long          child_user;     /* -1: the same */
     int           undumpable;
+    int           largest_first;
     int           limit;          /* RLIMIT_xxx, or -1 */
     unsigned long limit_extra;    /* above what is in use now */
 } options_t;
@@ -36,7 +37,7 @@ typedef struct {
     char     rkey[256];
 } target_t;
 
-static const size_t sizes[] = {1, 8, 100, 4000, 8193, 70000, 1048577,
+static size_t sizes[] = {1, 8, 100, 4000, 8193, 70000, 1048577,
                                4194304};
 #define NUM_SIZES ((int)(sizeof(sizes) / sizeof(sizes[0])))
 
@@ -224,6 +225,18 @@ static void exchange_rma(fu_node_t *node, fu_peer_t *peer, int side,
     free(local);
 }
 
+static void reverse_sizes(void)
+{
+    size_t size;
+    int    i;
+
+    for (i = 0; i < NUM_SIZES / 2; ++i) {
+        size                     = sizes[i];
+        sizes[i]                 = sizes[NUM_SIZES - 1 - i];
+        sizes[NUM_SIZES - 1 - i] = size;
+    }
+}
+
 static void run(fu_peer_t *peer, int side, const options_t *options)
 {
     ucp_mem_map_params_t params = {0};
@@ -278,6 +291,7 @@ static int parse(int argc, char **argv, options_t *options)
     static const struct option longs[] = {
         {"child-user", required_argument, NULL, 'u'},
         {"undumpable", no_argument, NULL, 'd'},
+        {"largest-first", no_argument, NULL, 'l'},
         {"extra-as", required_argument, NULL, 'a'},
         {"extra-nofile", required_argument, NULL, 'n'},
         {"fsize", required_argument, NULL, 'f'},
@@ -292,6 +306,9 @@ static int parse(int argc, char **argv, options_t *options)
             break;
         case 'd':
             options->undumpable = 1;
+            break;
+        case 'l':
+            options->largest_first = 1;
             break;
         case 'a':
             options->limit       = RLIMIT_AS;
@@ -319,10 +336,14 @@ int main(int argc, char **argv)
 
     if (parse(argc, argv, &options) != 0) {
         fprintf(stderr, "usage: fail_data [--child-user UID] [--undumpable] "
-                "[--extra-as BYTES | --extra-nofile N | --fsize BYTES]\n");
+                "[--largest-first]\n                 [--extra-as BYTES | "
+                "--extra-nofile N | --fsize BYTES]\n");
         return 2;
     }
 
+    if (options.largest_first) {
+        reverse_sizes();
+    }
     if (fu_fork(&peer) == 0) {
         become_user(&options);
         run(&peer, 1, &options);

@@ -33,6 +33,9 @@ else
     run_here 60 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/fail_data"
     tap_expect_success "seccomp: tags, puts, gets, atomics"
     advice "seccomp" 1 2
+    run_here 60 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/fail_data" \
+        --largest-first
+    tap_expect_success "seccomp: a large transfer is the first to be refused"
     if [ -x "$NPRDMA_BUILD/mpi_p2p" ]; then
         for program in mpi_p2p mpi_rma mpi_mem; do
             run_mpi 130 2 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/$program"
