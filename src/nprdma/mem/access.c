@@ -114,23 +114,31 @@ ucs_status_t np_access_read(void *dst, uint64_t va, size_t len)
     return (len == 0) ? UCS_OK : np_access_copy(dst, (const void*)va, len);
 }
 
-ucs_status_t np_access_probe_word(uint64_t va, size_t len)
+/* Make the page of @a va present and writable. EINVAL is said of a protected
+ * page, and by a kernel before 5.14 of any: a page of ours tells which. */
+static int np_access_populate(uint64_t va, size_t page)
 {
-    size_t page = sysconf(_SC_PAGESIZE);
-    uint64_t word;
-
-    if (((va & (len - 1)) != 0) || (len > sizeof(word))) {
-        return UCS_ERR_INVALID_ADDR;
-    }
+    static uint8_t ours;
 
     if (madvise((void*)(va & ~(page - 1)), page, MADV_POPULATE_WRITE) == 0) {
-        return UCS_OK;
+        return 1;
     }
 
-    if (errno != EINVAL) {
+    return (errno == EINVAL) &&
+           (madvise((void*)((uintptr_t)&ours & ~(page - 1)), page,
+                    MADV_POPULATE_WRITE) != 0) &&
+           (errno == EINVAL);
+}
+
+ucs_status_t np_access_probe_word(uint64_t va, size_t len)
+{
+    uint64_t word;
+
+    if (((va & (len - 1)) != 0) || (len > sizeof(word)) ||
+        !np_access_populate(va, sysconf(_SC_PAGESIZE))) {
         return UCS_ERR_INVALID_ADDR;
     }
 
-    /* A kernel before 5.14: at least it can be read */
+    /* Where the kernel could not populate: at least it can be read */
     return np_access_read(&word, va, len);
 }

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tests of the engine's parts, without UCX's transport layer above them. */
+
+#include "tap.h"
+
+#include "nprdma/engine.h"
+
+unsigned tap_count, tap_failures;
+
+int main(void)
+{
+    const np_engine_config_t config = {
+        .share_min   = 256 * 1024,
+        .share_chunk = 128 * 1024
+    };
+    np_engine_config_t other = config;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
+    TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");
+    other.share_min = 1;
+    TAP_CHECK(np_engine_init(&other) == UCS_ERR_INVALID_PARAM,
+              "other settings are refused");
+
+    test_mem();
+    test_ring();
+    test_hostile();
+
+    printf("1..%u\n", tap_count);
+    return tap_failures != 0;
+}

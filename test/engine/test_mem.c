@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Arenas, keys, allocations, windows, and access on a peer's behalf. */
+
+#include "tap.h"
+
+#include "nprdma/engine.h"
+#include "nprdma/mem/access.h"
+#include "nprdma/mem/alloc.h"
+#include "nprdma/mem/arena.h"
+#include "nprdma/mem/key.h"
+#include "nprdma/mem/window.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define GIB (UINT64_C(1) << 30)
+
+
+static void test_arenas(void)
+{
+    np_arenas_t arenas;
+
+    TAP_CHECK((np_arenas_of(5 * GIB, 1, &arenas) == UCS_OK) &&
+              (arenas.first == 5) && (arenas.count == 1), "one arena");
+    TAP_CHECK((np_arenas_of(5 * GIB - 1, 2, &arenas) == UCS_OK) &&
+              (arenas.first == 4) && (arenas.count == 2),
+              "two bytes across a border are in two arenas");
+    TAP_CHECK((np_arenas_of(5 * GIB, GIB, &arenas) == UCS_OK) &&
+              (arenas.count == 1), "a whole arena is one");
+    TAP_CHECK((np_arenas_of(5 * GIB, 0, &arenas) == UCS_OK) &&
+              (arenas.count == 1), "nothing is in one arena");
+    TAP_CHECK(np_arenas_of(UINT64_MAX - 1, 4, &arenas) ==
+              UCS_ERR_INVALID_PARAM, "a range that wraps is refused");
+    TAP_CHECK(np_arenas_of(UINT64_C(1) << 60, 4, &arenas) ==
+              UCS_ERR_INVALID_PARAM, "a kernel address is refused");
+
+    TAP_CHECK(np_access_check(77 * GIB, 8) == UCS_ERR_INVALID_ADDR,
+              "what was never shared may not be reached");
+    TAP_CHECK(np_arenas_share(77 * GIB + 5, 8, &arenas) == UCS_OK,
+              "sharing touches no memory");
+    TAP_CHECK(np_access_check(77 * GIB, GIB) == UCS_OK,
+              "its arena may be reached");
+    TAP_CHECK(np_access_check(77 * GIB, GIB + 1) == UCS_ERR_INVALID_ADDR,
+              "the next one may not");
+    TAP_CHECK(np_access_check(UINT64_MAX - 3, 8) == UCS_ERR_INVALID_ADDR,
+              "a request that wraps is refused");
+}
+
+static void test_keys(void)
+{
+    np_packed_key_t packed, bad;
+    np_arenas_t arenas = {3, 2};
+    np_key_t *key;
+
+    np_key_pack_arenas(&packed, arenas);
+    TAP_CHECK(sizeof(packed) <= 96, "a packed key has %zu bytes",
+              sizeof(packed));
+    TAP_CHECK(np_key_unpack(&packed, &key) == UCS_OK, "a key comes back");
+    TAP_CHECK(np_key_covers(key, 3 * GIB, 2 * GIB), "it covers its arenas");
+    TAP_CHECK(!np_key_covers(key, 3 * GIB, 2 * GIB + 1), "not one byte more");
+    TAP_CHECK(!np_key_covers(key, 3 * GIB - 1, 1), "nor one before");
+    TAP_CHECK(np_key_covers(key, 5 * GIB - 1, 1), "the last byte is in");
+    TAP_CHECK(!np_key_covers(key, 5 * GIB - 1, UINT64_MAX),
+              "a length that wraps is out");
+    np_key_release(key);
+
+    memset(&bad, 0, sizeof(bad));
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "zeroes are no key");
+    bad         = packed;
+    bad.version = packed.version + 1;
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "another version's key is none");
+    bad             = packed;
+    bad.arena_count = UINT32_MAX;
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "a key of too many arenas is none");
+    bad            = packed;
+    bad.segment_id = 1;
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "a key of a segment without bytes is none");
+}
+
+static void test_alloc(void)
+{
+    size_t len = 10000, size = 0;
+    np_window_t *window, *again;
+    np_alloc_t *alloc;
+    uint64_t id;
+    int fd;
+
+    TAP_CHECK(np_alloc_create(NULL, &len, 0, &alloc) == UCS_OK, "allocate");
+    TAP_CHECK((len >= 10000) && (len % sysconf(_SC_PAGESIZE) == 0),
+              "whole pages: %zu", len);
+    memset(alloc->addr, 0x5a, len);
+    id = alloc->id;
+    fd = np_alloc_dup_fd(id, &size);
+    TAP_CHECK(fd >= 0, "its descriptor can be sent");
+    TAP_CHECK(np_window_add(4711, id, fd, size + 4096, &window) ==
+              UCS_ERR_INVALID_PARAM, "a false size is refused");
+    TAP_CHECK(np_window_add(4711, id, fd, size, &window) == UCS_OK,
+              "a peer maps it");
+    TAP_CHECK(((char*)window->base)[len - 1] == 0x5a, "and sees its bytes");
+    again = np_window_get(4711, id);
+    TAP_CHECK(again == window, "one window for all");
+    np_window_put(again);
+    TAP_CHECK(np_window_get(4712, id) == NULL, "another process's is another");
+    close(fd);
+
+    np_alloc_free(alloc);
+    TAP_CHECK(atomic_load(&window->head->ended), "its end is seen");
+    TAP_CHECK(((char*)window->base)[len - 1] == 0, "its pages are gone");
+    TAP_CHECK(np_alloc_dup_fd(id, &size) < 0, "its number is gone");
+    np_window_put(window);
+    TAP_CHECK(np_window_get(4711, id) == NULL, "the window is gone");
+}
+
+static void test_access(void)
+{
+    size_t page = sysconf(_SC_PAGESIZE);
+    char buf[64] = "some bytes", back[64];
+    char *mem;
+
+    mem = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(mem + 2 * page, page);
+    mprotect(mem + page, page, PROT_READ);
+
+    TAP_CHECK((np_access_write((uintptr_t)mem, buf, 64) == UCS_OK) &&
+              (memcmp(mem, buf, 64) == 0), "write");
+    TAP_CHECK((np_access_read(back, (uintptr_t)mem, 64) == UCS_OK) &&
+              (memcmp(back, buf, 64) == 0), "read");
+    TAP_CHECK(np_access_write((uintptr_t)mem + page, buf, 64) ==
+              UCS_ERR_INVALID_ADDR, "a protected page is an error");
+    TAP_CHECK(np_access_write((uintptr_t)mem + 2 * page, buf, 64) ==
+              UCS_ERR_INVALID_ADDR, "an absent mapping is an error");
+    TAP_CHECK(np_access_read(back, (uintptr_t)mem + 2 * page - 32, 64) ==
+              UCS_ERR_INVALID_ADDR, "half of it absent is an error");
+    TAP_CHECK(np_access_probe_word((uintptr_t)mem, 8) == UCS_OK,
+              "a word that may be written");
+    TAP_CHECK(np_access_probe_word((uintptr_t)mem + 4, 8) ==
+              UCS_ERR_INVALID_ADDR, "an unaligned word is an error");
+    TAP_CHECK(np_access_probe_word((uintptr_t)mem + page, 8) ==
+              UCS_ERR_INVALID_ADDR, "a protected word is an error");
+    TAP_CHECK(np_access_probe_word((uintptr_t)mem + 2 * page, 8) ==
+              UCS_ERR_INVALID_ADDR, "an absent word is an error");
+    munmap(mem, 2 * page);
+}
+
+void test_mem(void)
+{
+    test_arenas();
+    test_keys();
+    test_alloc();
+    test_access();
+}
