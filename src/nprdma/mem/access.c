@@ -115,30 +115,32 @@ ucs_status_t np_access_read(void *dst, uint64_t va, size_t len)
 }
 
 /* Make the page of @a va present and writable. EINVAL is said of a protected
- * page, and by a kernel before 5.14 of any: a page of ours tells which. */
-static int np_access_populate(uint64_t va, size_t page)
+ * page, and by a kernel before 5.14 of any (UCS_ERR_UNSUPPORTED): a page of
+ * ours tells which. */
+static ucs_status_t np_access_populate(uint64_t va, size_t page)
 {
     static uint8_t ours;
 
     if (madvise((void*)(va & ~(page - 1)), page, MADV_POPULATE_WRITE) == 0) {
-        return 1;
+        return UCS_OK;
     }
 
-    return (errno == EINVAL) &&
-           (madvise((void*)((uintptr_t)&ours & ~(page - 1)), page,
-                    MADV_POPULATE_WRITE) != 0) &&
-           (errno == EINVAL);
+    return ((errno == EINVAL) &&
+            (madvise((void*)((uintptr_t)&ours & ~(page - 1)), page,
+                     MADV_POPULATE_WRITE) != 0) && (errno == EINVAL)) ?
+           UCS_ERR_UNSUPPORTED : UCS_ERR_INVALID_ADDR;
 }
 
 ucs_status_t np_access_probe_word(uint64_t va, size_t len)
 {
+    ucs_status_t status;
     uint64_t word;
 
-    if (((va & (len - 1)) != 0) || (len > sizeof(word)) ||
-        !np_access_populate(va, sysconf(_SC_PAGESIZE))) {
+    if (((va & (len - 1)) != 0) || (len > sizeof(word))) {
         return UCS_ERR_INVALID_ADDR;
     }
 
-    /* Where the kernel could not populate: at least it can be read */
-    return np_access_read(&word, va, len);
+    status = np_access_populate(va, sysconf(_SC_PAGESIZE));
+    return (status != UCS_ERR_UNSUPPORTED) ? status :
+           np_access_read(&word, va, len); /* at least it can be read */
 }
