@@ -61,6 +61,8 @@ void wait_until(const char *what, const Progress &progress,
         if (((idle % 64) == 63) && (now() > deadline)) {
             std::ostringstream text;
             text << "waited " << patience() << " s for " << what;
+            // Cleaning up after this may well crash
+            fprintf(stderr, "%s\n", text.str().c_str());
             throw Failed(text.str());
         }
     }
