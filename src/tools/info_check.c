@@ -223,14 +223,14 @@ static ucs_status_t info_try_socket(int listen_fd, uint64_t id)
 {
     np_sock_cred_t cred, other;
     ucs_status_t status;
-    int client, server;
+    int client, server, spare = -1;
 
     status = np_sock_connect(id, &client, &cred);
     if (status != UCS_OK) {
         return status;
     }
 
-    status = np_sock_accept(listen_fd, &server, &other);
+    status = np_sock_accept(listen_fd, &spare, &server, &other);
     if (status == UCS_OK) {
         status = info_pass_fd(client, server);
         if ((status == UCS_OK) &&

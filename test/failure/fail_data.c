@@ -269,6 +269,7 @@ static void run(fu_peer_t *peer, int side, const options_t *options)
     ucp_rkey_buffer_release(rkey);
     mine.address = (uintptr_t)area;
 
+    fu_error_is_fatal = 1;
     require_ok(fu_connect(&node, peer, UCP_ERR_HANDLING_MODE_NONE),
                "connecting", 0);
     fu_oob_send(peer, &mine, sizeof(mine));
@@ -277,6 +278,7 @@ static void run(fu_peer_t *peer, int side, const options_t *options)
     exchange_tags(&node, peer, side, tx, area);
     exchange_rma(&node, peer, side, area, &theirs);
 
+    fu_error_is_fatal = 0;
     fu_disconnect(peer);
     fu_oob_send(peer, "", 1);
     fu_oob_recv(peer, tx, 1);

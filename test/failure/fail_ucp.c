@@ -121,9 +121,15 @@ void fu_oob_recv(fu_peer_t *peer, void *data, size_t size)
     }
 }
 
+int fu_error_is_fatal;
+
 static void fu_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     fu_peer_t *peer = arg;
+
+    if (fu_error_is_fatal) {
+        fu_fail("the endpoint has failed: %s", ucs_status_string(status));
+    }
 
     (void)ep;
     peer->failure = status;

@@ -55,6 +55,9 @@ double fu_now(void);
  */
 ucs_status_t fu_wait(fu_node_t *node, ucs_status_ptr_t req, const char *what);
 
+/* Set it where an endpoint that fails is the end of the program. */
+extern int fu_error_is_fatal;
+
 /* Progresses until the error handler of the peer was called. */
 void fu_wait_failure(fu_peer_t *peer);
 

@@ -195,31 +195,16 @@ static void np_copy_stop(np_op_t *op, ucs_status_t status)
 {
     uint64_t before;
 
+    if ((status == UCS_ERR_UNSUPPORTED) && !op->copy.by_rings) {
+        op->copy.is_refused = 1;
+    }
+
     op->status          = status;
     op->copy.is_claimed = 1;
     if (op->copy.share != NULL) {
         np_claim(op->copy.share, op->copy.chunks, op->copy.generation,
                  op->copy.chunks, 0, &before);
     }
-}
-
-/* process_vm_* was refused: the whole copy begins again through the rings */
-static int np_copy_use_rings(np_link_t *link, np_op_t *op)
-{
-    np_copy_t *copy = &op->copy;
-
-    if ((copy->share != NULL) || (copy->next > 1) ||
-        (np_engine.config.single_copy == NP_SINGLE_COPY_VM)) {
-        return 0;
-    }
-
-    link->no_vm      = 1;
-    copy->by_rings   = 1;
-    copy->chunk      = np_rma_ring_piece(&link->port->config);
-    copy->next       = 0;
-    copy->is_started = 0;
-    np_vm_explain_refusal(link->pid);
-    return 1;
 }
 
 /* Copy our part, up to a quantum */
@@ -241,10 +226,7 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
         len    = ucs_min((size_t)copy->chunk, copy->len - offset);
         status = np_copy_move(link, copy, offset, len);
         if (ucs_unlikely(status != UCS_OK)) {
-            if ((status != UCS_ERR_UNSUPPORTED) ||
-                !np_copy_use_rings(link, op)) {
-                np_copy_stop(op, status);
-            }
+            np_copy_stop(op, status);
             return;
         }
 
@@ -329,12 +311,32 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
                                       ucs_min((size_t)copy->chunk,
                                               copy->len - offset));
             if (op->status != UCS_OK) {
+                np_copy_stop(op, op->status);
                 break;
             }
         }
     }
 
     np_copy_release_share(link, copy);
+    return 1;
+}
+
+/* The kernel has refused: the whole copy begins again, through the rings */
+static int np_copy_use_rings(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->copy;
+
+    op->status = np_rma_vm_refused(link);
+    if (op->status != UCS_OK) {
+        return 0;
+    }
+
+    copy->by_rings   = 1;
+    copy->is_refused = 0;
+    copy->is_started = 0;
+    copy->is_claimed = 0;
+    copy->next       = 0;
+    copy->chunk      = np_rma_ring_piece(&link->port->config);
     return 1;
 }
 
@@ -355,8 +357,12 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
         }
     }
 
-    return copy->is_claimed && (copy->pending == 0) &&
-           np_copy_is_shared_done(link, op);
+    if (!copy->is_claimed || (copy->pending > 0) ||
+        !np_copy_is_shared_done(link, op)) {
+        return 0;
+    }
+
+    return !copy->is_refused || !np_copy_use_rings(link, op);
 }
 
 ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)

@@ -478,11 +478,14 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
 }
 
 /* dev tells: the link is down. If nobody waits for it, nobody needs to know:
- * peers that finish early are no failure. */
+ * peers that finish early are no failure. But one that never took us in has
+ * lost what we sent. */
 static void np_op_link_down(np_link_t *link)
 {
     if ((link->outstanding > 0) ||
-        !ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
+        !ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH]) ||
+        ((link->shm != NULL) && (link->data.tail > 0) &&
+         !atomic_load_explicit(&link->shm->accepted, memory_order_relaxed))) {
         np_link_report(link);
     }
 }

@@ -50,6 +50,7 @@ typedef struct np_copy {
     int         by_rings;
     int         is_started;
     int         is_claimed;   /**< no piece is left to begin */
+    int         is_refused;   /**< the kernel does not let us: use the rings */
     uint32_t    chunk;        /**< bytes */
     uint32_t    chunks;
     uint32_t    next;         /**< chunks that we have begun, without a share */

@@ -164,8 +164,7 @@ static int np_rma_has_vm(const np_link_t *link)
            (np_engine.config.single_copy != NP_SINGLE_COPY_OFF);
 }
 
-/* The kernel has refused: remember, and say what that means */
-static ucs_status_t np_rma_vm_refused(np_link_t *link)
+ucs_status_t np_rma_vm_refused(np_link_t *link)
 {
     if (np_engine.config.single_copy == NP_SINGLE_COPY_VM) {
         np_error("UCX_NPRDMA_SINGLE_COPY=vm, but the kernel refuses access "

@@ -22,6 +22,7 @@
 #include "../../mem/segment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -35,7 +36,8 @@ static void np_port_handle_listener(np_event_t *event)
     np_sock_cred_t cred;
     int fd;
 
-    while (np_sock_accept(port->listen_fd, &fd, &cred) == UCS_OK) {
+    while (np_sock_accept(port->listen_fd, &port->spare_fd, &fd, &cred) ==
+           UCS_OK) {
         np_peer_accept(port, fd, &cred);
     }
 }
@@ -90,12 +92,14 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
         return status;
     }
 
+    port->spare_fd = fcntl(port->listen_fd, F_DUPFD_CLOEXEC, 0);
     return np_port_watch(port, port->listen_fd, &port->listener);
 }
 
 static void np_port_close_fds(np_port_t *port)
 {
-    int fds[] = {port->listen_fd, port->epoll_fd, port->shm_fd};
+    int fds[] = {port->listen_fd, port->spare_fd, port->epoll_fd,
+                 port->shm_fd};
     unsigned i;
 
     for (i = 0; i < ucs_static_array_size(fds); ++i) {
@@ -130,6 +134,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     port->listener.handle = np_port_handle_listener;
     port->epoll_fd        = -1;
     port->listen_fd       = -1;
+    port->spare_fd        = -1;
     port->shm_fd          = -1;
     ucs_list_head_init(&port->busy_links);
     ucs_list_head_init(&port->down_links);

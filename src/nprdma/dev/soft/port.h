@@ -77,6 +77,7 @@ struct np_port {
     np_event_t          listener;
     int                 epoll_fd;
     int                 listen_fd;
+    int                 spare_fd;     /**< see np_sock_accept */
     int                 shm_fd;
     unsigned            num_gone;     /**< peers to free when drained */
     uint64_t            id;

@@ -15,6 +15,7 @@
 #include "sock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -116,16 +117,35 @@ err_close:
     return status;
 }
 
-ucs_status_t np_sock_accept(int listen_fd, int *fd_p, np_sock_cred_t *cred)
+/* Whoever cannot be accepted for lack of a descriptor must learn it: give up
+ * the spare one for the moment that it takes to hang up on him */
+static void np_sock_turn_away(int listen_fd, int *spare_fd)
+{
+    int fd;
+
+    if (*spare_fd < 0) {
+        return;
+    }
+
+    close(*spare_fd);
+    fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        close(fd);
+        np_error("turned a peer away: too many open files. Raise 'ulimit -n' "
+                 "(two descriptors for each peer)");
+    }
+    *spare_fd = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
+}
+
+ucs_status_t np_sock_accept(int listen_fd, int *spare_fd, int *fd_p,
+                            np_sock_cred_t *cred)
 {
     ucs_status_t status;
 
     *fd_p = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (*fd_p < 0) {
-        if ((errno != EAGAIN) && (errno != EINTR) && (errno != ECONNABORTED)) {
-            np_error("cannot accept a peer's connection: %m. Check "
-                     "'ulimit -n' (two descriptors for each peer)");
-            return UCS_ERR_IO_ERROR;
+        if ((errno == EMFILE) || (errno == ENFILE)) {
+            np_sock_turn_away(listen_fd, spare_fd);
         }
         return UCS_ERR_NO_RESOURCE;
     }
@@ -236,6 +256,11 @@ ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
     }
 
     *num_fds = np_sock_take_fds(&hdr, fds);
+    if (hdr.msg_flags & MSG_CTRUNC) {
+        np_error("no file descriptor left for a peer's memory: raise "
+                 "'ulimit -n' (two descriptors for each peer)");
+    }
+
     if ((ret != (ssize_t)sizeof(*msg)) || (msg->version != NP_WIRE_VERSION) ||
         (*num_fds != np_msg_fds(msg))) {
         while (*num_fds > 0) {

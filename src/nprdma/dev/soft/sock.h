@@ -33,8 +33,16 @@ ucs_status_t np_sock_listen(uint64_t id, int *fd_p);
  */
 ucs_status_t np_sock_connect(uint64_t id, int *fd_p, np_sock_cred_t *cred);
 
-/** Accept one connection. UCS_ERR_NO_RESOURCE if there is none. */
-ucs_status_t np_sock_accept(int listen_fd, int *fd_p, np_sock_cred_t *cred);
+/**
+ * Accept one connection.
+ *
+ * @param [in,out] spare_fd  A descriptor that may be closed for a moment if no
+ *                           other is left; -1 if none.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: there is none that can be accepted.
+ */
+ucs_status_t np_sock_accept(int listen_fd, int *spare_fd, int *fd_p,
+                            np_sock_cred_t *cred);
 
 /** Send a message with descriptors; never waits.
  *  @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_CONNECTION_RESET. */
