@@ -208,6 +208,44 @@ TEST(PeerFailure, KilledSenderInMidStream)
     });
 }
 
+// UCP waits for an answer, and checks nothing meanwhile while it connects.
+TEST(PeerFailure, LostMessagesAreReportedWithoutAsking)
+{
+    peer_dies([](Rank &rank) {
+        Node node(rank);
+        uint64_t received = 0;
+
+        node.iface.require(UCT_IFACE_FLAG_AM_SHORT, "AM_SHORT");
+        if (!is_nprdma()) {
+            node.iface.require(UCT_IFACE_FLAG_EP_KEEPALIVE, "EP_KEEPALIVE");
+        }
+        node.iface.on_am(AM_ID, [](void *arg, void*, size_t, unsigned) {
+            ++*static_cast<uint64_t*>(arg);
+            return UCS_OK;
+        }, &received);
+        node.sync();
+        auto send = [&]() {
+            ssize_t ret = node.post("room", [&]() {
+                return uct_ep_am_short(node.ep->ep, AM_ID, 0, nullptr, 0);
+            });
+            check((ucs_status_t)ret, "am_short");
+        };
+
+        send();
+        node.until("first message", [&]() { return received == 1; });
+        node.sync();
+        rank.oob.progress_with(nullptr);
+        if (rank.id == 1) {
+            rank.oob.recv();
+            raise(SIGKILL);
+        }
+        send(); // nobody reads this one
+        rank.oob.send("die");
+        node.until("call of the error handler",
+                   [&]() { return node.iface.errors > 0; });
+    });
+}
+
 class KilledInTransfer : public testing::TestWithParam<RmaKind> {
 };
 
