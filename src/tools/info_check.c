@@ -338,7 +338,10 @@ static info_result_t info_check_message(char *text, size_t size)
         .share_min   = 256 * 1024,
         .share_chunk = 128 * 1024
     };
-    const np_port_config_t config = {INFO_SLOTS, INFO_PAYLOAD};
+    const np_port_config_t config = {
+        .data_slots   = INFO_SLOTS,
+        .payload_size = INFO_PAYLOAD
+    };
     static const np_user_t user;
     np_port_addr_t addr;
     np_port_t *port;

@@ -37,7 +37,7 @@ static void hostile_am(void *arg, uint8_t id, void *data, unsigned len)
 
 static np_port_t *hostile_open(void)
 {
-    const np_port_config_t config = {8, 4096};
+    const np_port_config_t config = {.data_slots = 8, .payload_size = 4096};
     np_port_t *port;
 
     return (np_proto_open(&config, &hostile_user, &port) == UCS_OK) ? port :

@@ -33,6 +33,7 @@ np_am_reserve(np_link_t *link, uint32_t max, void **data, uint32_t *start)
 
     if (ucs_unlikely(!np_ring_tx_has_slot(ring) ||
                      !np_ring_tx_has_payload(ring, max, start))) {
+        np_link_stalled(link);
         return UCS_ERR_NO_RESOURCE;
     }
 

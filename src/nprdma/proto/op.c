@@ -429,11 +429,21 @@ int np_link_has_resources(np_link_t *link)
         return 1;
     }
 
-    return np_ring_tx_has_slot(&link->data) &&
-           np_ring_tx_has_slot(&link->ctl) &&
-           np_ring_tx_has_payload(&link->data,
-                                  np_rma_ring_piece(&link->port->config),
-                                  &start);
+    /* A link that is to become wide does so when all is read */
+    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
+        np_link_stalled(link);
+        return np_link_is_widened(link);
+    }
+
+    /* Half of the payload area: who has waited once shall not wait for each
+     * message that follows */
+    if (!np_ring_tx_has_payload(&link->data,
+                                link->port->config.payload_size / 2, &start)) {
+        np_link_stalled(link);
+        return 0;
+    }
+
+    return np_ring_tx_has_slot(&link->data) && np_ring_tx_has_slot(&link->ctl);
 }
 
 static void

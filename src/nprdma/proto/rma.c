@@ -20,8 +20,8 @@
  * payload area, so that pieces can follow each other closely */
 #define NP_RMA_RING_PARTS  4
 
-/* Largest buffered put or get */
-#define NP_RMA_BCOPY       8000
+/* Largest buffered message: 8 KiB and its headers */
+#define NP_RMA_BCOPY       8256
 
 
 uint32_t np_rma_ring_piece(const np_port_config_t *config)
@@ -31,7 +31,7 @@ uint32_t np_rma_ring_piece(const np_port_config_t *config)
 
 size_t np_rma_max_bcopy(const np_port_config_t *config)
 {
-    return ucs_min((size_t)NP_RMA_BCOPY, (size_t)np_rma_ring_piece(config));
+    return ucs_min((size_t)NP_RMA_BCOPY, (size_t)config->payload_size / 2);
 }
 
 void *np_rma_bounce(np_port_t *port)

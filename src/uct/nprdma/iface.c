@@ -40,9 +40,19 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
 
     {"RING_BYTES", "32k",
      "Payload that may be under way to a peer: a power of two from 1k to 1g.\n"
-     "A quarter of it, at most 8000 bytes, is the largest active message.",
+     "Half of it, at most 8256 bytes, is the largest active message.",
      ucs_offsetof(uct_nprdma_iface_config_t, ring_bytes),
      UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"RING_BYTES_WIDE", "512k",
+     "The same for a peer whose ring was often full; at least RING_BYTES.",
+     ucs_offsetof(uct_nprdma_iface_config_t, ring_bytes_wide),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"WIDE_RINGS", "8",
+     "Peers at a time that may have a ring of RING_BYTES_WIDE; bounds memory.",
+     ucs_offsetof(uct_nprdma_iface_config_t, wide_rings),
+     UCS_CONFIG_TYPE_UINT},
 
     {NULL}
 };
@@ -252,6 +262,18 @@ static void uct_nprdma_iface_fill_ops(uct_iface_ops_t *ops)
     ops->iface_is_reachable       = UCT_NPRDMA_IFACE_REACHABLE;
 }
 
+static int uct_nprdma_is_ring_bytes(const char *name, size_t bytes)
+{
+    if ((bytes < UCS_KBYTE) || !ucs_is_pow2(bytes) ||
+        (bytes > UCT_NPRDMA_RING_BYTES)) {
+        np_error("UCX_NPRDMA_%s is %zu: give it a power of two from 1k to 1g",
+                 name, bytes);
+        return 0;
+    }
+
+    return 1;
+}
+
 static ucs_status_t
 uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
 {
@@ -262,10 +284,9 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if ((config->ring_bytes < UCS_KBYTE) || !ucs_is_pow2(config->ring_bytes) ||
-        (config->ring_bytes > UCT_NPRDMA_RING_BYTES)) {
-        np_error("UCX_NPRDMA_RING_BYTES is %zu: give it a power of two from "
-                  "1k to 1g", config->ring_bytes);
+    if (!uct_nprdma_is_ring_bytes("RING_BYTES", config->ring_bytes) ||
+        !uct_nprdma_is_ring_bytes("RING_BYTES_WIDE",
+                                  config->ring_bytes_wide)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -279,7 +300,12 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md,
 {
     uct_nprdma_iface_config_t *config =
             ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
-    np_port_config_t port_config = {config->ring_size, config->ring_bytes};
+    np_port_config_t port_config = {
+        .data_slots   = config->ring_size,
+        .payload_size = config->ring_bytes,
+        .payload_wide = config->ring_bytes_wide,
+        .wide_links   = config->wide_rings
+    };
     uct_iface_ops_t ops;
     ucs_status_t status;
 

@@ -31,6 +31,8 @@ typedef struct uct_nprdma_iface_config {
     uct_iface_config_t super;
     unsigned           ring_size;
     size_t             ring_bytes;
+    size_t             ring_bytes_wide;
+    unsigned           wide_rings;
 } uct_nprdma_iface_config_t;
 
 /** Used by one thread at a time, or under its lock (mt.c) */

@@ -28,6 +28,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Times without room before a link becomes wide */
+#define NP_LINK_STALLS 64
+
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
 {
@@ -61,8 +64,13 @@ static void np_link_free(np_link_t *link)
     if (link->shm != NULL) {
         np_segment_unmap(link->shm,
                          np_link_shm_size(link->port->config.data_slots,
-                                          link->port->config.payload_size));
+                                          link->port->config.payload_wide));
         link->shm = NULL;
+    }
+
+    if (link->is_wide) {
+        link->is_wide = 0;
+        --link->port->num_wide;
     }
 
     free(link->data.payload_end);
@@ -150,6 +158,7 @@ np_link_init_ring(np_ring_tx_t *ring, np_slot_t *slots, uint32_t num_slots,
     ring->limit        = num_slots;
     ring->payload      = payload;
     ring->payload_mask = payload_size - 1;
+    ring->payload_full = payload_size - 1;
     ring->head         = head;
     return UCS_OK;
 }
@@ -162,7 +171,7 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
 
     status = np_segment_create("nprdma-link",
                                np_link_shm_size(config->data_slots,
-                                                config->payload_size),
+                                                config->payload_wide),
                                &shm, 0, fd_p);
     if (status != UCS_OK) {
         return status;
@@ -172,12 +181,13 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
     link->shm->magic        = NP_LINK_MAGIC;
     link->shm->version      = NP_WIRE_VERSION;
     link->shm->data_slots   = config->data_slots;
-    link->shm->payload_size = config->payload_size;
+    link->shm->payload_size = config->payload_wide;
 
     status = np_link_init_ring(&link->data, np_link_shm_data(shm),
                                config->data_slots,
                                np_link_shm_payload(shm, config->data_slots),
-                               config->payload_size, &link->shm->data_head);
+                               config->payload_wide, &link->shm->data_head);
+    link->data.payload_mask = config->payload_size - 1;
     if (status == UCS_OK) {
         status = np_link_init_ring(&link->ctl,
                                    np_link_shm_ctl(shm, config->data_slots),
@@ -216,7 +226,7 @@ static ucs_status_t np_link_introduce(np_link_t *link)
         .engine_id = np_engine.id,
         .cookie    = link->addr.cookie,
         .size      = np_link_shm_size(link->port->config.data_slots,
-                                      link->port->config.payload_size)
+                                      link->port->config.payload_wide)
     };
     ucs_status_t status;
     int fds[2];
@@ -303,6 +313,28 @@ int np_link_is_alive(np_link_t *link)
         close(fd);
     }
     return status != UCS_ERR_CONNECTION_RESET;
+}
+
+void np_link_stalled(np_link_t *link)
+{
+    np_ring_tx_t *ring = &link->data;
+
+    if (np_link_is_widened(link) || (++ring->stalls < NP_LINK_STALLS)) {
+        return;
+    }
+
+    if (!link->is_wide) {
+        if (link->port->num_wide >= link->port->config.wide_links) {
+            return;
+        }
+
+        ++link->port->num_wide;
+        link->is_wide = 1;
+    }
+
+    if (np_ring_tx_refresh(ring) && np_ring_tx_is_empty(ring)) {
+        np_ring_tx_widen(ring);
+    }
 }
 
 static void np_link_wake(np_link_t *link)

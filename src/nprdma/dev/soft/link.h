@@ -46,6 +46,7 @@ struct np_link {
     pid_t            pid;          /**< 0: not in our pid namespace */
     uint64_t         start_time;   /**< of pid, in clock ticks */
     int              no_vm;        /**< process_vm_* was refused */
+    int              is_wide;      /**< uses, or will use, payload_wide */
 
     /* owned by proto */
     ucs_list_link_t  busy;         /**< in port->busy_links, if outstanding */
@@ -85,8 +86,21 @@ int np_link_has_process(np_link_t *link);
 /** Is the other end still there, and the link usable? */
 int np_link_is_alive(np_link_t *link);
 
+/**
+ * There was no room for payload: should the link become wide? A sender that
+ * stalls often gains from writing far from where the target reads.
+ */
+void np_link_stalled(np_link_t *link);
+
 /** Tell the target that there is something in a ring that it does not poll */
 void np_link_notify_slow(np_link_t *link);
+
+
+/** Is the whole payload area in use? */
+static UCS_F_ALWAYS_INLINE int np_link_is_widened(const np_link_t *link)
+{
+    return link->data.payload_mask == link->data.payload_full;
+}
 
 
 static UCS_F_ALWAYS_INLINE void np_link_notify(np_link_t *link)

@@ -127,6 +127,8 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     }
 
     port->config          = *config;
+    port->config.payload_wide = ucs_max(config->payload_size,
+                                        config->payload_wide);
     port->ops             = ops;
     port->user            = user;
     port->owner           = getpid();

@@ -48,7 +48,10 @@ typedef struct np_port_ops {
 
 typedef struct np_port_config {
     uint32_t data_slots;     /**< power of two */
-    uint32_t payload_size;   /**< bytes, power of two */
+    uint32_t payload_size;   /**< bytes that a link uses, power of two */
+    uint32_t payload_wide;   /**< bytes that a busy link uses, power of two; at
+                                  least payload_size is taken */
+    unsigned wide_links;     /**< links that may be wide at a time */
 } np_port_config_t;
 
 /** What a port's address says */
@@ -80,6 +83,7 @@ struct np_port {
     int                 spare_fd;     /**< see np_sock_accept */
     int                 shm_fd;
     unsigned            num_gone;     /**< peers to free when drained */
+    unsigned            num_wide;     /**< links that are wide */
     uint64_t            id;
     pid_t               owner;        /**< a forked child is not */
     np_port_config_t    config;

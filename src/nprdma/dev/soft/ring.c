@@ -32,3 +32,13 @@ int np_ring_tx_refresh(np_ring_tx_t *ring)
 
     return 1;
 }
+
+void np_ring_tx_widen(np_ring_tx_t *ring)
+{
+    ring->payload_mask = ring->payload_full;
+    ring->payload_tail = 0;
+    ring->payload_head = 0;
+
+    /* the next refresh reads where the payload of the last slot ended */
+    ring->payload_end[(ring->tail - 1) & ring->mask] = 0;
+}

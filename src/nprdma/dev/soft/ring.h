@@ -29,6 +29,9 @@ typedef struct np_ring_tx {
     uint32_t         held;       /**< if is_held: this slot and its payload are
                                       not free yet, though read */
     int              is_held;
+    uint32_t         payload_full; /**< mask of the whole area; payload_mask is
+                                        that of the part in use */
+    unsigned         stalls;     /**< times that there was no payload room */
 } np_ring_tx_t;
 
 /** Reading end. Owner: the peer; guarded by whatever guards the port. */
@@ -46,6 +49,15 @@ typedef struct np_ring_rx {
 
 /** Look how far the reader is. Returns 0 if the head that it wrote cannot be. */
 int np_ring_tx_refresh(np_ring_tx_t *ring);
+
+/** Is everything read, and nothing held? After np_ring_tx_refresh(). */
+static UCS_F_ALWAYS_INLINE int np_ring_tx_is_empty(const np_ring_tx_t *ring)
+{
+    return ring->tail == (ring->limit - (ring->mask + 1));
+}
+
+/** Use the whole payload area from now on. The ring must be empty. */
+void np_ring_tx_widen(np_ring_tx_t *ring);
 
 
 /** Has the reader passed slot @a index? */
