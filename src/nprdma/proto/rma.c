@@ -20,6 +20,10 @@
  * payload area, so that pieces can follow each other closely */
 #define NP_RMA_RING_PARTS  4
 
+/* Pieces of a shared copy: how many, and the largest */
+#define NP_RMA_SHARE_PARTS      32
+#define NP_RMA_SHARE_CHUNK_MAX  (256 * UCS_KBYTE)
+
 /* Largest buffered message: 8 KiB and its headers */
 #define NP_RMA_BCOPY       8256
 
@@ -31,7 +35,8 @@ uint32_t np_rma_ring_piece(const np_port_config_t *config)
 
 size_t np_rma_max_bcopy(const np_port_config_t *config)
 {
-    return ucs_min((size_t)NP_RMA_BCOPY, (size_t)config->payload_size / 2);
+    return ucs_min((size_t)NP_RMA_BCOPY,
+                   (size_t)(config->payload_size / 2) - NP_LINE);
 }
 
 void *np_rma_bounce(np_port_t *port)
@@ -128,6 +133,16 @@ static void np_iov_copy(np_dir_t dir, const np_iov_t *iov, size_t iovcnt,
     }
 }
 
+/* Pieces so small that both sides end at the same time, so large that claiming
+ * and the system call do not count */
+static uint32_t np_rma_share_chunk(size_t len)
+{
+    size_t part = ucs_align_up_pow2(len / NP_RMA_SHARE_PARTS, (size_t)4096);
+
+    return ucs_max(np_engine.config.share_chunk,
+                   ucs_min(part, (size_t)NP_RMA_SHARE_CHUNK_MAX));
+}
+
 static ucs_status_t
 np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                  const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
@@ -151,7 +166,7 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
         .window_addr = direct,
         .by_rings    = by_rings,
         .chunk       = by_rings ? np_rma_ring_piece(&link->port->config) :
-                       ucs_max(np_engine.config.share_chunk, (size_t)4096)
+                       np_rma_share_chunk(len)
     };
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
     return np_copy_post(link, op);

@@ -16,9 +16,6 @@
 
 #include <ucs/async/async.h>
 
-/* Largest short message; above it buffered ones cost no more */
-#define UCT_NPRDMA_MAX_SHORT    2040
-
 /* Limits of the rings: what a peer accepts */
 #define UCT_NPRDMA_RING_SIZE    UCS_BIT(16)
 #define UCT_NPRDMA_RING_BYTES   UCS_GBYTE
@@ -96,12 +93,10 @@ uct_nprdma_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     attr->cap.atomic64.fop_flags = ops | UCS_BIT(UCT_ATOMIC_OP_SWAP) |
                                    UCS_BIT(UCT_ATOMIC_OP_CSWAP);
 
-    attr->cap.am.max_short        = ucs_min(iface->max_bcopy,
-                                            UCT_NPRDMA_MAX_SHORT);
+    attr->cap.am.max_short        = iface->max_bcopy;
     attr->cap.am.max_bcopy        = iface->max_bcopy;
     attr->cap.am.max_zcopy        = iface->max_bcopy;
-    attr->cap.am.max_hdr          = ucs_min(iface->max_bcopy / 2,
-                                            UCT_NPRDMA_MAX_SHORT);
+    attr->cap.am.max_hdr          = iface->max_bcopy / 2;
     attr->cap.am.max_iov          = NP_MAX_IOV;
     attr->cap.am.opt_zcopy_align  = 1;
     attr->cap.am.align_mtu        = 1;

@@ -46,14 +46,15 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.single_copy),
      UCS_CONFIG_TYPE_ENUM(np_single_copy_names)},
 
-    {"SHARE_MIN", "256k",
+    {"SHARE_MIN", "512k",
      "Size from which initiator and target of a transfer both copy, each a\n"
      "part, if the target is in progress. \"inf\" for never.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.share_min),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"SHARE_CHUNK", "128k",
-     "Piece of a shared copy that one side takes at a time, from 4k to 1g.",
+    {"SHARE_CHUNK", "64k",
+     "Smallest piece of a shared copy that one side takes at a time, from 4k to\n"
+     "1g. Large copies have larger pieces.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.share_chunk),
      UCS_CONFIG_TYPE_MEMUNITS},
 

@@ -14,6 +14,9 @@
 /** What takes active messages; @a data is in the ring and gone afterwards */
 typedef void (*np_am_cb_t)(void *arg, uint8_t id, void *data, unsigned len);
 
+/** Lines that are asked for at once: what a core can have outstanding */
+#define NP_PEER_PREFETCH 32
+
 /** Owner: its port. */
 struct np_peer {
     np_event_t      event;        /**< first member */
@@ -73,6 +76,17 @@ np_peer_publish(np_peer_t *peer, np_ring_rx_t *ring)
     }
 }
 
+/** Have payload on its way from the other core while its header is matched */
+static UCS_F_ALWAYS_INLINE void np_peer_prefetch(const void *data, uint32_t len)
+{
+    uint32_t offset;
+
+    for (offset = 0; offset < ucs_min(len, NP_PEER_PREFETCH * NP_LINE);
+         offset += NP_LINE) {
+        __builtin_prefetch(UCS_PTR_BYTE_OFFSET(data, offset));
+    }
+}
+
 /** Take one slot of the data ring. Returns 0 if the connection has ended. */
 static UCS_F_ALWAYS_INLINE int
 np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
@@ -95,6 +109,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
                          (len > (ring->payload_size - offset)))) {
             break;
         }
+        np_peer_prefetch(ring->payload + offset, len);
         am_cb(arg, np_word_id(word), ring->payload + offset, len);
         ring->lag += len;
         return 1;
