@@ -424,7 +424,7 @@ unsigned np_copy_progress(np_link_t *link)
     if (!ucs_queue_is_empty(queue)) {
         op = ucs_queue_head_elem_non_empty(queue, np_op_t, queue);
         if (op->copy.is_claimed && !op->copy.by_rings &&
-            (op->queue.next != NULL)) {
+            !ucs_queue_is_tail(queue, &op->queue)) {
             np_copy_advance(link, ucs_container_of(op->queue.next, np_op_t,
                                                    queue));
         }

@@ -12,8 +12,8 @@
 
 #include "nprdma.h"
 
-/* What a multi-threaded interface's operations lead to; the same for all,
- * written by the first uct_nprdma_mt_wrap and never changed after that */
+/* What a multi-threaded interface's operations lead to: the same for all, so
+ * it does not matter that each uct_nprdma_mt_wrap writes it */
 static uct_iface_ops_t uct_nprdma_mt_ops;
 
 #define UCT_NPRDMA_MT_CALL(_tl_iface, _type, _call) \
