@@ -262,18 +262,29 @@ uct_nprdma_iov(const uct_iov_t *iov, size_t iovcnt, np_iov_t *out)
     return iovcnt;
 }
 
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_ep_zcopy(np_dir_t dir, uct_ep_h tl_ep, const uct_iov_t *iov,
+                    size_t iovcnt, uint64_t remote_addr, uct_rkey_t rkey,
+                    uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    np_iov_t list[NP_MAX_IOV];
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "zcopy");
+    return np_rma_move(dir, &ep->link, (np_key_t*)rkey, list,
+                       uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
+}
+
 static ucs_status_t
 uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
                         uint64_t remote_addr, uct_rkey_t rkey,
                         uct_completion_t *comp)
 {
-    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-    np_iov_t list[NP_MAX_IOV];
+    uct_nprdma_ep_t UCS_V_UNUSED *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     ucs_status_t status;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "put_zcopy");
-    status = np_rma_move(NP_DIR_PUT, &ep->link, (np_key_t*)rkey, list,
-                         uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
+    status = uct_nprdma_ep_zcopy(NP_DIR_PUT, tl_ep, iov, iovcnt, remote_addr,
+                                 rkey, comp);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, PUT, ZCOPY,
                                  uct_iov_total_length(iov, iovcnt));
     return status;
@@ -316,13 +327,11 @@ uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
                         uint64_t remote_addr, uct_rkey_t rkey,
                         uct_completion_t *comp)
 {
-    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-    np_iov_t list[NP_MAX_IOV];
+    uct_nprdma_ep_t UCS_V_UNUSED *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     ucs_status_t status;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "get_zcopy");
-    status = np_rma_move(NP_DIR_GET, &ep->link, (np_key_t*)rkey, list,
-                         uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
+    status = uct_nprdma_ep_zcopy(NP_DIR_GET, tl_ep, iov, iovcnt, remote_addr,
+                                 rkey, comp);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, ZCOPY,
                                  uct_iov_total_length(iov, iovcnt));
     return status;
