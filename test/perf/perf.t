@@ -23,8 +23,8 @@ test_reg() {
     tap_expect_success "reg registers 64 GiB of reserved memory"
     tap_check "no page of the range is resident" \
         [ "$(value range_kb)" = 0 ]
-    tap_check "later registrations make nothing resident" \
-        [ "$(value later_kb)" = 0 ]
+    tap_check "later registrations make at most a page of the table resident" \
+        [ "$(value later_kb)" -le 4 ]
     # Bookkeeping for 16 TiB of addresses may be made once
     tap_check "the first one makes at most 64 KiB resident" \
         [ "$(value first_kb)" -le 64 ]

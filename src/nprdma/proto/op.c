@@ -487,15 +487,15 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
     ucs_list_head_init(&link->busy);
 }
 
-/* dev tells: the link is down. If nobody waits for it, nobody needs to know:
- * peers that finish early are no failure. But one that never took us in has
- * lost what we sent. */
+/* dev tells: the link is down. A target that has closed its port in peace is no
+ * failure, if nobody waits for it: peers finish at different times. One that
+ * has died, or never took us in, may have lost what we sent. */
 static void np_op_link_down(np_link_t *link)
 {
     if ((link->outstanding > 0) ||
         !ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH]) ||
         ((link->shm != NULL) && (link->data.tail > 0) &&
-         !atomic_load_explicit(&link->shm->accepted, memory_order_relaxed))) {
+         !atomic_load_explicit(&link->shm->left, memory_order_acquire))) {
         np_link_report(link);
     }
 }

@@ -99,6 +99,7 @@ static void np_peer_detach(np_peer_t *peer)
 
 void np_peer_malformed(np_peer_t *peer, uint64_t word)
 {
+    /* no farewell: its user shall know */
     np_error("process %d sent a malformed message (%#lx): its connection ends",
              peer->cred.pid, word);
     np_peer_set_gone(peer);
@@ -112,6 +113,10 @@ void np_peer_destroy(np_peer_t *peer)
 
     if (peer->is_gone) {
         --port->num_gone;
+    }
+    if (peer->shm != NULL) {
+        /* release: all that we read and answered was before */
+        atomic_store_explicit(&peer->shm->left, 1, memory_order_release);
     }
     np_peer_detach(peer);
     close(peer->fd);

@@ -132,6 +132,7 @@ typedef struct np_link_shm {
      * 0 if it must be told (see np_link_notify) */
     _Atomic uint32_t polled NP_LINE_ALIGNED;
     _Atomic uint32_t accepted;           /**< the answer is on the socket */
+    _Atomic uint32_t left;               /**< it has closed its port in peace */
 
     np_share_t       shares[NP_LINK_SHARES];
 } NP_LINE_ALIGNED np_link_shm_t;
