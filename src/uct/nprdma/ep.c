@@ -71,6 +71,21 @@ uct_nprdma_fill_short(void *dst, uint64_t header, const void *payload,
     }
 }
 
+/* Lay a list end to end. An empty piece may be at NULL. */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_pack_iov(void *dst, const uct_iov_t *iov, size_t iovcnt)
+{
+    size_t i, len;
+
+    for (i = 0; i < iovcnt; ++i) {
+        len = uct_iov_get_length(&iov[i]);
+        if (len > 0) {
+            memcpy(dst, iov[i].buffer, len);
+            dst = UCS_PTR_BYTE_OFFSET(dst, len);
+        }
+    }
+}
+
 static ucs_status_t
 uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                        const void *payload, unsigned length)
@@ -117,7 +132,6 @@ uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov,
 {
     uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     size_t total        = uct_iov_total_length(iov, iovcnt);
-    ucs_iov_iter_t iter;
     ucs_status_t status;
     np_slot_t *slot;
     uint32_t start;
@@ -127,17 +141,16 @@ uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov,
     UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(ep)->max_bcopy,
                      "am_short_iov");
 
-    ucs_iov_iter_init(&iter);
     if (total <= NP_SLOT_INLINE) {
         status = np_am_reserve_inline(&ep->link, &slot);
         if (status == UCS_OK) {
-            uct_iov_to_buffer(iov, iovcnt, &iter, slot->data, SIZE_MAX);
+            uct_nprdma_pack_iov(slot->data, iov, iovcnt);
             np_am_commit_inline(&ep->link, slot, id, total);
         }
     } else {
         status = np_am_reserve(&ep->link, total, &data, &start);
         if (status == UCS_OK) {
-            uct_iov_to_buffer(iov, iovcnt, &iter, data, SIZE_MAX);
+            uct_nprdma_pack_iov(data, iov, iovcnt);
             np_am_commit(&ep->link, id, start, total);
         }
     }
@@ -178,7 +191,6 @@ uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
 {
     uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     size_t total        = header_length + uct_iov_total_length(iov, iovcnt);
-    ucs_iov_iter_t iter;
     ucs_status_t status;
     uint32_t start;
     void *data;
@@ -196,9 +208,7 @@ uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
     if (header_length > 0) {
         memcpy(data, header, header_length);
     }
-    ucs_iov_iter_init(&iter);
-    uct_iov_to_buffer(iov, iovcnt, &iter,
-                      UCS_PTR_BYTE_OFFSET(data, header_length), SIZE_MAX);
+    uct_nprdma_pack_iov(UCS_PTR_BYTE_OFFSET(data, header_length), iov, iovcnt);
     np_am_commit(&ep->link, id, start, total);
     UCT_TL_EP_STAT_OP(&ep->super, AM, ZCOPY, total);
     return UCS_OK; /* copied: the buffer is free */
