@@ -3,7 +3,8 @@
 # Proves that the benchmarks' -c sees a wrong byte and passes right ones, and
 # that a mistyped option is one line and exit 2. TAP.
 # Usage: selftest.sh DIRECTORY-OF-THE-PROGRAMS
-# OSU_MPIRUN: how to start 2 ranks (default: mpirun with Open MPI's own ob1).
+# OSU_MPIRUN: how to start 2 ranks (default: mpirun with Open MPI's own ob1);
+# OSU_PRELOAD: what it preloads, which then stands behind our own.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,6 +34,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 mpicc -std=gnu11 -O1 -Wall -fPIC -shared -o "$work/spoil.so" "$here/spoil.c"
 
+preload=$work/spoil.so${OSU_PRELOAD:+:$OSU_PRELOAD}
+
 # report ok|not NAME: a TAP line; with "not", the run's output follows
 report() {
     number=$((number + 1))
@@ -59,7 +62,7 @@ run() {
 # Right data: nothing but Pass, and exit 0
 expect_pass() {
     local name="$1 passes right data: ${*:2}"
-    run "LD_PRELOAD=$work/spoil.so OSU_SPOIL_CALL=0" "$@"
+    run "LD_PRELOAD=$preload OSU_SPOIL_CALL=0" "$@"
     if [ "$status" = 0 ] && grep -qw Pass "$work/out" &&
        ! grep -qw Fail "$work/out"; then
         report ok "$name"
@@ -71,7 +74,7 @@ expect_pass() {
 # expect_fail SPOIL PROGRAM ARGUMENTS...: Fail in the first row, and exit 1
 expect_fail() {
     local name="$2 sees '$1': ${*:3}"
-    run "LD_PRELOAD=$work/spoil.so $1" "${@:2}"
+    run "LD_PRELOAD=$preload $1" "${@:2}"
     if [ "$status" = 1 ] && grep -qw Fail "$work/out" &&
        grep -q 'wrong data: rank' "$work/err"; then
         report ok "$name"
