@@ -246,6 +246,47 @@ TEST(PeerFailure, LostMessagesAreReportedWithoutAsking)
     });
 }
 
+// Who has closed everything and left has not failed.
+TEST(PeerFailure, FarewellIsNoError)
+{
+    run_ranks([](Rank &rank) {
+        if (!is_nprdma()) {
+            throw Skipped(test_tl() + " does not tell leaving from dying");
+        }
+
+        auto node = std::make_unique<Node>(rank);
+        unsigned received = 0;
+        node->iface.on_am(AM_ID, [](void *arg, void*, size_t, unsigned) {
+            ++*static_cast<unsigned*>(arg);
+            return UCS_OK;
+        }, &received);
+        node->sync();
+        ssize_t ret = node->post("room", [&]() {
+            return uct_ep_am_short(node->ep->ep, AM_ID, 0, nullptr, 0);
+        });
+        check((ucs_status_t)ret, "am_short");
+        node->until("message", [&]() { return received == 1; });
+        node->flush();
+        node->sync();
+        if (rank.id == 1) {
+            rank.oob.progress_with(nullptr);
+            node.reset();
+            return;
+        }
+
+        rank.oob.wait_peer_gone(rank.peer);
+        for (int i = 0; i < 10000; ++i) {
+            node->domain.progress();
+        }
+        EXPECT_EQ(0u, node->iface.errors);
+        node->until("error of a later send", [&]() {
+            ucs_status_t status = uct_ep_am_short(node->ep->ep, AM_ID, 0,
+                                                  nullptr, 0);
+            return (status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE);
+        });
+    });
+}
+
 class KilledInTransfer : public testing::TestWithParam<RmaKind> {
 };
 

@@ -241,6 +241,57 @@ TEST(RmaCompletion, OneForMany)
     });
 }
 
+// What a flush has completed is in the target's memory.
+TEST(RmaCompletion, FlushesOfEveryKind)
+{
+    run_ranks([](Rank &rank) {
+        const size_t count = 16, largest = 200000;
+        Node node(rank);
+        UctMem local(node.domain, MemKind::Local, count * largest);
+        UctMem target(node.domain, MemKind::Heap, count * largest);
+        UctRemote remote(node.domain, rank.oob.exchange(target.describe()));
+
+        node.iface.require(UCT_IFACE_FLAG_PUT_ZCOPY, "PUT_ZCOPY");
+        for (uint64_t round = 0; round < 30; ++round) {
+            size_t length = (round % 3 == 0) ? 100 : largest - round;
+            Comp comp(count + 1), flushed;
+
+            for (size_t i = 0; rank.initiator() && (i < count); ++i) {
+                pattern_fill(local.at(i * largest), length, round + i);
+                ssize_t ret = node.post("room", [&]() {
+                    return rma_post(node, RmaKind::PutZcopy, local,
+                                    i * largest, length,
+                                    remote.address + i * largest,
+                                    remote.rkey(), &comp);
+                });
+                if (ret != UCS_INPROGRESS) {
+                    check((ucs_status_t)ret, "put_zcopy");
+                    --comp.count;
+                }
+            }
+            if (rank.initiator() && (round % 2)) {
+                node.complete("flush with completion", flushed, [&]() {
+                    return uct_ep_flush(node.ep->ep, 0, &flushed);
+                });
+            } else if (rank.initiator()) {
+                node.until("flush of the iface", [&]() {
+                    return uct_iface_flush(node.iface.iface, 0, nullptr) ==
+                           UCS_OK;
+                });
+            }
+            node.sync();
+            for (size_t i = 0; rank.target() && (i < count); ++i) {
+                ASSERT_EQ("", pattern_diff(target.at(i * largest), length,
+                                           round + i));
+            }
+            node.until("completions", [&]() {
+                return !rank.initiator() || (comp.count == 1);
+            });
+            node.sync();
+        }
+    });
+}
+
 // With put, fence, message: when the message is there, so is the put.
 struct FenceCheck {
     uint8_t     *base;
