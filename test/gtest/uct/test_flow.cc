@@ -129,6 +129,58 @@ TEST_P(Flow, PendingKeepsOrder)
     });
 }
 
+// Room that comes while a request waits is that request's.
+TEST_P(Flow, NothingOvertakesPending)
+{
+    run([](Node &node, Numbers &numbers) {
+        std::vector<uint64_t> dispatched;
+        Pending request = {};
+        uint64_t sent   = 0;
+
+        if (node.rank.count == 1) {
+            throw Skipped("to oneself there is no room without progress");
+        }
+        if (node.rank.initiator()) {
+            sent               = fill(node);
+            request.func       = Pending::send;
+            request.node       = &node;
+            request.number     = sent;
+            request.dispatched = &dispatched;
+            check(uct_ep_pending_add(node.ep->ep, &request, 0),
+                  "uct_ep_pending_add");
+            node.rank.oob.progress_with(nullptr);
+        }
+        sent += node.rank.oob.exchange_value(sent);
+        if (node.rank.target() && (test_tl() != "tcp")) {
+            // Over tcp some wait in the sender's own buffer
+            node.until("numbers", [&]() {
+                return numbers.come.size() >= sent;
+            });
+        }
+        node.rank.oob.barrier();
+        if (node.rank.initiator()) {
+            ucs_status_t status = uct_ep_am_short(node.ep->ep, AM_ID,
+                                                  sent + 1, nullptr, 0);
+            node.rank.oob.progress_with([&node]() {
+                return node.domain.progress();
+            });
+            if (status == UCS_ERR_NO_RESOURCE) {
+                status = (ucs_status_t)node.post("room", [&]() {
+                    return uct_ep_am_short(node.ep->ep, AM_ID, sent + 1,
+                                           nullptr, 0);
+                });
+            }
+            check(status, "am_short");
+            EXPECT_EQ(1u, dispatched.size());
+        } else {
+            node.until("all numbers", [&]() {
+                return numbers.come.size() >= sent + 2;
+            });
+            numbers.expect_all(sent + 2);
+        }
+    });
+}
+
 TEST_P(Flow, PendingThatFailsStaysFirst)
 {
     run([](Node &node, Numbers&) {

@@ -164,7 +164,7 @@ class RmaScatter : public Rma {
 TEST_P(RmaScatter, EveryCount)
 {
     run([this](Rank &rank) {
-        RmaCase rma(rank, kind(), mem_kind(), 1 << 20);
+        RmaCase rma(rank, kind(), mem_kind(), 6 << 20);
         size_t max_iov = rma_max_iov(rma.node.iface, kind());
 
         for (size_t count = 1; count <= max_iov; ++count) {
@@ -173,6 +173,11 @@ TEST_P(RmaScatter, EveryCount)
                             rma.remote, count,
                             std::min(piece, rma.largest / count), count);
             }
+        }
+        // Those that are copied in the background
+        for (size_t count : {std::min<size_t>(2, max_iov), max_iov}) {
+            rma_scatter(rma.node, kind(), rma.local, rma.target, rma.remote,
+                        count, rma.largest / count - 3, 77);
         }
     });
 }
@@ -359,7 +364,7 @@ TEST_P(Fence, PutIsThereWhenTheMessageComes)
         Node node(rank);
         node.iface.require(UCT_IFACE_FLAG_AM_SHORT, "AM_SHORT");
 
-        for (size_t wanted : {8, 100, 5000, 70000}) {
+        for (size_t wanted : {8, 100, 5000, 70000, 3000000}) {
             size_t length = rma_limit(node.iface, kind, wanted);
             UctMem local(node.domain, MemKind::Local,
                          FenceCheck::SLOTS * length);
@@ -367,11 +372,12 @@ TEST_P(Fence, PutIsThereWhenTheMessageComes)
             UctRemote remote(node.domain,
                              rank.oob.exchange(target.describe()));
             FenceCheck fence{target.at(), length, 0, ""};
+            uint64_t rounds = (length > 100000) ? 2 : 20;
             Comp comp(1);
 
             node.iface.on_am(3, FenceCheck::handler, &fence);
             node.sync();
-            for (uint64_t i = 0; i < 20 * FenceCheck::SLOTS; ++i) {
+            for (uint64_t i = 0; i < rounds * FenceCheck::SLOTS; ++i) {
                 if (rank.initiator()) {
                     fence_round(node, kind, local, remote, length, i, comp);
                 }
