@@ -137,9 +137,6 @@ TEST_P(Flow, NothingOvertakesPending)
         Pending request = {};
         uint64_t sent   = 0;
 
-        if (node.rank.count == 1) {
-            throw Skipped("to oneself there is no room without progress");
-        }
         if (node.rank.initiator()) {
             sent               = fill(node);
             request.func       = Pending::send;
@@ -150,9 +147,10 @@ TEST_P(Flow, NothingOvertakesPending)
                   "uct_ep_pending_add");
             node.rank.oob.progress_with(nullptr);
         }
-        sent += node.rank.oob.exchange_value(sent);
-        if (node.rank.target() && (test_tl() != "tcp")) {
-            // Over tcp some wait in the sender's own buffer
+        sent = std::max(sent, node.rank.oob.exchange_value(sent));
+        if (!node.rank.initiator() && (test_tl() != "tcp")) {
+            // Over tcp some wait in the sender's own buffer. To oneself
+            // there is no room without progress, and so no temptation.
             node.until("numbers", [&]() {
                 return numbers.come.size() >= sent;
             });
@@ -172,7 +170,8 @@ TEST_P(Flow, NothingOvertakesPending)
             }
             check(status, "am_short");
             EXPECT_EQ(1u, dispatched.size());
-        } else {
+        }
+        if (node.rank.target()) {
             node.until("all numbers", [&]() {
                 return numbers.come.size() >= sent + 2;
             });
