@@ -4,7 +4,7 @@
 # shellcheck shell=bash disable=SC2154
 
 bench_port=$((20000 + ($$ % 20000)))
-bench_sizes=(1 4 16 64 256 1024 4096 16384 65536 1048576 4194304 16777216
+bench_sizes=(1 4 16 64 256 1024 4096 16384 65536 262144 1048576 4194304 16777216
     67108864)
 
 # bench_cases: one line each: CASE, and the seconds that a run of it takes

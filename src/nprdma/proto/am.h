@@ -35,10 +35,13 @@ np_am_reserve(np_link_t *link, uint32_t max, void **data, uint32_t *start)
         return status;
     }
 
+    if (ucs_unlikely(np_link_is_busy(link))) {
+        np_link_busy(link);
+    }
+
     if (ucs_unlikely(!np_ring_tx_has_slot(ring) ||
                      !np_ring_tx_has_payload(ring, max + NP_AM_SKEW,
                                              start))) {
-        np_link_stalled(link);
         return UCS_ERR_NO_RESOURCE;
     }
 

@@ -431,7 +431,7 @@ int np_link_has_resources(np_link_t *link)
 
     /* A link that is to become wide does so when all is read */
     if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
-        np_link_stalled(link);
+        np_link_busy(link);
         return np_link_is_widened(link);
     }
 
@@ -439,7 +439,6 @@ int np_link_has_resources(np_link_t *link)
      * message that follows */
     if (!np_ring_tx_has_payload(&link->data,
                                 link->port->config.payload_size / 2, &start)) {
-        np_link_stalled(link);
         return 0;
     }
 

@@ -42,7 +42,7 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"RING_BYTES_WIDE", "512k",
-     "The same for a peer whose ring was often full; at least RING_BYTES.",
+     "The same for a peer that gets much payload; at least RING_BYTES.",
      ucs_offsetof(uct_nprdma_iface_config_t, ring_bytes_wide),
      UCS_CONFIG_TYPE_MEMUNITS},
 

@@ -46,7 +46,7 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.single_copy),
      UCS_CONFIG_TYPE_ENUM(np_single_copy_names)},
 
-    {"SHARE_MIN", "512k",
+    {"SHARE_MIN", "256k",
      "Size from which initiator and target of a transfer both copy, each a\n"
      "part, if the target is in progress. \"inf\" for never.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.share_min),

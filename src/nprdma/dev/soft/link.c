@@ -28,8 +28,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Times without room before a link becomes wide */
-#define NP_LINK_STALLS 64
+/* Times that the payload area was filled before a link becomes wide */
+#define NP_LINK_BUSY_LAPS 64
+
+/* Positions are compared as signed differences: as far ahead as that allows */
+#define NP_LINK_BUSY_NEVER UCS_BIT(30)
 
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
@@ -163,6 +166,13 @@ np_link_init_ring(np_ring_tx_t *ring, np_slot_t *slots, uint32_t num_slots,
     return UCS_OK;
 }
 
+/* Bytes of payload after which a link is a busy one */
+static uint32_t np_link_busy_bytes(uint32_t payload_size)
+{
+    return ucs_min((uint64_t)payload_size * NP_LINK_BUSY_LAPS,
+                   (uint64_t)NP_LINK_BUSY_NEVER);
+}
+
 static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
 {
     const np_port_config_t *config = &link->port->config;
@@ -188,6 +198,7 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
                                np_link_shm_payload(shm, config->data_slots),
                                config->payload_wide, &link->shm->data_head);
     link->data.payload_mask = config->payload_size - 1;
+    link->data.busy_at      = np_link_busy_bytes(config->payload_size);
     if (status == UCS_OK) {
         status = np_link_init_ring(&link->ctl,
                                    np_link_shm_ctl(shm, config->data_slots),
@@ -315,25 +326,31 @@ int np_link_is_alive(np_link_t *link)
     return status != UCS_ERR_CONNECTION_RESET;
 }
 
-void np_link_stalled(np_link_t *link)
+static int np_link_may_widen(np_link_t *link)
 {
-    np_ring_tx_t *ring = &link->data;
-
-    if (np_link_is_widened(link) || (++ring->stalls < NP_LINK_STALLS)) {
-        return;
-    }
-
-    if (!link->is_wide) {
-        if (link->port->num_wide >= link->port->config.wide_links) {
-            return;
-        }
-
+    if (!link->is_wide &&
+        (link->port->num_wide < link->port->config.wide_links)) {
         ++link->port->num_wide;
         link->is_wide = 1;
     }
 
-    if (np_ring_tx_refresh(ring) && np_ring_tx_is_empty(ring)) {
+    return link->is_wide;
+}
+
+void np_link_busy(np_link_t *link)
+{
+    np_ring_tx_t *ring = &link->data;
+    uint32_t size      = ring->payload_mask + 1;
+
+    if (np_link_is_widened(link)) {
+        ring->busy_at = ring->payload_tail + NP_LINK_BUSY_NEVER;
+    } else if (!np_link_may_widen(link)) {
+        ring->busy_at = ring->payload_tail + np_link_busy_bytes(size);
+    } else if (np_ring_tx_refresh(ring) && np_ring_tx_is_empty(ring)) {
         np_ring_tx_widen(ring);
+        ring->busy_at = ring->payload_tail + NP_LINK_BUSY_NEVER;
+    } else {
+        ring->busy_at = ring->payload_tail + (size / 4);
     }
 }
 

@@ -87,14 +87,20 @@ int np_link_has_process(np_link_t *link);
 int np_link_is_alive(np_link_t *link);
 
 /**
- * There was no room for payload: should the link become wide? A sender that
- * stalls often gains from writing far from where the target reads.
+ * The link has carried much payload: may it use the whole payload area? Far
+ * from where the target reads, neither waits for the other's cache lines.
  */
-void np_link_stalled(np_link_t *link);
+void np_link_busy(np_link_t *link);
 
 /** Tell the target that there is something in a ring that it does not poll */
 void np_link_notify_slow(np_link_t *link);
 
+
+/** Is it time for np_link_busy? */
+static UCS_F_ALWAYS_INLINE int np_link_is_busy(const np_link_t *link)
+{
+    return (int32_t)(link->data.payload_tail - link->data.busy_at) >= 0;
+}
 
 /** Is the whole payload area in use? */
 static UCS_F_ALWAYS_INLINE int np_link_is_widened(const np_link_t *link)

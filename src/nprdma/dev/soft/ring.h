@@ -31,7 +31,8 @@ typedef struct np_ring_tx {
     int              is_held;
     uint32_t         payload_full; /**< mask of the whole area; payload_mask is
                                         that of the part in use */
-    unsigned         stalls;     /**< times that there was no payload room */
+    uint32_t         busy_at;    /**< position of payload_tail at which to ask
+                                      whether the whole area should be used */
 } np_ring_tx_t;
 
 /** Reading end. Owner: the peer; guarded by whatever guards the port. */
