@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 
@@ -132,7 +133,8 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     port->ops             = ops;
     port->user            = user;
     port->owner           = getpid();
-    port->countdown       = NP_PORT_HOUSEKEEP;
+    port->period          = NP_PORT_HOUSEKEEP_MIN;
+    port->countdown       = NP_PORT_HOUSEKEEP_MIN;
     port->listener.handle = np_port_handle_listener;
     port->epoll_fd        = -1;
     port->listen_fd       = -1;
@@ -180,13 +182,35 @@ void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr)
     addr->cookie    = np_engine.cookie;
 }
 
+/* A program that spins shall not pay for a system call, nor one that looks
+ * seldom wait long for a new peer */
+static void np_port_adapt_period(np_port_t *port)
+{
+    const uint64_t target = NP_PORT_HOUSEKEEP_USEC * UINT64_C(1000);
+    uint64_t elapsed, now;
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    now             = (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
+    elapsed         = now - port->last_look;
+    port->last_look = now;
+    if (elapsed < (target / 2)) {
+        port->period = ucs_min(port->period * 2,
+                               (unsigned)NP_PORT_HOUSEKEEP_MAX);
+    } else if (elapsed > (target * 2)) {
+        port->period = ucs_max((unsigned)(port->period * target / elapsed),
+                               (unsigned)NP_PORT_HOUSEKEEP_MIN);
+    }
+    port->countdown = port->period;
+}
+
 unsigned np_port_housekeep(np_port_t *port)
 {
     struct epoll_event ev;
     np_event_t *event;
     unsigned count;
 
-    port->countdown = NP_PORT_HOUSEKEEP;
+    np_port_adapt_period(port);
 
     /* One at a time: a handler may end what another event belongs to */
     for (count = 0; count < 64; ++count) {

@@ -23,8 +23,11 @@
 /** Messages taken from one ring before the next one has its turn */
 #define NP_PORT_BATCH       16
 
-/** Progress calls between two looks at the sockets (a system call) */
-#define NP_PORT_HOUSEKEEP   256
+/** Progress calls between two looks at the sockets (a system call): between
+ *  these two, so that it is some NP_PORT_HOUSEKEEP_USEC */
+#define NP_PORT_HOUSEKEEP_MIN   16
+#define NP_PORT_HOUSEKEEP_MAX   4096
+#define NP_PORT_HOUSEKEEP_USEC  50
 
 typedef struct np_port np_port_t;
 typedef struct np_link np_link_t;
@@ -70,6 +73,8 @@ struct np_port {
     /* what progress touches every time */
     unsigned            num_hot;
     unsigned            countdown;    /**< to the next look at the sockets */
+    unsigned            period;       /**< where the countdown begins */
+    uint64_t            last_look;    /**< nanoseconds of CLOCK_MONOTONIC */
     unsigned            num_peers;    /**< length of peers[] */
     unsigned            sweep;        /**< next cold peer to look at anyway */
     int                 is_armed;
