@@ -177,17 +177,29 @@ static void np_copy_start(np_link_t *link, np_op_t *op)
     }
 }
 
-/* The number of our next chunk, -1 if there is none */
-static int64_t np_copy_next(np_copy_t *copy)
+/* Our next chunks: returns how many. A target that has not helped last time is
+ * not waited for with small pieces. */
+static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
 {
+    uint32_t want, count;
     uint64_t before;
 
-    if (copy->share != NULL) {
-        return np_claim(copy->share, copy->chunks, copy->generation, 1, 0,
-                        &before) ? (int64_t)np_claim_front(before) : -1;
+    if (copy->share == NULL) {
+        count       = copy->chunks - copy->next;
+        *first      = copy->next;
+        copy->next += count;
+        return count;
     }
 
-    return (copy->next < copy->chunks) ? (int64_t)copy->next++ : -1;
+    want = (link->has_helped || (copy->next >= copy->chunks)) ? 1 :
+           ucs_div_round_up(copy->chunks - copy->next, 2);
+    count = np_claim(copy->share, copy->chunks, copy->generation, want, 0,
+                     &before);
+    if (count > 0) {
+        *first     = np_claim_front(before);
+        copy->next = *first + count;
+    }
+    return count;
 }
 
 /* Something is wrong: nobody begins another chunk */
@@ -212,18 +224,18 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->copy;
     size_t budget   = NP_COPY_QUANTUM, offset, len;
+    uint32_t first, count;
     ucs_status_t status;
-    int64_t chunk;
 
     while (budget > 0) {
-        chunk = np_copy_next(copy);
-        if (chunk < 0) {
+        count = np_copy_next(link, copy, &first);
+        if (count == 0) {
             copy->is_claimed = 1;
             return;
         }
 
-        offset = (size_t)chunk * copy->chunk;
-        len    = ucs_min((size_t)copy->chunk, copy->len - offset);
+        offset = (size_t)first * copy->chunk;
+        len    = ucs_min((size_t)count * copy->chunk, copy->len - offset);
         status = np_copy_move(link, copy, offset, len);
         if (ucs_unlikely(status != UCS_OK)) {
             np_copy_stop(op, status);
@@ -293,8 +305,10 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
         return 1;
     }
 
-    claim = atomic_load_explicit(&copy->share->claim, memory_order_relaxed);
-    back  = np_claim_back(claim);
+    claim            = atomic_load_explicit(&copy->share->claim,
+                                            memory_order_relaxed);
+    back             = np_claim_back(claim);
+    link->has_helped = back > 0;
 
     /* acquire: the target's chunks are there */
     if (atomic_load_explicit(&copy->share->done, memory_order_acquire) !=

@@ -59,6 +59,7 @@ struct np_link {
     uint32_t         shares_used;  /**< bitmap */
     uint16_t         share_generation;
     int              no_share;     /**< the target cannot help */
+    int              has_helped;   /**< it did, with the last shared copy */
     np_window_t      **windows;    /**< segments that came over this link */
     unsigned         num_windows;
 };
