@@ -23,6 +23,8 @@ extern unsigned tap_count, tap_failures;
         } \
     } while (0)
 
+void test_signature(void);
+void test_overlap(void);
 void test_mem(void);
 void test_ring(void);
 void test_hostile(void);

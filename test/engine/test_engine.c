@@ -22,6 +22,8 @@ int main(void)
     TAP_CHECK(np_engine_init(&other) == UCS_ERR_INVALID_PARAM,
               "other settings are refused");
 
+    test_signature();
+    test_overlap();
     test_mem();
     test_ring();
     test_hostile();

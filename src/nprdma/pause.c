@@ -1,0 +1,23 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Pause points and mutants of the test build.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "pause.h"
+
+#ifdef NP_TEST_BUILD
+
+void (*np_pause_hook)(np_pause_point_t point);
+np_mutant_t np_mutant = NP_MUTANT_NONE;
+
+#else
+
+/* A translation unit is not empty */
+typedef int np_pause_none_t;
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Pause points: places between two steps at which a test runs something else
+ * and goes on, so that races are tested by construction. And mutants: deliberate
+ * faults that those tests must find. Both are there in the test build of the
+ * engine alone (NP_TEST_BUILD); elsewhere they are nothing.
+ */
+
+#ifndef NP_PAUSE_H_
+#define NP_PAUSE_H_
+
+/** X(name): between these steps */
+#define NP_PAUSE_LIST(X) \
+    X(MAP_PRESENT)       /* the page is in, nothing is mapped */ \
+    X(MAP_TRANSLATED)    /* translation set, caches not flushed */ \
+    X(MAP_FLUSHED)       /* flushed, entry not set */ \
+    X(MAP_DONE) \
+    X(UNMAP_ENTRY)       /* entry absent, translation still there */ \
+    X(UNMAP_TRANSLATED)  /* translation gone, caches not flushed */ \
+    X(UNMAP_DONE)        /* the page may go */ \
+    X(CHECKED_LOCAL)     /* local entries read, nothing moved */ \
+    X(ENTRIES_BEFORE)    /* remote entries read, nothing written */ \
+    X(UNIT)              /* between two DMA units */ \
+    X(MOVED)             /* all units moved, nothing checked */ \
+    X(ENTRIES_AFTER)     /* remote entries read again */ \
+    X(FAULT_SEND)        /* a FAULT is about to be sent */ \
+    X(SERVE_MAPPED)      /* target: pages in and mapped, nothing moved */ \
+    X(SERVE_MOVED)       /* target: moved, entries not compared */ \
+    X(ANSWERED)          /* initiator: answer seen, not yet acted on */
+
+typedef enum np_pause_point {
+#define NP_PAUSE_ENUM(_name) NP_PAUSE_##_name,
+    NP_PAUSE_LIST(NP_PAUSE_ENUM)
+#undef NP_PAUSE_ENUM
+    NP_PAUSE_LAST
+} np_pause_point_t;
+
+/** X(name): what is done wrongly */
+#define NP_MUTANT_LIST(X) \
+    X(NONE) \
+    X(ENTRY_AFTER_TRANSLATION)  /* unmap: translation first, then the entry */ \
+    X(ENTRY_BEFORE_FLUSH)       /* map: entry, and only then the flush */ \
+    X(CHECK_BEFORE_DATA)        /* the check is made before the data moves */ \
+    X(COUNT_NOT_BUMPED)         /* transitions keep the entry's count */ \
+    X(FAULT_TOO_EARLY)          /* FAULT before the attempt has returned */ \
+    X(FENCE_LETS_PASS)          /* a fence holds back no message */ \
+    X(SWAP_OUT_NO_DRAIN)        /* swap-out returns with units in flight */
+
+typedef enum np_mutant {
+#define NP_MUTANT_ENUM(_name) NP_MUTANT_##_name,
+    NP_MUTANT_LIST(NP_MUTANT_ENUM)
+#undef NP_MUTANT_ENUM
+    NP_MUTANT_LAST
+} np_mutant_t;
+
+#ifdef NP_TEST_BUILD
+
+/** Set by a test: called at each pause point, by the thread that is there */
+extern void (*np_pause_hook)(np_pause_point_t point);
+/** Set by a test: the one deliberate fault, or NONE */
+extern np_mutant_t np_mutant;
+
+#define NP_PAUSE(_point) \
+    do { \
+        if (np_pause_hook != NULL) { \
+            np_pause_hook(NP_PAUSE_##_point); \
+        } \
+    } while (0)
+#define NP_IS_MUTANT(_mutant) (np_mutant == NP_MUTANT_##_mutant)
+
+#else
+
+#define NP_PAUSE(_point)      ((void)0)
+#define NP_IS_MUTANT(_mutant) 0
+
+#endif
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Overlaps of transfers in flight, against a model that has no filter. */
+
+#include "tap.h"
+
+#include "nprdma/mem/overlap.h"
+
+#include <stdlib.h>
+
+#define STEPS     200000
+#define MODEL_MAX 24
+
+/* Some addresses around which all ranges lie, 16 MiB and more apart */
+#define PLACES    5
+
+typedef struct overlap_model {
+    np_interval_t interval;
+    int           is_used;
+    uint64_t      va;
+    uint64_t      len;
+    int           is_write;
+} overlap_model_t;
+
+static overlap_model_t overlap_models[MODEL_MAX];
+
+
+static uint64_t overlap_random_va(void)
+{
+    return ((uint64_t)(random() % PLACES) * 4111 << 20) + 0x7f0000000000 +
+           (random() % 5000) * 61;
+}
+
+static uint64_t overlap_random_len(void)
+{
+    switch (random() % 4) {
+    case 0:
+        return 1 + (random() % 8);
+    case 1:
+        return 1 + (random() % 4096);
+    case 2:
+        return 1 + (random() % (UINT64_C(1) << 18));
+    default:
+        return ((random() % 50) == 0) ? (UINT64_C(1) << 33) :
+               (1 + (random() % (UINT64_C(1) << 23)));
+    }
+}
+
+static int overlap_model_check(uint64_t va, uint64_t len, int is_write)
+{
+    const overlap_model_t *model;
+
+    for (model = overlap_models; model < overlap_models + MODEL_MAX; ++model) {
+        if (model->is_used && (va < (model->va + model->len)) &&
+            (model->va < (va + len)) && (is_write || model->is_write)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+static void test_overlap_model(void)
+{
+    unsigned failures = 0, hits = 0, empty = 0, i;
+    overlap_model_t *model;
+    np_overlap_t overlap;
+    uint64_t va, len;
+    int is_write, expected;
+
+    srandom(4);
+    np_overlap_init(&overlap);
+    for (i = 0; i < STEPS; ++i) {
+        /* now nearly empty, now nearly full */
+        model = &overlap_models[random() % (((i / 5000) % 2) ? 3 : MODEL_MAX)];
+        if (model->is_used) {
+            np_overlap_remove(&overlap, &model->interval);
+            model->is_used = 0;
+        } else {
+            model->va       = overlap_random_va();
+            model->len      = overlap_random_len();
+            model->is_write = random() % 2;
+            model->is_used  = 1;
+            np_overlap_add(&overlap, &model->interval, model->va, model->len,
+                           model->is_write);
+        }
+
+        va        = overlap_random_va();
+        len       = overlap_random_len();
+        is_write  = random() % 2;
+        expected  = overlap_model_check(va, len, is_write);
+        failures += np_overlap_check(&overlap, va, len, is_write) != expected;
+        hits     += expected;
+        empty    += ucs_list_is_empty(&overlap.intervals);
+    }
+
+    TAP_CHECK(failures == 0, "as the model says: %u of %u times not", failures,
+              STEPS);
+    TAP_CHECK((hits > (STEPS / 20)) && (hits < (STEPS - STEPS / 20)),
+              "both answers were met: %u times an overlap", hits);
+
+    for (model = overlap_models; model < overlap_models + MODEL_MAX; ++model) {
+        if (model->is_used) {
+            np_overlap_remove(&overlap, &model->interval);
+        }
+    }
+    TAP_CHECK(overlap.filter == 0, "nothing in flight, nothing in the filter");
+}
+
+static void test_overlap_borders(void)
+{
+    np_interval_t write, read;
+    np_overlap_t overlap;
+
+    np_overlap_init(&overlap);
+    TAP_CHECK(!np_overlap_check(&overlap, 0, UINT64_MAX, 1), "nothing");
+
+    np_overlap_add(&overlap, &write, 4096, 100, 1);
+    np_overlap_add(&overlap, &read, 8192, 100, 0);
+    TAP_CHECK(!np_overlap_check(&overlap, 4095, 1, 1), "one byte before");
+    TAP_CHECK(np_overlap_check(&overlap, 4095, 2, 0), "the first byte");
+    TAP_CHECK(np_overlap_check(&overlap, 4195, 1, 0), "the last byte");
+    TAP_CHECK(!np_overlap_check(&overlap, 4196, 1, 1), "one byte behind");
+    TAP_CHECK(!np_overlap_check(&overlap, 8192, 100, 0),
+              "two that read may overlap");
+    TAP_CHECK(np_overlap_check(&overlap, 8192, 100, 1),
+              "a write waits for a read");
+    np_overlap_remove(&overlap, &write);
+    TAP_CHECK(!np_overlap_check(&overlap, 4096, 100, 1), "removed");
+    np_overlap_remove(&overlap, &read);
+}
+
+/* Transfers that come and go, some of them always in flight, must not fill the
+ * filter for ever */
+static void test_overlap_filter(void)
+{
+    np_interval_t intervals[2];
+    np_overlap_t overlap;
+    unsigned i;
+
+    np_overlap_init(&overlap);
+    np_overlap_add(&overlap, &intervals[0], 0, 1, 1);
+    for (i = 1; i < 1000; ++i) {
+        np_overlap_add(&overlap, &intervals[i % 2],
+                       (uint64_t)i << 16, 1, 1);
+        np_overlap_remove(&overlap, &intervals[(i - 1) % 2]);
+    }
+
+    TAP_CHECK(__builtin_popcountll(overlap.filter) < 34,
+              "the filter forgets: %d bits for one interval",
+              __builtin_popcountll(overlap.filter));
+}
+
+void test_overlap(void)
+{
+    test_overlap_model();
+    test_overlap_borders();
+    test_overlap_filter();
+}
