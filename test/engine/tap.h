@@ -5,6 +5,8 @@
 #define NPRDMA_TEST_TAP_H_
 
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Of the whole program; only its main thread tests */
 extern unsigned tap_count, tap_failures;
@@ -23,6 +25,36 @@ extern unsigned tap_count, tap_failures;
         } \
     } while (0)
 
+/* In a child's function: the first failure ends it */
+#define TAP_CHILD_CHECK(_condition) \
+    do { \
+        if (!(_condition)) { \
+            printf("# %s:%d: %s\n", __FILE__, __LINE__, #_condition); \
+            return 1; \
+        } \
+    } while (0)
+
+/* Runs a function in a child; true if it returned 0 there */
+static inline int tap_child(int (*function)(void))
+{
+    int status = -1;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        status = function();
+        fflush(stdout);
+        _exit(status);
+    }
+
+    return (pid > 0) && (waitpid(pid, &status, 0) == pid) && (status == 0);
+}
+
+/* What a process can do but once, in children: before it is done here */
+void test_table_children(void);
+
+void test_table(void);
 void test_signature(void);
 void test_overlap(void);
 void test_mem(void);

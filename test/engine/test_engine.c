@@ -16,6 +16,8 @@ int main(void)
     np_engine_config_t other = config;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
+    test_table_children();
+
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");
     other.share_min = 1;
@@ -24,6 +26,7 @@ int main(void)
 
     test_signature();
     test_overlap();
+    test_table();
     test_mem();
     test_ring();
     test_hostile();

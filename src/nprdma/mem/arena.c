@@ -17,12 +17,15 @@
 #define NP_ARENA_LEAF_SIZE    (1u << NP_ARENA_LEAF_SHIFT)
 #define NP_ARENA_TOP_SIZE     (NP_ARENA_MAX >> NP_ARENA_LEAF_SHIFT)
 
-/* State of one arena. Written once, by whoever shares it first; never unset. */
+/* State of one arena: flags, and above them the number of its table plus 1.
+ * Each is written once, by whoever needs it first, and never unset. */
 typedef _Atomic uint32_t np_arena_state_t;
 
 enum {
     NP_ARENA_SHARED = 1u << 0
 };
+
+#define NP_ARENA_TABLE_SHIFT  1
 
 /* Owner: the process, for its life. A leaf is published by compare-and-swap
  * with release (its zeroes must be seen before its address) and read with
@@ -85,6 +88,34 @@ static np_arena_state_t *np_arena_get(uint32_t number)
     }
 
     return np_arena_find(number);
+}
+
+int np_arena_get_table(uint32_t number)
+{
+    np_arena_state_t *state;
+
+    state = (number < NP_ARENA_MAX) ? np_arena_find(number) : NULL;
+    return (state == NULL) ? -1 :
+           ((int)(atomic_load_explicit(state, memory_order_acquire) >>
+                  NP_ARENA_TABLE_SHIFT) - 1);
+}
+
+ucs_status_t np_arena_set_table(uint32_t number, uint32_t index)
+{
+    np_arena_state_t *state;
+
+    if (number >= NP_ARENA_MAX) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    state = np_arena_get(number);
+    if (state == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    atomic_fetch_or_explicit(state, (index + 1) << NP_ARENA_TABLE_SHIFT,
+                             memory_order_release);
+    return UCS_OK;
 }
 
 static ucs_status_t np_arenas_share_slow(np_arenas_t arenas)

@@ -16,6 +16,9 @@
 /** User addresses have at most 57 bits: the largest number an arena can have */
 #define NP_ARENA_MAX      (UINT64_C(1) << (57 - NP_ARENA_SHIFT))
 
+/** Numbers of tables fit beside the flags of an arena */
+#define NP_ARENA_TABLE_MAX (1u << 30)
+
 /** A run of arenas: first number, how many */
 typedef struct np_arenas {
     uint32_t first;
@@ -26,6 +29,20 @@ typedef struct np_arenas {
 /** Is every arena of @a arenas shared with peers? Any thread, no lock. */
 int np_arenas_are_shared(np_arenas_t arenas);
 
+/** Number of this arena's table in our directory (see table.h); -1: it has none.
+ *  Any thread, no lock. */
+int np_arena_get_table(uint32_t number);
+
+/**
+ * Set it, once. What was written to the directory before is seen by whoever
+ * gets the number.
+ *
+ * @param [in] index  Less than NP_ARENA_TABLE_MAX.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM: no arena has this number;
+ *         UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_arena_set_table(uint32_t number, uint32_t index);
 
 /**
  * The arenas that [@a va, @a va + @a len) touches.

@@ -1,0 +1,130 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The arena directory of a process, and within it the tables of its arenas:
+ * for each page an entry, which says what a peer's check may rely on, and a
+ * translation, which is what a device goes by. One sealed memfd, handed to
+ * peers when they connect, which only its owner can write.
+ *
+ * Layout: one head of NP_TABLE_HEAD_SIZE bytes, then NP_TABLE_ARENAS tables of
+ * NP_TABLE_SIZE bytes, in the order in which arenas were first used. The file
+ * is sparse: what was never used costs no memory.
+ */
+
+#ifndef NP_TABLE_H_
+#define NP_TABLE_H_
+
+#include "../np.h"
+#include "arena.h"
+
+/** An entry stands for this much memory, whatever the page size is */
+#define NP_PAGE_SHIFT       12
+#define NP_PAGE_SIZE        (UINT64_C(1) << NP_PAGE_SHIFT)
+#define NP_ARENA_PAGES      (UINT64_C(1) << (NP_ARENA_SHIFT - NP_PAGE_SHIFT))
+
+/** Arenas of one process that can have a table: 4 TiB of memory in use.
+ *  Transfers to others are two-sided. */
+#define NP_TABLE_ARENAS     4096
+#define NP_TABLE_HEAD_SIZE  (64 * UCS_KBYTE)
+
+/** An entry: two bits, and a count that every change of them increments */
+enum {
+    NP_ENTRY_READ  = 1u << 0,  /**< mapped for reading */
+    NP_ENTRY_WRITE = 1u << 1,  /**< mapped for writing */
+    NP_ENTRY_STEP  = 1u << 2   /**< one step of the count */
+};
+
+#define NP_ENTRY_BITS       (NP_ENTRY_READ | NP_ENTRY_WRITE)
+
+/** Table of one arena. Written by its process alone: entries under the lock of
+ *  mapper.c; read by anybody. */
+typedef struct np_table {
+    /* what a check compares */
+    _Atomic uint32_t entries[NP_ARENA_PAGES];
+    /* what the device goes by: bit READ: the read view has the real page, else
+     * the signature page; bit WRITE: the write view has it, else the black
+     * hole */
+    _Atomic uint8_t  views[NP_ARENA_PAGES];
+} np_table_t;
+
+#define NP_TABLE_SIZE       sizeof(np_table_t)
+
+/** Head of the directory */
+typedef struct np_directory {
+    uint32_t         magic;
+    uint32_t         version;
+    /* translations that a device has cached before this changed are stale */
+    _Atomic uint64_t flushes;
+    /* tables in use */
+    _Atomic uint32_t count NP_LINE_ALIGNED;
+    /* number of the arena that each table belongs to; valid below count */
+    uint32_t         arenas[NP_TABLE_ARENAS];
+} np_directory_t;
+
+/** A peer's directory, mapped here for reading. Counted; one for each engine.
+ *  Its tables are mapped one by one, on first use. */
+typedef struct np_remote {
+    ucs_list_link_t       list;       /**< of all; guarded by its lock */
+    uint64_t              engine_id;
+    unsigned              refs;       /**< guarded by the lock of all */
+    int                   fd;
+    const np_directory_t  *directory;
+    /* set once, by compare-and-swap with release; NULL: not mapped yet */
+    np_table_t *_Atomic   tables[NP_TABLE_ARENAS];
+} np_remote_t;
+
+
+/**
+ * The descriptor of this process's directory, made on first use, opened so
+ * that whoever gets it can only read. Owner: the process.
+ *
+ * @return the descriptor; -1 (logged) if it could not be made.
+ */
+int np_directory_fd(void);
+
+/** The directory itself; NULL before np_directory_fd */
+np_directory_t *np_directory_own(void);
+
+/** The table of one of our own arenas. Any thread, no lock.
+ *  @return NULL if it has none yet. */
+np_table_t *np_table_find(uint32_t arena);
+
+/** As np_table_find, but makes it.
+ *  @return NULL if all NP_TABLE_ARENAS are in use (said once), or without
+ *          memory (logged). */
+np_table_t *np_table_get(uint32_t arena);
+
+/**
+ * Take a peer's directory into use, or count one more use of it.
+ *
+ * @param [in] fd  As the peer sent it; duplicated, stays the caller's. Checked:
+ *                 size, seals against shrinking, magic, version.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_remote_get(uint64_t engine_id, int fd, np_remote_t **remote_p);
+
+/** One use less; the last one unmaps */
+void np_remote_put(np_remote_t *remote);
+
+/**
+ * The table of a peer's arena; maps it on first use. Any thread.
+ *
+ * @return NULL if the arena has no table yet, or it cannot be mapped.
+ */
+np_table_t *np_remote_table(np_remote_t *remote, uint32_t arena);
+
+
+static UCS_F_ALWAYS_INLINE uint32_t np_page_index(uint64_t va)
+{
+    return (va >> NP_PAGE_SHIFT) & (NP_ARENA_PAGES - 1);
+}
+
+/** Pages that [@a va, @a va + @a len) touches */
+static UCS_F_ALWAYS_INLINE uint64_t np_page_count(uint64_t va, uint64_t len)
+{
+    return (len == 0) ? 0 :
+           (((va + len - 1) >> NP_PAGE_SHIFT) - (va >> NP_PAGE_SHIFT) + 1);
+}
+
+#endif
