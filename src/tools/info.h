@@ -8,6 +8,7 @@
 #define NPRDMA_INFO_H_
 
 #include <stddef.h>
+#include <sys/types.h>
 
 /** Longest line about one thing */
 #define INFO_LINE 1024
@@ -46,5 +47,14 @@ void info_plugin_path(char *path, size_t size);
 
 /** First line of a file without its end, "" if it cannot be read */
 const char *info_read_line(const char *path, char *buf, size_t size);
+
+/** Print the counters of a process; with an @a interval (seconds) above 0 again
+ *  and again, with rates, until the process ends.
+ *  @return 0, or 1 after a line on standard error that says why not. */
+int info_stats_show(pid_t pid, double interval);
+
+/** Print which processes of this user have counters; returns as
+ *  info_stats_show */
+int info_stats_list(void);
 
 #endif

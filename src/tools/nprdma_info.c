@@ -14,9 +14,11 @@
 #include <uct/api/version.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
@@ -25,6 +27,18 @@
 #define INFO_RDMA_DIR   "/sys/class/infiniband"
 #define INFO_GROUPS_DIR "/sys/kernel/iommu_groups"
 #define INFO_NOT_YET    "no: not in this version of nprdma. "
+
+/* Longest time between two looks at counters, seconds: a year */
+#define INFO_MAX_INTERVAL (366 * 86400.0)
+
+/* What to do, from the command line */
+typedef struct info_options {
+    int    check;
+    int    verbose;
+    int    stats;
+    pid_t  pid;        /**< 0: all processes of this user */
+    double interval;   /**< seconds; 0: once */
+} info_options_t;
 
 /* One row of the table of modes; design and manual have the same */
 typedef struct info_mode {
@@ -218,40 +232,125 @@ static void info_usage(void)
     printf("Usage: nprdma_info [OPTION...]\n"
            "Shows what of nprdma works on this machine, and why the rest does "
            "not.\n\n"
-           "  --check     try what the transport needs; exit code 1 if it "
-           "would not work\n"
-           "  -v          show more\n"
-           "  -h, --help  show this text\n"
-           "  --version   show the version\n");
+           "  --check          try what the transport needs; exit code 1 if it "
+           "would not\n"
+           "                   work\n"
+           "  --stats [PID]    show the counters of a process; without PID, "
+           "which processes\n"
+           "                   of this user have some\n"
+           "  --watch SECONDS  with --stats PID: again and again, with rates\n"
+           "  -v               show more\n"
+           "  -h, --help       show this text\n"
+           "  --version        show the version\n");
+}
+
+static int info_misuse(const char *what, const char *argument)
+{
+    fprintf(stderr, "nprdma_info: %s '%s': nprdma_info -h shows what there "
+            "is\n", what, argument);
+    return 2;
+}
+
+/* Take a process id, if there is one. Returns 0, or the exit code. */
+static int info_parse_pid(char ***arg_p, pid_t *pid_p)
+{
+    const char *text = (*arg_p)[1];
+    char *end;
+    long pid;
+
+    if ((text == NULL) || (text[0] == '-')) {
+        return 0;
+    }
+
+    errno = 0;
+    pid   = strtol(text, &end, 10);
+    if ((errno != 0) || (*end != '\0') || (pid < 1) || (pid > INT_MAX)) {
+        return info_misuse("--stats takes the number of a process, not", text);
+    }
+
+    *pid_p = pid;
+    ++*arg_p;
+    return 0;
+}
+
+static int info_parse_interval(char ***arg_p, double *interval_p)
+{
+    const char *text = (*arg_p)[1];
+    char *end;
+
+    if (text == NULL) {
+        return info_misuse("a number of seconds is missing after", **arg_p);
+    }
+
+    *interval_p = strtod(text, &end);
+    /* written so that it is also wrong if it is no number */
+    if ((end == text) || (*end != '\0') ||
+        !((*interval_p >= 0.001) && (*interval_p <= INFO_MAX_INTERVAL))) {
+        return info_misuse("--watch takes seconds, 0.001 or more, not", text);
+    }
+
+    ++*arg_p;
+    return 0;
+}
+
+/* Returns 0, or the exit code */
+static int info_parse(char **argv, info_options_t *options)
+{
+    char **arg;
+    int ret;
+
+    for (arg = argv + 1; *arg != NULL; ++arg) {
+        ret = 0;
+        if (strcmp(*arg, "--check") == 0) {
+            options->check = 1;
+        } else if (strcmp(*arg, "--stats") == 0) {
+            options->stats = 1;
+            ret            = info_parse_pid(&arg, &options->pid);
+        } else if (strcmp(*arg, "--watch") == 0) {
+            ret = info_parse_interval(&arg, &options->interval);
+        } else if (strcmp(*arg, "-v") == 0) {
+            options->verbose = 1;
+        } else if ((strcmp(*arg, "-h") == 0) || (strcmp(*arg, "--help") == 0)) {
+            info_usage();
+            exit(0);
+        } else if (strcmp(*arg, "--version") == 0) {
+            printf("nprdma_info " NPRDMA_VERSION " (for UCX " UCT_VERNO_STRING
+                   ")\n");
+            exit(0);
+        } else {
+            ret = info_misuse("unknown argument", *arg);
+        }
+        if (ret != 0) {
+            return ret;
+        }
+    }
+
+    if ((options->interval > 0) && (options->pid == 0)) {
+        return info_misuse("--stats PID is missing with", "--watch");
+    }
+    if (options->stats && options->check) {
+        return info_misuse("--stats does not go with", "--check");
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    int check = 0, verbose = 0, i;
+    info_options_t options = {0};
+    int ret;
 
-    for (i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--check") == 0) {
-            check = 1;
-        } else if (strcmp(argv[i], "-v") == 0) {
-            verbose = 1;
-        } else if ((strcmp(argv[i], "-h") == 0) ||
-                   (strcmp(argv[i], "--help") == 0)) {
-            info_usage();
-            return 0;
-        } else if (strcmp(argv[i], "--version") == 0) {
-            printf("nprdma_info " NPRDMA_VERSION " (for UCX " UCT_VERNO_STRING
-                   ")\n");
-            return 0;
-        } else {
-            fprintf(stderr, "nprdma_info: unknown argument '%s': nprdma_info "
-                    "-h shows what there is\n", argv[i]);
-            return 2;
-        }
+    ret = info_parse(argv, &options);
+    if (ret != 0) {
+        return ret;
     }
 
-    if (check) {
-        return info_check(verbose);
+    if (options.stats) {
+        return (options.pid == 0) ? info_stats_list() :
+               info_stats_show(options.pid, options.interval);
     }
-    info_show(verbose);
+    if (options.check) {
+        return info_check(options.verbose);
+    }
+    info_show(options.verbose);
     return 0;
 }

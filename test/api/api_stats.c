@@ -208,10 +208,22 @@ static void no_page(void)
     API_EQ(sum_of_reads(), 9);
 }
 
-/* A page as another version of nprdma, or a stranger, would have it; stays until
- * the input ends */
-static void serve(uint32_t magic, uint32_t version, uint32_t num_fields,
-                  unsigned seals)
+/* Count one more, say so, and again for each line of input until it ends */
+static void serve(void)
+{
+    np_stats_t *stats = np_stats_get();
+
+    do {
+        NP_STATS_INC(stats, swap_outs);
+        printf("%d %u\n", (int)getpid(), (unsigned)stats->swap_outs);
+        fflush(stdout);
+    } while (getchar() != EOF);
+}
+
+/* A page as another version of nprdma, or a stranger, would have it; stays
+ * until the input ends */
+static void serve_page(uint32_t magic, uint32_t version, uint32_t num_fields,
+                       unsigned seals)
 {
     const np_stats_page_t made = {
         .magic       = magic,
@@ -233,27 +245,27 @@ static void serve(uint32_t magic, uint32_t version, uint32_t num_fields,
 
 static void serve_same(void)
 {
-    serve(NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS, F_SEAL_SHRINK);
+    serve_page(NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS, F_SEAL_SHRINK);
 }
 
 static void serve_version(void)
 {
-    serve(NP_STATS_MAGIC, NP_STATS_VERSION + 1, NUM_FIELDS, F_SEAL_SHRINK);
+    serve_page(NP_STATS_MAGIC, NP_STATS_VERSION + 1, NUM_FIELDS, F_SEAL_SHRINK);
 }
 
 static void serve_fields(void)
 {
-    serve(NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS + 1, F_SEAL_SHRINK);
+    serve_page(NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS + 1, F_SEAL_SHRINK);
 }
 
 static void serve_magic(void)
 {
-    serve(~NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS, F_SEAL_SHRINK);
+    serve_page(~NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS, F_SEAL_SHRINK);
 }
 
 static void serve_unsealed(void)
 {
-    serve(NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS, 0);
+    serve_page(NP_STATS_MAGIC, NP_STATS_VERSION, NUM_FIELDS, 0);
 }
 
 static const api_case_t cases[] = {
@@ -262,6 +274,7 @@ static const api_case_t cases[] = {
     {"forked", forked},
     {"closed", closed},
     {"no_page", no_page},
+    {"serve", serve},
     {"serve_same", serve_same},
     {"serve_version", serve_version},
     {"serve_fields", serve_fields},
