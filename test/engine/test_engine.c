@@ -17,6 +17,7 @@ int main(void)
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     test_table_children();
+    test_mapper_children();
 
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");
@@ -27,6 +28,8 @@ int main(void)
     test_signature();
     test_overlap();
     test_table();
+    test_mapper();
+    test_mapper_race();
     test_mem();
     test_ring();
     test_hostile();

@@ -29,8 +29,8 @@ typedef struct np_arenas {
 /** Is every arena of @a arenas shared with peers? Any thread, no lock. */
 int np_arenas_are_shared(np_arenas_t arenas);
 
-/** Number of this arena's table in our directory (see table.h); -1: it has none.
- *  Any thread, no lock. */
+/** Number of this arena's table in our directory (see table.h); -1: none. Any
+ *  thread, no lock. */
 int np_arena_get_table(uint32_t number);
 
 /**

@@ -49,8 +49,8 @@ _Static_assert(NP_TABLE_ARENAS < NP_ARENA_TABLE_MAX,
 
 typedef enum np_directory_state {
     NP_DIRECTORY_NONE,
-    NP_DIRECTORY_MADE,
-    NP_DIRECTORY_REFUSED  /* it could not be made, or we are a forked child */
+    NP_DIRECTORY_MADE,    /* once: a forked child gets none of its own */
+    NP_DIRECTORY_REFUSED  /* said why */
 } np_directory_state_t;
 
 /* Guards the making of the directory and of tables: all below but np_directory,
@@ -91,7 +91,6 @@ static void np_table_fork_child(void)
         np_directory_memfd = -1;
     }
 
-    np_directory_state = NP_DIRECTORY_REFUSED;
     atomic_store_explicit(&np_directory, NULL, memory_order_relaxed);
     np_table_fork_parent();
 }

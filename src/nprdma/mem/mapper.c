@@ -1,0 +1,582 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The user mapper.
+ *
+ * Words (an entry and its views) change only under the lock of their piece, but
+ * neither a page that is brought in nor a flush is waited for under it. So a
+ * map takes three steps, and an unmap two, between which others may come:
+ *
+ *   map:   look at the entry, bring the page in;
+ *          [entry as it was: set the views]; flush;
+ *          [entry as it was: set it, next count]; else begin again
+ *   unmap: [clear the entry, next count];
+ *          [clear the entry, next count; clear the views]; flush
+ *
+ * Each [...] is one hold of the lock. An unmap changes the count of an entry
+ * that was not mapped, too, while any map is under way in the piece.
+ *
+ * 1. What an entry says, the views have. A map sets an entry only if it is as
+ *    it was before the same map set the views. Views are cleared by the second
+ *    step of an unmap alone, which changes the entry in the same hold: because
+ *    it was set, or because a map is under way (the map has counted itself
+ *    before it took the lock to set the views, so an unmap that takes the lock
+ *    later sees that). Either the unmap comes before the map has set the views,
+ *    then the map sets them after; or it comes between, and the map begins
+ *    again; or it comes last and clears both.
+ * 2. When an entry is set, no device has a way to the black hole cached: the
+ *    map's flush began after the views were set, and since then nobody has
+ *    cleared them (1.).
+ * 3. A map whose page was brought in before an unmap began does not outlive it.
+ *    If it had finished, its entry or views are seen. If not, it had counted
+ *    itself before it looked at the entry; the unmap sees that, changes the
+ *    count, and the map begins again. Its next look comes after the unmap's
+ *    first step, and so does the page that it brings in then; a swapper's own
+ *    lock decides whether that page is in.
+ * 4. When an unmap returns, no device uses a translation from before it: views
+ *    are cleared before its flush. If another unmap has cleared them, but may
+ *    still be waiting for its flush (it has counted itself before it cleared
+ *    them), this one flushes too.
+ * 5. A map that gives up may leave views that no entry covers: a device reaches
+ *    a page of which the check says that it is absent. That harms nobody, and
+ *    an unmap goes by the views, so it clears these as well.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "mapper.h"
+
+#include "populate.h"
+#include "span.h"
+#include "swapper.h"
+
+#include "../pause.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Pages that are mapped with one flush: 4 MiB, in at most two pieces */
+#define NP_BATCH_PAGES  1024
+
+_Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
+
+static void (*_Atomic np_mapper_flush_func)(void);
+
+/* Pages that a fault-in maps with one flush */
+typedef struct np_batch {
+    uint64_t va;
+    uint32_t count;
+    uint32_t bits;                  /* wanted */
+    uint32_t seen[NP_BATCH_PAGES];  /* entries before pages were brought in */
+} np_batch_t;
+
+
+void np_mapper_set_flush(void (*flush)(void))
+{
+    atomic_store_explicit(&np_mapper_flush_func, flush, memory_order_release);
+}
+
+static void np_mapper_flush(void)
+{
+    void (*flush)(void) = atomic_load_explicit(&np_mapper_flush_func,
+                                               memory_order_acquire);
+
+    if (flush != NULL) {
+        flush();
+    }
+}
+
+/* Whole pages of user space, as far as the range is there; 0: none of it is */
+static int
+np_range_get(uint64_t va, uint64_t len, uint64_t *first, uint64_t *end)
+{
+    const uint64_t limit = NP_ARENA_MAX << NP_ARENA_SHIFT;
+
+    if ((len == 0) || (va >= limit)) {
+        return 0;
+    }
+
+    *first = va & ~(NP_PAGE_SIZE - 1);
+    *end   = va + ucs_min(len, limit - va);
+    *end   = ucs_align_up_pow2(*end, NP_PAGE_SIZE);
+    return 1;
+}
+
+static UCS_F_ALWAYS_INLINE uint32_t
+np_entry_load(const np_table_t *table, uint32_t page)
+{
+    return atomic_load_explicit(&table->entries[page], memory_order_acquire);
+}
+
+/* Under the lock. The count wraps beside the bits. */
+static UCS_F_ALWAYS_INLINE void
+np_entry_store(np_table_t *table, uint32_t page, uint32_t entry, uint32_t bits)
+{
+    if (!NP_IS_MUTANT(COUNT_NOT_BUMPED)) {
+        entry += NP_ENTRY_STEP;
+    }
+
+    atomic_store_explicit(&table->entries[page],
+                          (entry & ~NP_ENTRY_BITS) | bits,
+                          memory_order_release);
+}
+
+int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
+{
+    const uint32_t bits = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
+    uint64_t left       = np_page_count(va, len);
+    const np_table_t *table;
+    np_arenas_t arenas;
+    uint32_t page, end;
+
+    if (ucs_unlikely(np_arenas_of(va, len, &arenas) != UCS_OK)) {
+        return 0;
+    }
+
+    page = np_page_index(va);
+    for (; left > 0; ++arenas.first, page = 0) {
+        table = np_table_find(arenas.first);
+        if (ucs_unlikely(table == NULL)) {
+            return 0;
+        }
+
+        end   = ucs_min(page + left, NP_ARENA_PAGES);
+        left -= end - page;
+        for (; page < end; ++page) {
+            if ((np_entry_load(table, page) & bits) != bits) {
+                return 0;
+            }
+        }
+    }
+
+    return 1;
+}
+
+static UCS_F_ALWAYS_INLINE int
+np_batch_is_wanted(const np_batch_t *batch, uint32_t i)
+{
+    return (batch->seen[i] & batch->bits) != batch->bits;
+}
+
+static UCS_F_ALWAYS_INLINE uint64_t np_batch_end(const np_batch_t *batch)
+{
+    return batch->va + ((uint64_t)batch->count << NP_PAGE_SHIFT);
+}
+
+/* Looks at all entries. Returns the first page that is not as wanted. */
+static uint32_t np_batch_see(np_batch_t *batch)
+{
+    const uint64_t end = np_batch_end(batch);
+    uint32_t wanted    = batch->count, seen = 0, i;
+    uint64_t va, next;
+    np_span_t span;
+
+    for (va = batch->va; va < end; va = next) {
+        next = np_span_get(va, end, &span);
+        for (i = 0; i < span.count; ++i, ++seen) {
+            batch->seen[seen] = (span.table == NULL) ? 0 :
+                                np_entry_load(span.table, span.first + i);
+            if (np_batch_is_wanted(batch, seen)) {
+                wanted = ucs_min(wanted, seen);
+            }
+        }
+    }
+
+    return wanted;
+}
+
+/* Brings [va, end) in; done as np_populate */
+static ucs_status_t
+np_bring_in(uint64_t va, uint64_t end, int write, uint64_t *done)
+{
+    ucs_status_t status = UCS_OK;
+    np_swap_range_t *range;
+    uint64_t at = va, stop, some;
+
+    while ((at < end) && (status == UCS_OK)) {
+        range = np_swap_range_get(at, end);
+        stop  = (range == NULL) ? end : ucs_max(range->first, at);
+        if (stop > at) {
+            status = np_populate(at, stop - at, write, &some);
+            at    += some;
+        } else {
+            stop = ucs_min(range->end, end);
+            if (range->swapper.swap_in(range->swapper.arg, (void*)at,
+                                       stop - at, write) == 0) {
+                at = stop;
+            } else {
+                status = UCS_ERR_INVALID_ADDR;
+            }
+        }
+
+        if (range != NULL) {
+            np_swap_range_put(range);
+        }
+    }
+
+    *done = at - va;
+    return status;
+}
+
+/* On error the batch ends before the page that is not there */
+static ucs_status_t np_batch_bring_in(np_batch_t *batch, uint32_t first)
+{
+    const int write = !!(batch->bits & NP_ENTRY_WRITE);
+    ucs_status_t status;
+    uint32_t i, end;
+    uint64_t done;
+
+    for (i = first; i < batch->count; i = end) {
+        end = i + 1;
+        if (!np_batch_is_wanted(batch, i)) {
+            continue;
+        }
+
+        while ((end < batch->count) && np_batch_is_wanted(batch, end)) {
+            ++end;
+        }
+
+        status = np_bring_in(batch->va + ((uint64_t)i << NP_PAGE_SHIFT),
+                             batch->va + ((uint64_t)end << NP_PAGE_SHIFT),
+                             write, &done);
+        if (status != UCS_OK) {
+            batch->count = i + (done >> NP_PAGE_SHIFT);
+            return status;
+        }
+    }
+
+    return UCS_OK;
+}
+
+static UCS_F_ALWAYS_INLINE void
+np_page_translate(np_table_t *table, uint32_t page, uint32_t bits)
+{
+    uint8_t views = atomic_load_explicit(&table->views[page],
+                                         memory_order_relaxed);
+
+    atomic_store_explicit(&table->views[page], views | bits,
+                          memory_order_release);
+}
+
+/* A locked step of a map: all pages that are not as wanted and whose entry is
+ * as it was. Returns how many are not as they were. */
+static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
+{
+    const uint64_t end = np_batch_end(batch);
+    const uint32_t *seen = batch->seen;
+    uint32_t lost = 0, page;
+    uint64_t va, next;
+    np_span_t span;
+
+    for (va = batch->va; va < end; va = next) {
+        next = np_span_get(va, end, &span);
+        if (span.table == NULL) { /* a swapper has forked, and returned */
+            lost += span.count;
+            seen += span.count;
+            continue;
+        }
+
+        np_span_set_mapped(&span);
+        pthread_mutex_lock(&span.stripe->lock);
+        for (page = span.first; page < (span.first + span.count);
+             ++page, ++seen) {
+            if ((*seen & batch->bits) == batch->bits) {
+                continue;
+            }
+
+            if (np_entry_load(span.table, page) != *seen) {
+                ++lost;
+            } else if (set_entry) {
+                np_entry_store(span.table, page, *seen,
+                               (*seen & NP_ENTRY_BITS) | batch->bits);
+            } else {
+                np_page_translate(span.table, page, batch->bits);
+            }
+        }
+        pthread_mutex_unlock(&span.stripe->lock);
+    }
+
+    return lost;
+}
+
+/* One attempt to map. On error the batch has become shorter.
+ * @param [out] lost_p  Pages that changed meanwhile. */
+static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
+{
+    const uint64_t end  = np_batch_end(batch);
+    ucs_status_t status = UCS_OK;
+    uint32_t first;
+
+    *lost_p = 0;
+    np_stripes_enter(batch->va, end, NP_BUSY_MAP);
+
+    first = np_batch_see(batch);
+    if (first < batch->count) {
+        status = np_batch_bring_in(batch, first);
+    }
+
+    if (first < batch->count) { /* still, or the very first is not there */
+        NP_PAUSE(MAP_PRESENT);
+        np_batch_step(batch, 0);
+        if (NP_IS_MUTANT(ENTRY_BEFORE_FLUSH)) {
+            np_batch_step(batch, 1);
+        }
+
+        NP_PAUSE(MAP_TRANSLATED);
+        np_mapper_flush();
+        NP_PAUSE(MAP_FLUSHED);
+        if (!NP_IS_MUTANT(ENTRY_BEFORE_FLUSH)) {
+            *lost_p = np_batch_step(batch, 1);
+        }
+
+        NP_PAUSE(MAP_DONE);
+    }
+
+    np_stripes_leave(batch->va, end, NP_BUSY_MAP);
+    return status;
+}
+
+static ucs_status_t np_batch_fault_in(np_batch_t *batch)
+{
+    ucs_status_t status = UCS_OK, error;
+    uint32_t lost;
+    unsigned round;
+
+    for (round = 0; round < NP_MAPPER_ROUNDS; ++round) {
+        if ((np_table_get(batch->va >> NP_ARENA_SHIFT) == NULL) ||
+            (np_table_get((np_batch_end(batch) - 1) >> NP_ARENA_SHIFT) ==
+             NULL)) {
+            return UCS_ERR_EXCEEDS_LIMIT;
+        }
+
+        error  = np_batch_map(batch, &lost);
+        status = (error == UCS_OK) ? status : error;
+        if (lost == 0) {
+            return status;
+        }
+    }
+
+    return (status == UCS_OK) ? UCS_ERR_NO_RESOURCE : status;
+}
+
+ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write)
+{
+    ucs_status_t status;
+    np_arenas_t arenas;
+    np_batch_t batch;
+    uint64_t end;
+
+    if (ucs_likely(np_mapper_is_mapped(va, len, write)) || (len == 0)) {
+        return UCS_OK;
+    }
+
+    if (np_arenas_of(va, len, &arenas) != UCS_OK) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    end        = ucs_align_up_pow2(va + len, NP_PAGE_SIZE);
+    batch.bits = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
+    for (batch.va = va & ~(NP_PAGE_SIZE - 1); batch.va < end;
+         batch.va = np_batch_end(&batch)) {
+        batch.count = ucs_min((end - batch.va) >> NP_PAGE_SHIFT,
+                              (uint64_t)NP_BATCH_PAGES);
+        status      = np_batch_fault_in(&batch);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    return UCS_OK;
+}
+
+/* A locked step of an unmap.
+ * @param [in] which  For each page whether it is meant, and then all are of one
+ *                    piece; NULL: all pages are meant.
+ * Returns how many views had the bits. */
+static uint64_t np_unmap_step(uint64_t va, uint64_t end, uint32_t bits,
+                              const uint8_t *which, int entries, int views)
+{
+    uint64_t cleared = 0, next;
+    uint32_t page, entry, maps;
+    np_span_t span;
+    uint8_t view;
+
+    for (; va < end; va = next) {
+        next = np_span_get(va, end, &span);
+        if ((span.table == NULL) ||
+            (!np_span_was_mapped(&span) &&
+             (np_span_busy(&span, NP_BUSY_MAP) == 0))) {
+            continue;
+        }
+
+        pthread_mutex_lock(&span.stripe->lock);
+        maps = np_span_busy(&span, NP_BUSY_MAP);
+        for (page = span.first; page < (span.first + span.count); ++page) {
+            if ((which != NULL) && !which[page - span.first]) {
+                continue;
+            }
+
+            entry = np_entry_load(span.table, page);
+            if (entries && ((entry & bits) || (maps > 0))) {
+                np_entry_store(span.table, page, entry,
+                               entry & NP_ENTRY_BITS & ~bits);
+            }
+
+            view = atomic_load_explicit(&span.table->views[page],
+                                        memory_order_relaxed);
+            if (views && (view & bits)) {
+                atomic_store_explicit(&span.table->views[page], view & ~bits,
+                                      memory_order_release);
+                ++cleared;
+            }
+        }
+        pthread_mutex_unlock(&span.stripe->lock);
+    }
+
+    return cleared;
+}
+
+/* Returns how many pages had a view */
+static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
+                               const uint8_t *which)
+{
+    const int is_late = NP_IS_MUTANT(ENTRY_AFTER_TRANSLATION);
+    uint64_t cleared;
+
+    np_stripes_enter(va, end, NP_BUSY_UNMAP);
+
+    cleared  = np_unmap_step(va, end, bits, which, !is_late, is_late);
+    NP_PAUSE(UNMAP_ENTRY);
+    cleared += np_unmap_step(va, end, bits, which, 1, 1);
+    NP_PAUSE(UNMAP_TRANSLATED);
+    /* another one may have cleared the views, and not flushed yet */
+    if (((cleared > 0) || (np_stripes_busy(va, end, NP_BUSY_UNMAP) > 1)) &&
+        !NP_IS_MUTANT(SWAP_OUT_NO_DRAIN)) {
+        np_mapper_flush();
+    }
+    NP_PAUSE(UNMAP_DONE);
+
+    np_stripes_leave(va, end, NP_BUSY_UNMAP);
+    return cleared;
+}
+
+/* Maps are looked for before the views, since one that ends in between has set
+ * some; unmaps after them, since one that begins in between has cleared some */
+static int np_unmap_is_needed(uint64_t va, uint64_t end, uint32_t bits)
+{
+    np_span_t span;
+    uint64_t next;
+
+    for (; va < end; va = next) {
+        next = np_span_get(va, end, &span);
+        if ((span.table != NULL) &&
+            ((np_span_busy(&span, NP_BUSY_MAP) > 0) ||
+             (np_span_was_mapped(&span) && np_span_has_views(&span, bits)) ||
+             (np_span_busy(&span, NP_BUSY_UNMAP) > 0))) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+static void np_unmap_range(uint64_t va, uint64_t len, uint32_t bits)
+{
+    uint64_t first, end;
+
+    if (np_range_get(va, len, &first, &end) &&
+        np_unmap_is_needed(first, end, bits)) {
+        np_unmap_pages(first, end, bits, NULL);
+    }
+}
+
+void np_mapper_unmap(uint64_t va, uint64_t len)
+{
+    np_unmap_range(va, len, NP_ENTRY_BITS);
+}
+
+void np_mapper_protect(uint64_t va, uint64_t len)
+{
+    np_unmap_range(va, len, NP_ENTRY_WRITE);
+}
+
+/* As mincore(), but what is not mapped is not resident. What cannot be told
+ * counts as resident. */
+static void
+np_scan_resident(uint64_t va, uint64_t count, uint64_t page, uint8_t *vec)
+{
+    uint64_t i;
+
+    if (mincore((void*)va, count * page, vec) == 0) {
+        return;
+    }
+
+    for (i = 0; i < count; ++i) {
+        if (mincore((void*)(va + (i * page)), page, &vec[i]) != 0) {
+            vec[i] = (errno != ENOMEM);
+        }
+    }
+}
+
+/* At most NP_BATCH_PAGES pages of one piece, some of them mapped */
+static uint64_t np_scan_pages(uint64_t va, const np_span_t *span)
+{
+    const uint64_t page  = sysconf(_SC_PAGESIZE);
+    const uint64_t first = va & ~(page - 1);
+    const uint64_t end   = va + ((uint64_t)span->count << NP_PAGE_SHIFT);
+    uint8_t vec[NP_BATCH_PAGES + 1], which[NP_BATCH_PAGES];
+    unsigned absent = 0;
+    uint32_t i;
+
+    np_scan_resident(first, (ucs_align_up_pow2(end, page) - first) / page, page,
+                     vec);
+    for (i = 0; i < span->count; ++i) {
+        which[i] = !(vec[(va + (i * NP_PAGE_SIZE) - first) / page] & 1) &&
+                   (atomic_load_explicit(&span->table->views[span->first + i],
+                                         memory_order_relaxed) != 0);
+        absent  += which[i];
+    }
+
+    return (absent == 0) ? 0 : np_unmap_pages(va, end, NP_ENTRY_BITS, which);
+}
+
+uint64_t np_mapper_scan(uint64_t va, uint64_t len)
+{
+    uint64_t unmapped = 0, end, next;
+    np_span_t span;
+
+    if (!np_range_get(va, len, &va, &end)) {
+        return 0;
+    }
+
+    for (; va < end; va = next) {
+        next = np_span_get(va, end, &span);
+        if ((span.table == NULL) || !np_span_was_mapped(&span)) {
+            continue;
+        }
+
+        if (span.count > NP_BATCH_PAGES) {
+            span.count = NP_BATCH_PAGES;
+            next       = va + ((uint64_t)NP_BATCH_PAGES << NP_PAGE_SHIFT);
+        }
+
+        if (np_span_has_views(&span, NP_ENTRY_BITS)) {
+            unmapped += np_scan_pages(va, &span);
+        }
+    }
+
+    return unmapped;
+}
+
+void np_mapper_after_fork(void)
+{
+    np_stripes_after_fork();
+    np_swap_range_after_fork();
+}

@@ -1,0 +1,77 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The user mapper: this process keeps the tables of its own arenas true.
+ * Fault-in maps; notifications of the program or its swapper, and a scan for
+ * pages that the OS has taken, unmap.
+ *
+ * Map:   page present, then translation, then flush, then entry.
+ * Unmap: entry, then translation, then flush, and only then may the page go.
+ *
+ * All functions: any thread; no lock is held while a page is brought in.
+ */
+
+#ifndef NP_MAPPER_H_
+#define NP_MAPPER_H_
+
+#include "table.h"
+
+/** Who brings pages in for a range that the program swaps by itself */
+typedef struct np_swapper {
+    /** Bring [va, va + len) in, whole pages, so that it can be touched.
+     *  @return 0, or -1: it cannot. */
+    int  (*swap_in)(void *arg, void *va, size_t len, int write);
+    void *arg;
+} np_swapper_t;
+
+/**
+ * What a device does about translations: called without any lock of the mapper,
+ * after translations have changed. Returns when no device and no peer uses an
+ * older one any more. Set once, before the first table; NULL: nothing to do.
+ */
+void np_mapper_set_flush(void (*flush)(void));
+
+/**
+ * Bring pages in and map them: for reading, or for reading and writing. Pages
+ * that are mapped so already cost one load each. Splits at arenas.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_ADDR: something is not there, or not with
+ *         these rights (what was before it is mapped); UCS_ERR_NO_MEMORY;
+ *         UCS_ERR_NO_RESOURCE: the pages were unmapped again each time
+ *         (NP_MAPPER_ROUNDS): try later, or copy; UCS_ERR_EXCEEDS_LIMIT: the
+ *         arena has no table.
+ */
+ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write);
+
+/** Times that a fault-in tries again when its pages are unmapped meanwhile */
+#define NP_MAPPER_ROUNDS 16
+
+/** Unmap: when it returns, no device and no peer reaches these pages any more.
+ *  Pages that are not mapped cost one load each. */
+void np_mapper_unmap(uint64_t va, uint64_t len);
+
+/** Unmap only the writable half (copy on write) */
+void np_mapper_protect(uint64_t va, uint64_t len);
+
+/** Unmap the mapped pages of a range that are not resident (mincore); returns
+ *  how many */
+uint64_t np_mapper_scan(uint64_t va, uint64_t len);
+
+/** Are all pages of the range mapped so? One load for each. */
+int np_mapper_is_mapped(uint64_t va, uint64_t len, int write);
+
+/** Let @a swapper bring in the pages of a range (whole pages, no overlap with
+ *  another one).
+ *  @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_ALREADY_EXISTS;
+ *          UCS_ERR_NO_MEMORY. */
+ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
+                                   const np_swapper_t *swapper);
+
+/** @return UCS_OK; UCS_ERR_NO_ELEM if there is none of just this range. Returns
+ *  when no call of it is in progress. */
+ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len);
+
+/** A child after fork: locks may be held by threads that it does not have */
+void np_mapper_after_fork(void);
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Spans, pieces and their locks.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "span.h"
+
+/* Pieces share locks: neighbours have different ones */
+#define NP_STRIPES      64
+
+_Static_assert((NP_ARENA_SHIFT - NP_PIECE_SHIFT) == 6,
+               "the pieces of an arena are the bits of a word");
+
+/* Views of 8 pages */
+typedef uint64_t np_views_t __attribute__((may_alias));
+#define NP_VIEWS_PAGES  sizeof(np_views_t)
+#define NP_VIEWS_EACH   UINT64_C(0x0101010101010101)
+
+static np_stripe_t np_stripes[NP_STRIPES] = {
+    [0 ... NP_STRIPES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}
+};
+
+/* For each table the pieces of its arena that were ever mapped, a bit each, so
+ * that memory that never was costs neither time nor pages of the table. Set
+ * before the views, never unset. */
+static _Atomic uint64_t np_pieces[NP_TABLE_ARENAS];
+
+
+uint64_t np_span_get(uint64_t va, uint64_t end, np_span_t *span)
+{
+    const uint64_t piece = va >> NP_PIECE_SHIFT;
+    const uint32_t arena = va >> NP_ARENA_SHIFT;
+
+    span->table   = np_table_find(arena);
+    end           = ucs_min(end, (span->table == NULL) ?
+                                 (((uint64_t)arena + 1) << NP_ARENA_SHIFT) :
+                                 ((piece + 1) << NP_PIECE_SHIFT));
+    span->stripe  = &np_stripes[piece % NP_STRIPES];
+    span->piece   = UINT64_C(1) << (piece % 64);
+    span->first   = np_page_index(va);
+    span->count   = (end - va) >> NP_PAGE_SHIFT;
+    span->pieces  = (span->table == NULL) ? NULL :
+                    &np_pieces[np_arena_get_table(arena)];
+    return end;
+}
+
+int np_span_has_views(const np_span_t *span, uint32_t bits)
+{
+    const np_table_t *table = span->table;
+    const uint32_t end      = span->first + span->count;
+    uint32_t page           = span->first;
+
+    while (page < end) {
+        if (((page % NP_VIEWS_PAGES) == 0) &&
+            ((end - page) >= NP_VIEWS_PAGES)) {
+            if (__atomic_load_n((const np_views_t*)&table->views[page],
+                                __ATOMIC_ACQUIRE) & (bits * NP_VIEWS_EACH)) {
+                return 1;
+            }
+            page += NP_VIEWS_PAGES;
+        } else {
+            if (atomic_load_explicit(&table->views[page],
+                                     memory_order_acquire) & bits) {
+                return 1;
+            }
+            ++page;
+        }
+    }
+
+    return 0;
+}
+
+/* Stripes that [va, end) has pieces in; the first is that of va */
+static uint64_t np_stripes_of(uint64_t va, uint64_t end)
+{
+    return ucs_min(((end - 1) >> NP_PIECE_SHIFT) - (va >> NP_PIECE_SHIFT) + 1,
+                   (uint64_t)NP_STRIPES);
+}
+
+static UCS_F_ALWAYS_INLINE _Atomic uint32_t *
+np_stripe_busy(uint64_t va, uint64_t i, np_busy_t what)
+{
+    return &np_stripes[((va >> NP_PIECE_SHIFT) + i) % NP_STRIPES].busy[what];
+}
+
+void np_stripes_enter(uint64_t va, uint64_t end, np_busy_t what)
+{
+    uint64_t i;
+
+    for (i = 0; i < np_stripes_of(va, end); ++i) {
+        atomic_fetch_add_explicit(np_stripe_busy(va, i, what), 1,
+                                  memory_order_seq_cst);
+    }
+}
+
+void np_stripes_leave(uint64_t va, uint64_t end, np_busy_t what)
+{
+    uint64_t i;
+
+    for (i = 0; i < np_stripes_of(va, end); ++i) {
+        atomic_fetch_sub_explicit(np_stripe_busy(va, i, what), 1,
+                                  memory_order_release);
+    }
+}
+
+uint32_t np_stripes_busy(uint64_t va, uint64_t end, np_busy_t what)
+{
+    uint32_t most = 0, busy;
+    uint64_t i;
+
+    for (i = 0; i < np_stripes_of(va, end); ++i) {
+        busy = atomic_load_explicit(np_stripe_busy(va, i, what),
+                                    memory_order_acquire);
+        most = ucs_max(most, busy);
+    }
+
+    return most;
+}
+
+void np_stripes_after_fork(void)
+{
+    unsigned i;
+
+    for (i = 0; i < NP_STRIPES; ++i) {
+        pthread_mutex_init(&np_stripes[i].lock, NULL);
+        atomic_store_explicit(&np_stripes[i].busy[NP_BUSY_MAP], 0,
+                              memory_order_relaxed);
+        atomic_store_explicit(&np_stripes[i].busy[NP_BUSY_UNMAP], 0,
+                              memory_order_relaxed);
+    }
+}

@@ -1,0 +1,138 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranges that the program swaps by itself.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "swapper.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* Guards np_swap_ranges and the counts; not held while a swapper runs */
+static pthread_mutex_t np_swap_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t np_swap_idle  = PTHREAD_COND_INITIALIZER;
+static UCS_LIST_HEAD(np_swap_ranges);
+
+/* How many there are; most programs have none */
+static _Atomic unsigned np_swap_count;
+
+
+/* The first range that ends behind @a va; NULL: none */
+static np_swap_range_t *np_swap_range_find_locked(uint64_t va)
+{
+    np_swap_range_t *range;
+
+    ucs_list_for_each(range, &np_swap_ranges, list) {
+        if (va < range->end) {
+            return range;
+        }
+    }
+
+    return NULL;
+}
+
+np_swap_range_t *np_swap_range_get(uint64_t va, uint64_t end)
+{
+    np_swap_range_t *range;
+
+    if (ucs_likely(atomic_load_explicit(&np_swap_count,
+                                        memory_order_acquire) == 0)) {
+        return NULL;
+    }
+
+    pthread_mutex_lock(&np_swap_lock);
+    range = np_swap_range_find_locked(va);
+    if ((range != NULL) && (range->first < end)) {
+        ++range->refs;
+    } else {
+        range = NULL;
+    }
+    pthread_mutex_unlock(&np_swap_lock);
+    return range;
+}
+
+void np_swap_range_put(np_swap_range_t *range)
+{
+    pthread_mutex_lock(&np_swap_lock);
+    if (--range->refs == 0) {
+        pthread_cond_broadcast(&np_swap_idle);
+    }
+    pthread_mutex_unlock(&np_swap_lock);
+}
+
+ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
+                                   const np_swapper_t *swapper)
+{
+    np_swap_range_t *range, *next;
+    np_arenas_t arenas;
+
+    if ((len == 0) || (((va | len) & (NP_PAGE_SIZE - 1)) != 0) ||
+        (swapper->swap_in == NULL) ||
+        (np_arenas_of(va, len, &arenas) != UCS_OK)) {
+        np_error("no swapper for %#lx..%#lx: it takes whole pages of user "
+                 "addresses, and a function that brings them in", va, va + len);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    range = calloc(1, sizeof(*range));
+    if (range == NULL) {
+        np_error("no memory for a swapper");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    range->first   = va;
+    range->end     = va + len;
+    range->swapper = *swapper;
+
+    pthread_mutex_lock(&np_swap_lock);
+    next = np_swap_range_find_locked(va);
+    if ((next != NULL) && (next->first < range->end)) {
+        pthread_mutex_unlock(&np_swap_lock);
+        np_error("no swapper for %#lx..%#lx: there is one for %#lx..%#lx", va,
+                 va + len, next->first, next->end);
+        free(range);
+        return UCS_ERR_ALREADY_EXISTS;
+    }
+
+    ucs_list_insert_before((next != NULL) ? &next->list : &np_swap_ranges,
+                           &range->list);
+    atomic_fetch_add_explicit(&np_swap_count, 1, memory_order_release);
+    pthread_mutex_unlock(&np_swap_lock);
+    return UCS_OK;
+}
+
+ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len)
+{
+    np_swap_range_t *range;
+
+    pthread_mutex_lock(&np_swap_lock);
+    range = np_swap_range_find_locked(va);
+    if ((range == NULL) || (range->first != va) ||
+        (range->end != (va + len))) {
+        pthread_mutex_unlock(&np_swap_lock);
+        return UCS_ERR_NO_ELEM;
+    }
+
+    ucs_list_del(&range->list);
+    atomic_fetch_sub_explicit(&np_swap_count, 1, memory_order_release);
+    while (range->refs > 0) {
+        pthread_cond_wait(&np_swap_idle, &np_swap_lock);
+    }
+    pthread_mutex_unlock(&np_swap_lock);
+
+    free(range);
+    return UCS_OK;
+}
+
+void np_swap_range_after_fork(void)
+{
+    pthread_mutex_init(&np_swap_lock, NULL);
+    pthread_cond_init(&np_swap_idle, NULL);
+    ucs_list_head_init(&np_swap_ranges);
+    atomic_store_explicit(&np_swap_count, 0, memory_order_relaxed);
+}

@@ -1,0 +1,31 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranges that the program swaps by itself; see np_mapper_add_swapper.
+ */
+
+#ifndef NP_SWAPPER_H_
+#define NP_SWAPPER_H_
+
+#include "mapper.h"
+
+/** A range and who brings its pages in. Counted while that is called. */
+typedef struct np_swap_range {
+    ucs_list_link_t list;   /**< of all, by address; guarded by its lock */
+    uint64_t        first;
+    uint64_t        end;
+    np_swapper_t    swapper;
+    unsigned        refs;   /**< calls in progress; guarded by the lock */
+} np_swap_range_t;
+
+/** The lowest range that touches [@a va, @a end), one use more; NULL: none.
+ *  Without any range of the whole process this costs one load. */
+np_swap_range_t *np_swap_range_get(uint64_t va, uint64_t end);
+
+/** One use less */
+void np_swap_range_put(np_swap_range_t *range);
+
+/** A child after fork: it has none */
+void np_swap_range_after_fork(void);
+
+#endif
