@@ -53,11 +53,12 @@ static inline int tap_child(int (*function)(void))
 
 /* What a process can do but once, in children: before it is done here */
 void test_table_children(void);
-void test_mapper_children(void);
+void test_populate_children(void);
 
 void test_table(void);
 void test_mapper(void);
 void test_mapper_race(void);
+void test_mapper_swarm(void);
 void test_signature(void);
 void test_overlap(void);
 void test_mem(void);

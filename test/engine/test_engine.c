@@ -17,7 +17,7 @@ int main(void)
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     test_table_children();
-    test_mapper_children();
+    test_populate_children();
 
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");
@@ -30,6 +30,7 @@ int main(void)
     test_table();
     test_mapper();
     test_mapper_race();
+    test_mapper_swarm();
     test_mem();
     test_ring();
     test_hostile();

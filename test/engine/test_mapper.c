@@ -9,17 +9,12 @@
 
 #include "nprdma/mem/mapper.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 /* Nothing is there, and an arena and a piece begin; ThreadSanitizer allows but
  * few addresses */
@@ -610,131 +605,6 @@ static void test_mapper_fork(void)
                              NP_PAGE_SIZE);
     np_mapper_unmap((uintptr_t)mapper_fork_mem, 2 * NP_PAGE_SIZE);
     munmap(mapper_fork_mem, 2 * NP_PAGE_SIZE);
-}
-
-/* From now on MADV_POPULATE_* fails so in this process */
-static int mapper_refuse_populate(int error)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-                 offsetof(struct seccomp_data, args[2])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 22, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 23, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error)
-    };
-    const struct sock_fprog program = {
-        .len    = sizeof(filter) / sizeof(filter[0]),
-        .filter = filter
-    };
-
-    return (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) &&
-           (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
-
-/* A counter beside which the mapper touches pages: no increment may be lost */
-static char *mapper_busy_mem;
-static _Atomic int mapper_busy_stop;
-
-static void *mapper_busy_thread(void *arg)
-{
-    uint64_t *count = arg;
-
-    while (!atomic_load_explicit(&mapper_busy_stop, memory_order_relaxed)) {
-        ++*count;
-        atomic_store_explicit((_Atomic uint32_t*)mapper_busy_mem,
-                              (uint32_t)*count, memory_order_relaxed);
-        if (atomic_load_explicit((_Atomic uint32_t*)mapper_busy_mem,
-                                 memory_order_relaxed) != (uint32_t)*count) {
-            return mapper_busy_mem;
-        }
-    }
-
-    return NULL;
-}
-
-static int mapper_child_old_kernel(void)
-{
-    char *mem = mapper_mmap(5, PROT_READ | PROT_WRITE);
-    uint64_t count = 0;
-    pthread_t thread;
-    void *lost;
-    unsigned i;
-
-    TAP_CHILD_CHECK(mapper_refuse_populate(EINVAL));
-    mprotect(mem + 2 * NP_PAGE_SIZE, NP_PAGE_SIZE, PROT_READ);
-    mprotect(mem + 3 * NP_PAGE_SIZE, NP_PAGE_SIZE, PROT_NONE);
-    munmap(mem + 4 * NP_PAGE_SIZE, NP_PAGE_SIZE);
-    mem[1] = 3;
-
-    TAP_CHILD_CHECK(mapper_fault_in(mem, 3 * NP_PAGE_SIZE, 0) == UCS_OK);
-    TAP_CHILD_CHECK(mapper_count(mem, 3, NP_ENTRY_READ) == 3);
-    TAP_CHILD_CHECK(mapper_fault_in(mem, 5 * NP_PAGE_SIZE, 1) ==
-                    UCS_ERR_INVALID_ADDR);
-    TAP_CHILD_CHECK(mapper_count(mem, 2, NP_ENTRY_BITS) == 2);
-    TAP_CHILD_CHECK(mapper_count(mem, 3, NP_ENTRY_READ) == 1);
-    TAP_CHILD_CHECK((mem[1] == 3) && (mem[0] == 0));
-    TAP_CHILD_CHECK(mapper_fault_in(mem + 3 * NP_PAGE_SIZE, 1, 0) ==
-                    UCS_ERR_INVALID_ADDR);
-    TAP_CHILD_CHECK(mapper_fault_in(mem + 4 * NP_PAGE_SIZE, 1, 0) ==
-                    UCS_ERR_INVALID_ADDR);
-    TAP_CHILD_CHECK(mapper_fault_in(mem + 4 * NP_PAGE_SIZE, 1, 1) ==
-                    UCS_ERR_INVALID_ADDR);
-
-    /* they must have become writable for the kernel, too */
-    np_mapper_unmap((uintptr_t)mem, 4 * NP_PAGE_SIZE);
-    madvise(mem, NP_PAGE_SIZE, MADV_DONTNEED);
-    TAP_CHILD_CHECK(mapper_fault_in(mem, 1, 1) == UCS_OK);
-    TAP_CHILD_CHECK(np_mapper_scan((uintptr_t)mem, NP_PAGE_SIZE) == 0);
-
-    mapper_busy_mem = mem;
-    pthread_create(&thread, NULL, mapper_busy_thread, &count);
-    for (i = 0; i < 20000; ++i) {
-        np_mapper_unmap((uintptr_t)mem, 1);
-        if (mapper_fault_in(mem, 1, 1) != UCS_OK) {
-            break;
-        }
-    }
-    atomic_store(&mapper_busy_stop, 1);
-    pthread_join(thread, &lost);
-    TAP_CHILD_CHECK(i == 20000);
-    TAP_CHILD_CHECK(lost == NULL);
-    return 0;
-}
-
-static int mapper_child_no_memory(void)
-{
-    char *mem = mapper_mmap(2, PROT_READ | PROT_WRITE);
-
-    munmap(mem + NP_PAGE_SIZE, NP_PAGE_SIZE);
-    TAP_CHILD_CHECK(mapper_refuse_populate(ENOMEM));
-    TAP_CHILD_CHECK(mapper_fault_in(mem, 1, 1) == UCS_ERR_NO_MEMORY);
-    TAP_CHILD_CHECK(mapper_fault_in(mem + NP_PAGE_SIZE, 1, 1) ==
-                    UCS_ERR_INVALID_ADDR);
-    TAP_CHILD_CHECK(mapper_count(mem, 2, 0) == 2);
-    return 0;
-}
-
-static int mapper_child_poisoned(void)
-{
-    char *mem = mapper_mmap(2, PROT_READ | PROT_WRITE);
-
-    TAP_CHILD_CHECK(mapper_fault_in(mem, 1, 1) == UCS_OK);
-    TAP_CHILD_CHECK(mapper_refuse_populate(EHWPOISON));
-    TAP_CHILD_CHECK(mapper_fault_in(mem, 1, 1) == UCS_OK);
-    TAP_CHILD_CHECK(mapper_fault_in(mem + NP_PAGE_SIZE, 1, 1) ==
-                    UCS_ERR_INVALID_ADDR);
-    return 0;
-}
-
-void test_mapper_children(void)
-{
-    TAP_CHECK(tap_child(mapper_child_old_kernel),
-              "a kernel that cannot populate");
-    TAP_CHECK(tap_child(mapper_child_no_memory), "no memory is told apart");
-    TAP_CHECK(tap_child(mapper_child_poisoned), "a page that is broken");
 }
 
 void test_mapper(void)
