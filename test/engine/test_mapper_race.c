@@ -348,6 +348,34 @@ static void test_race_present(void)
     }
 }
 
+static unsigned race_round;
+static uint32_t race_seen_views[NP_MAPPER_ROUNDS];
+
+static void race_drop_before_views(np_pause_point_t point)
+{
+    if (point == NP_PAUSE_MAP_PRESENT) {
+        if (race_round == 0) {
+            race_drop();
+        }
+    } else if (point == NP_PAUSE_MAP_TRANSLATED) {
+        race_seen_views[race_round++] = race_view();
+    }
+}
+
+/* A page that has gone before its views are set: no device is led to it */
+static void test_race_no_views(void)
+{
+    race_reset();
+    race_round    = 0;
+    np_pause_hook = race_drop_before_views;
+    race_map_write();
+    np_pause_hook = NULL;
+    TAP_CHECK((race_round == 2) && (race_seen_views[0] == 0) &&
+              (race_seen_views[1] == NP_ENTRY_BITS),
+              "no view of what has gone: %u, then %u", race_seen_views[0],
+              race_seen_views[1]);
+}
+
 static void race_revoke(void)
 {
     race_map_read();
@@ -480,6 +508,7 @@ void test_mapper_race(void)
     test_race_mutants();
     test_race_points();
     test_race_present();
+    test_race_no_views();
     test_race_gives_up();
     test_race_two_unmaps();
     test_race_between_steps();
