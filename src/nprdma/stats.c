@@ -95,10 +95,10 @@ static void np_stats_open(void)
     page->version     = NP_STATS_VERSION;
     page->num_fields  = NP_STATS_NUM_FIELDS;
     page->writer_size = sizeof(np_stats_t);
-    /* a reader that finds the magic finds the rest */
-    atomic_thread_fence(memory_order_release);
-    page->magic       = NP_STATS_MAGIC;
     np_stats_page     = page;
+    /* a reader that finds the magic finds the rest */
+    atomic_store_explicit((_Atomic uint32_t*)&page->magic, NP_STATS_MAGIC,
+                          memory_order_release);
 }
 
 np_stats_t *np_stats_get(void)

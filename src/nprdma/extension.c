@@ -1,0 +1,353 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The table of functions for libnprdma.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "extension.h"
+
+#include "engine.h"
+#include "stats.h"
+#include "mem/arena.h"
+#include "mem/mapper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NP_ORDER_FLAGS (NPRDMA_ORDER_BEFORE | NPRDMA_ORDER_AFTER)
+
+/* The program's structure is the engine's list, in its order */
+#define NP_EXTENSION_SAME(_name, _text) \
+    _Static_assert(offsetof(nprdma_counters_t, _name) == \
+                   offsetof(np_stats_t, _name), \
+                   "nprdma.h: add the counter " #_name " at the end");
+NP_STATS_LIST(NP_EXTENSION_SAME)
+#undef NP_EXTENSION_SAME
+_Static_assert(sizeof(nprdma_counters_t) == offsetof(np_stats_t, is_used),
+               "nprdma.h has a counter that stats.h has not");
+
+/** A swapper of the program */
+typedef struct np_extension_swapper {
+    ucs_list_link_t  list;
+    uint64_t         va;
+    uint64_t         len;
+    np_swapper_t     super; /* what the mapper knows */
+    nprdma_swapper_t user;
+} np_extension_swapper_t;
+
+__thread unsigned np_order_flags;
+
+/* This thread tells that pages are in: nobody need bring them in */
+static __thread int np_extension_is_told;
+
+/* This thread is in a swapper of the program */
+static __thread int np_extension_in_swapper;
+
+/* Swappers; the lock guards the list, no other lock is taken under it */
+static UCS_LIST_HEAD(np_extension_swappers);
+static pthread_mutex_t np_extension_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t np_extension_once  = PTHREAD_ONCE_INIT;
+
+/* What all threads of the program count, hence with atomic increments; NULL: no
+ * use yet */
+static np_stats_t *_Atomic np_extension_stats;
+
+
+static int np_extension_errno(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_OK:
+        return 0;
+    case UCS_ERR_INVALID_PARAM:
+        return -EINVAL;
+    case UCS_ERR_INVALID_ADDR:
+        return -EFAULT;
+    case UCS_ERR_NO_MEMORY:
+        return -ENOMEM;
+    case UCS_ERR_NO_RESOURCE:
+        return -EAGAIN;
+    case UCS_ERR_EXCEEDS_LIMIT:
+        return -ENOSPC;
+    case UCS_ERR_ALREADY_EXISTS:
+        return -EEXIST;
+    case UCS_ERR_NO_ELEM:
+        return -ENOENT;
+    default:
+        return -EIO;
+    }
+}
+
+/* A forked child shares the tables of its parent until it has its own engine:
+ * it must not change them, and nobody reaches its memory */
+static int np_extension_is_running(void)
+{
+    return np_engine_is_owner();
+}
+
+static int np_extension_is_range(const void *va, size_t len)
+{
+    np_arenas_t arenas;
+
+    return np_arenas_of((uintptr_t)va, len, &arenas) == UCS_OK;
+}
+
+static void np_extension_fork_begin(void)
+{
+    pthread_mutex_lock(&np_extension_lock);
+}
+
+static void np_extension_fork_end(void)
+{
+    pthread_mutex_unlock(&np_extension_lock);
+}
+
+/* The mapper of a child knows no swapper either, and its counters are others */
+static void np_extension_fork_child(void)
+{
+    atomic_store_explicit(&np_extension_stats, NULL, memory_order_relaxed);
+    ucs_list_head_init(&np_extension_swappers);
+    pthread_mutex_unlock(&np_extension_lock);
+}
+
+static void np_extension_init(void)
+{
+    if (pthread_atfork(np_extension_fork_begin, np_extension_fork_end,
+                       np_extension_fork_child) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "libnprdma");
+    }
+}
+
+static void np_extension_count_swap_out(void)
+{
+    np_stats_t *stats = atomic_load_explicit(&np_extension_stats,
+                                             memory_order_acquire);
+    np_stats_t *none  = NULL;
+
+    if (stats == NULL) {
+        stats = np_stats_get();
+        if (!atomic_compare_exchange_strong(&np_extension_stats, &none,
+                                            stats)) {
+            np_stats_put(stats);
+            stats = none;
+        }
+    }
+
+    atomic_fetch_add_explicit(&stats->swap_outs, 1, memory_order_relaxed);
+}
+
+static int np_extension_notify_swap_out(void *va, size_t len)
+{
+    if (!np_extension_is_range(va, len)) {
+        return -EINVAL;
+    }
+
+    if (np_extension_is_running() && (len > 0)) {
+        pthread_once(&np_extension_once, np_extension_init);
+        np_extension_count_swap_out();
+        np_mapper_unmap((uintptr_t)va, len);
+    }
+    return 0;
+}
+
+static int np_extension_notify_swap_in(void *va, size_t len)
+{
+    int was_told = np_extension_is_told;
+    ucs_status_t status;
+
+    if (!np_extension_is_range(va, len)) {
+        return -EINVAL;
+    }
+
+    if (!np_extension_is_running() || (len == 0)) {
+        return 0;
+    }
+
+    np_extension_is_told = 1;
+    status = np_mapper_fault_in((uintptr_t)va, len, 1);
+    if (status == UCS_ERR_INVALID_ADDR) {
+        status = np_mapper_fault_in((uintptr_t)va, len, 0);
+    }
+    np_extension_is_told = was_told;
+    return np_extension_errno(status);
+}
+
+static int np_extension_swap_in(void *arg, void *va, size_t len, int write)
+{
+    const nprdma_swapper_t *user = &((np_extension_swapper_t*)arg)->user;
+    int ret;
+
+    if (np_extension_is_told) {
+        return 0;
+    }
+
+    ++np_extension_in_swapper;
+    ret = user->swap_in(user->arg, va, len, write);
+    --np_extension_in_swapper;
+    return (ret == 0) ? 0 : -1;
+}
+
+static int np_extension_register_swapper(void *va, size_t len,
+                                         const nprdma_swapper_t *swapper)
+{
+    np_extension_swapper_t *elem;
+    ucs_status_t status;
+
+    if (!np_extension_is_range(va, len) || (swapper == NULL) ||
+        (swapper->swap_in == NULL)) {
+        return -EINVAL;
+    }
+
+    if (!np_extension_is_running()) {
+        return -ENOTCONN;
+    }
+
+    elem = malloc(sizeof(*elem));
+    if (elem == NULL) {
+        return -ENOMEM;
+    }
+
+    elem->va            = (uintptr_t)va;
+    elem->len           = len;
+    elem->super.swap_in = np_extension_swap_in;
+    elem->super.arg     = elem;
+    elem->user          = *swapper;
+    pthread_once(&np_extension_once, np_extension_init);
+    status = np_mapper_add_swapper(elem->va, elem->len, &elem->super);
+    if (status != UCS_OK) {
+        free(elem);
+        return np_extension_errno(status);
+    }
+
+    pthread_mutex_lock(&np_extension_lock);
+    ucs_list_add_tail(&np_extension_swappers, &elem->list);
+    pthread_mutex_unlock(&np_extension_lock);
+    return 0;
+}
+
+/* Take the swapper of just this range out of the list; NULL if there is none */
+static np_extension_swapper_t *np_extension_take_swapper(uint64_t va,
+                                                         uint64_t len)
+{
+    np_extension_swapper_t *elem, *found = NULL;
+
+    pthread_mutex_lock(&np_extension_lock);
+    ucs_list_for_each(elem, &np_extension_swappers, list) {
+        if ((elem->va == va) && (elem->len == len)) {
+            found = elem;
+            ucs_list_del(&found->list);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&np_extension_lock);
+    return found;
+}
+
+static int np_extension_unregister_swapper(void *va, size_t len)
+{
+    np_extension_swapper_t *elem;
+    ucs_status_t status;
+
+    if (!np_extension_is_range(va, len)) {
+        return -EINVAL;
+    }
+
+    if (!np_extension_is_running()) {
+        return -ENOTCONN;
+    }
+
+    if (np_extension_in_swapper) {
+        return -EDEADLK; /* it would wait for the call that it is in */
+    }
+
+    elem = np_extension_take_swapper((uintptr_t)va, len);
+    if (elem == NULL) {
+        return -ENOENT;
+    }
+
+    status = np_mapper_remove_swapper(elem->va, elem->len);
+    free(elem);
+    return np_extension_errno(status);
+}
+
+static int np_extension_prefetch(void *va, size_t len, int flags)
+{
+    if (!np_extension_is_range(va, len) ||
+        ((flags & ~NPRDMA_PREFETCH_WRITE) != 0)) {
+        return -EINVAL;
+    }
+
+    if (!np_extension_is_running()) {
+        return -ENOTCONN;
+    }
+
+    if (np_extension_in_swapper) {
+        return -EDEADLK; /* of what it was asked for: it would call itself */
+    }
+
+    if (len == 0) {
+        return 0;
+    }
+
+    return np_extension_errno(np_mapper_fault_in(
+            (uintptr_t)va, len, (flags & NPRDMA_PREFETCH_WRITE) != 0));
+}
+
+static int64_t np_extension_scan(void *va, size_t len)
+{
+    if (!np_extension_is_range(va, len)) {
+        return -EINVAL;
+    }
+
+    if (!np_extension_is_running()) {
+        return -ENOTCONN;
+    }
+
+    return (len == 0) ? 0 : (int64_t)np_mapper_scan((uintptr_t)va, len);
+}
+
+static int np_extension_set_order(unsigned flags)
+{
+    if ((flags & ~NP_ORDER_FLAGS) != 0) {
+        return -EINVAL;
+    }
+
+    np_order_flags = flags;
+    return 0;
+}
+
+static unsigned np_extension_get_order(void)
+{
+    return np_order_flags;
+}
+
+static int np_extension_get_counters(nprdma_counters_t *counters, size_t size)
+{
+    np_stats_t sum;
+
+    np_stats_sum(&sum);
+    memset(counters, 0, size);
+    memcpy(counters, &sum, ucs_min(size, sizeof(*counters)));
+    return 0;
+}
+
+__attribute__((visibility("default")))
+const np_extension_t nprdma_extension_v1 = {
+    .size               = sizeof(np_extension_t),
+    .notify_swap_out    = np_extension_notify_swap_out,
+    .notify_swap_in     = np_extension_notify_swap_in,
+    .register_swapper   = np_extension_register_swapper,
+    .unregister_swapper = np_extension_unregister_swapper,
+    .prefetch           = np_extension_prefetch,
+    .scan               = np_extension_scan,
+    .set_order          = np_extension_set_order,
+    .get_order          = np_extension_get_order,
+    .get_counters       = np_extension_get_counters,
+    .is_running         = np_extension_is_running
+};

@@ -1,0 +1,39 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the engine exports to libnprdma, which lies outside of the plug-in: one
+ * table of functions, found by its name. libnprdma has no part of UCX, so
+ * neither has this header.
+ */
+
+#ifndef NP_EXTENSION_H_
+#define NP_EXTENSION_H_
+
+#include <nprdma/nprdma.h>
+
+/** Name of the table: the only symbol that the plug-in exports. A table that is
+ *  not an extension of this one has another name. */
+#define NP_EXTENSION_SYMBOL "nprdma_extension_v1"
+
+/** The functions of nprdma.h, with the errors that it documents */
+typedef struct np_extension {
+    uint32_t size;      /**< of this table, bytes; grows at its end */
+    int      (*notify_swap_out)(void *va, size_t len);
+    int      (*notify_swap_in)(void *va, size_t len);
+    int      (*register_swapper)(void *va, size_t len,
+                                 const nprdma_swapper_t *swapper);
+    int      (*unregister_swapper)(void *va, size_t len);
+    int      (*prefetch)(void *va, size_t len, int flags);
+    int64_t  (*scan)(void *va, size_t len);
+    int      (*set_order)(unsigned flags);
+    unsigned (*get_order)(void);
+    int      (*get_counters)(nprdma_counters_t *counters, size_t size);
+    int      (*is_running)(void);
+} np_extension_t;
+
+extern const np_extension_t nprdma_extension_v1;
+
+/** NPRDMA_ORDER_..: how what this thread posts is ordered */
+extern __thread unsigned np_order_flags;
+
+#endif
