@@ -29,6 +29,41 @@ const char *np_single_copy_names[] = {
     [NP_SINGLE_COPY_LAST] = NULL
 };
 
+const char *np_service_mode_names[] = {
+    [NP_SERVICE_ADAPTIVE] = "adaptive",
+    [NP_SERVICE_POLL]     = "poll",
+    [NP_SERVICE_EVENT]    = "event",
+    [NP_SERVICE_OFF]      = "off",
+    [NP_SERVICE_LAST]     = NULL
+};
+
+const char *np_tlb_mode_names[] = {
+    [NP_TLB_OFF]   = "off",
+    [NP_TLB_PAGE]  = "page",
+    [NP_TLB_RANGE] = "range",
+    [NP_TLB_LAST]  = NULL
+};
+
+const char *np_write_check_names[] = {
+    [NP_WRITE_CHECK_AUTO]     = "auto",
+    [NP_WRITE_CHECK_ENTRIES]  = "entries",
+    [NP_WRITE_CHECK_READBACK] = "readback",
+    [NP_WRITE_CHECK_LAST]     = NULL
+};
+
+const char *np_fault_mode_names[] = {
+    [NP_FAULT_MODE_REVERSE] = "reverse",
+    [NP_FAULT_MODE_RETRY]   = "retry",
+    [NP_FAULT_MODE_LAST]    = NULL
+};
+
+const char *np_order_names[] = {
+    [NP_ORDER_OVERLAP] = "overlap",
+    [NP_ORDER_STRICT]  = "strict",
+    [NP_ORDER_RELAXED] = "relaxed",
+    [NP_ORDER_LAST]    = NULL
+};
+
 np_engine_t np_engine;
 
 /* Guards the start of the engine */
@@ -62,10 +97,16 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
     if ((config->peer_users != first->peer_users) ||
         (config->single_copy != first->single_copy) ||
         (config->share_min != first->share_min) ||
-        (config->share_chunk != first->share_chunk)) {
-        np_error("a memory domain with other UCX_NPRDMA_PEER_USERS, "
-                 "SINGLE_COPY, SHARE_MIN or SHARE_CHUNK than the first one of "
-                 "this process: give all of them the same values");
+        (config->share_chunk != first->share_chunk) ||
+        (config->write_check != first->write_check) ||
+        (config->fault_mode != first->fault_mode) ||
+        (config->order != first->order) ||
+        (config->inline_max != first->inline_max) ||
+        (config->service != first->service) || (config->tlb != first->tlb) ||
+        (config->tlb_miss != first->tlb_miss)) {
+        np_error("a memory domain with other UCX_NPRDMA_ settings (all but those "
+                 "of rings) than the first one of this process: give all of "
+                 "them the same values");
         return UCS_ERR_INVALID_PARAM;
     }
 

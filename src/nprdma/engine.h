@@ -31,12 +31,70 @@ typedef enum np_single_copy {
 
 extern const char *np_single_copy_names[];
 
+/** Who answers peers while the program computes */
+typedef enum np_service_mode {
+    NP_SERVICE_ADAPTIVE,     /**< its progress; a thread that is woken if that
+                                  does not look */
+    NP_SERVICE_POLL,         /**< a thread that looks all the time */
+    NP_SERVICE_EVENT,        /**< a thread that is woken for each request */
+    NP_SERVICE_OFF,          /**< its progress alone */
+    NP_SERVICE_LAST
+} np_service_mode_t;
+
+extern const char *np_service_mode_names[];
+
+/** What the model of an RNIC's translation cache remembers */
+typedef enum np_tlb_mode {
+    NP_TLB_OFF,
+    NP_TLB_PAGE,    /**< one page */
+    NP_TLB_RANGE,   /**< one arena: its pages are looked up anew each time */
+    NP_TLB_LAST
+} np_tlb_mode_t;
+
+extern const char *np_tlb_mode_names[];
+
+/** How a write is confirmed */
+typedef enum np_write_check {
+    NP_WRITE_CHECK_AUTO,     /**< what is cheapest here: entries */
+    NP_WRITE_CHECK_ENTRIES,  /**< the target's entries, before and after */
+    NP_WRITE_CHECK_READBACK, /**< small ones are read back and compared */
+    NP_WRITE_CHECK_LAST
+} np_write_check_t;
+
+extern const char *np_write_check_names[];
+
+/** What a target does about a page that it has brought in */
+typedef enum np_fault_mode {
+    NP_FAULT_MODE_REVERSE,   /**< it moves the data */
+    NP_FAULT_MODE_RETRY,     /**< it says READY, the initiator tries again */
+    NP_FAULT_MODE_LAST
+} np_fault_mode_t;
+
+extern const char *np_fault_mode_names[];
+
+/** What waits for what is in flight */
+typedef enum np_order {
+    NP_ORDER_OVERLAP,        /**< transfers of the same memory */
+    NP_ORDER_STRICT,         /**< everything */
+    NP_ORDER_RELAXED,        /**< nothing without a fence */
+    NP_ORDER_LAST
+} np_order_t;
+
+extern const char *np_order_names[];
+
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
     np_peer_users_t  peer_users;
     np_single_copy_t single_copy;
     size_t           share_min;    /**< bytes from which both sides copy */
     size_t           share_chunk;  /**< bytes that one side claims at once */
+    np_write_check_t write_check;
+    np_fault_mode_t  fault_mode;
+    np_order_t       order;
+    size_t           inline_max;   /**< bytes that travel in a FAULT */
+    np_service_mode_t service;
+    np_tlb_mode_t    tlb;
+    double           tlb_miss;     /**< seconds that a miss is charged */
 } np_engine_config_t;
 
 typedef struct np_engine {

@@ -24,6 +24,7 @@
     X(UNIT)              /* between two DMA units */ \
     X(MOVED)             /* all units moved, nothing checked */ \
     X(ENTRIES_AFTER)     /* remote entries read again */ \
+    X(JUDGED)            /* data looked at, local entries not yet again */ \
     X(FAULT_SEND)        /* a FAULT is about to be sent */ \
     X(SERVE_MAPPED)      /* target: pages in and mapped, nothing moved */ \
     X(SERVE_MOVED)       /* target: moved, entries not compared */ \

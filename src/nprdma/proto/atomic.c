@@ -10,10 +10,16 @@
 
 #include "atomic.h"
 
+#include "piece.h"
+#include "request.h"
 #include "rma.h"
 
 #include "../engine.h"
 #include "../mem/access.h"
+#include "../mem/mapper.h"
+
+/* Times that a page may go again before its atomic could be executed */
+#define NP_ATOMIC_ROUNDS 64
 
 /* Sequentially consistent: an atomic is what programs order other memory by */
 #define NP_ATOMIC_EXECUTE(_type, _ptr, _op, _value, _compare) \
@@ -52,15 +58,35 @@ static uint64_t np_atomic_execute(void *ptr, np_atomic_op_t op, size_t size,
            NP_ATOMIC_EXECUTE(uint32_t, ptr, op, value, compare);
 }
 
-/* Execute on our own memory, whatever the address is */
-static ucs_status_t
-np_atomic_execute_checked(uint64_t addr, np_atomic_op_t op, size_t size,
-                          uint64_t value, uint64_t compare, uint64_t *result)
+/* Execute if the page is mapped for writing just now: once, or not at all */
+static int np_atomic_try(const np_table_t *table, np_moving_t *moving,
+                         uint64_t addr, void *ptr, np_atomic_op_t op,
+                         size_t size, uint64_t value, uint64_t compare,
+                         uint64_t *result)
 {
-    ucs_status_t status;
+    int is_mapped;
 
+    np_moving_begin(moving);
+    is_mapped = np_dma_page_is_mapped(table, addr, NP_DIR_PUT);
+    if (is_mapped) {
+        *result = np_atomic_execute(ptr, op, size, value, compare);
+    }
+    np_moving_end(moving);
+    return is_mapped;
+}
+
+ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
+                             np_moving_t *moving, uint64_t *result)
+{
+    uint64_t addr = request->addr;
+    size_t size   = request->size;
+    ucs_status_t status;
+    np_table_t *table;
+    unsigned round;
+
+    *result = 0;
     if (((size != sizeof(uint32_t)) && (size != sizeof(uint64_t))) ||
-        (op >= NP_ATOMIC_LAST)) {
+        (request->op >= NP_ATOMIC_LAST)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -69,24 +95,33 @@ np_atomic_execute_checked(uint64_t addr, np_atomic_op_t op, size_t size,
         return status;
     }
 
-    status = np_access_probe_word(addr, size);
-    if (status != UCS_OK) {
-        return status;
+    for (round = 0; round < NP_ATOMIC_ROUNDS; ++round) {
+        status = np_mapper_fault_in(addr, size, 1);
+        if ((status != UCS_OK) && (status != UCS_ERR_EXCEEDS_LIMIT)) {
+            return status;
+        }
+
+        /* the entries may be of memory that the program has unmapped since */
+        status = np_access_probe_word(addr, size);
+        if (status != UCS_OK) {
+            np_mapper_unmap(addr, size);
+            return status;
+        }
+
+        table = np_table_find(addr >> NP_ARENA_SHIFT);
+        if (table == NULL) { /* nothing is ever absent there */
+            *result = np_atomic_execute((void*)addr, request->op, size,
+                                        request->value, request->compare);
+            return UCS_OK;
+        }
+
+        if (np_atomic_try(table, moving, addr, (void*)addr, request->op, size,
+                          request->value, request->compare, result)) {
+            return UCS_OK;
+        }
     }
 
-    *result = np_atomic_execute((void*)addr, op, size, value, compare);
-    return UCS_OK;
-}
-
-void np_atomic_serve(np_slot_atomic_t *request)
-{
-    np_slot_atomic_t args = *request; /* what it writes later does not count */
-    uint64_t result       = 0;
-
-    request->status = np_atomic_execute_checked(args.addr, args.op, args.size,
-                                                args.value, args.compare,
-                                                &result);
-    request->result = result;
+    return UCS_ERR_NO_RESOURCE;
 }
 
 static void np_atomic_store(void *result, size_t size, uint64_t value)
@@ -96,39 +131,37 @@ static void np_atomic_store(void *result, size_t size, uint64_t value)
     }
 }
 
+void np_atomic_answered(np_link_t *link, np_op_t *op)
+{
+    if (op->status == UCS_OK) {
+        np_atomic_store(op->atomic.result, op->atomic.size,
+                        link->shm->answers[op->index].result);
+    }
+}
+
 /* Let the target's CPU do it */
 static ucs_status_t
 np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
                uint64_t compare, uint64_t addr, void *result, void *comp)
 {
-    np_ring_tx_t *ring = &link->ctl;
     np_slot_t *slot;
     np_op_t *request;
 
-    if (!np_ring_tx_has_slot(ring)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    request = np_op_get(link->port, NP_OP_ATOMIC, comp);
+    request = np_request_begin(link, NP_OP_ATOMIC, comp, &slot);
     if (request == NULL) {
-        return UCS_ERR_NO_MEMORY;
+        return np_link_refuse(link);
     }
 
-    slot         = np_ring_tx_slot(ring);
     slot->atomic = (np_slot_atomic_t){
         .addr    = addr,
         .value   = value,
         .compare = compare,
-        .status  = UCS_ERR_NO_PROGRESS,
         .op      = op,
         .size    = size
     };
-    request->index         = ring->tail;
     request->atomic.result = result;
     request->atomic.size   = size;
-    np_op_post(link, NP_QUEUE_CTL, request);
-    np_ring_tx_publish(ring, slot, 0, NP_SLOT_ATOMIC, 0);
-    np_link_notify(link);
+    np_request_send(link, request, slot, NP_SLOT_ATOMIC);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }
 
@@ -137,14 +170,14 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
                             uint64_t addr, void *result, void *comp)
 {
     ucs_status_t status;
+    np_table_t *table;
     uint64_t old;
     void *ptr;
 
     /* An atomic takes effect, and completes, after the puts and gets before
      * it, as on a reliable queue pair: Open MPI's request-based one-sided calls
      * use one as their end marker, without a fence. */
-    if (ucs_unlikely(!ucs_queue_is_empty(&link->queues[NP_QUEUE_COPY]) ||
-                     !ucs_queue_is_empty(&link->queues[NP_QUEUE_DATA]))) {
+    if (ucs_unlikely(link->outstanding != link->atomics)) {
         np_link_fence(link);
     }
 
@@ -159,20 +192,16 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
         return UCS_ERR_INVALID_ADDR;
     }
 
-    ptr = np_rma_direct(link, key, addr);
+    /* Atomics of one link are executed in order: not beside one that waits */
+    ptr = (link->outstanding == 0) ? np_rma_direct(link, key, addr) : NULL;
     if (ptr != NULL) {
-        np_atomic_store(result, size,
-                        np_atomic_execute(ptr, op, size, value, compare));
-        return UCS_OK;
-    }
-
-    if (key->engine_id == np_engine.id) { /* to oneself */
-        status = np_atomic_execute_checked(addr, op, size, value, compare,
-                                           &old);
-        if (status == UCS_OK) {
+        table = np_link_table(link, addr);
+        if (ucs_likely(table != NULL) &&
+            np_atomic_try(table, &link->shm->moving[NP_MOVER_INITIATOR], addr,
+                          ptr, op, size, value, compare, &old)) {
             np_atomic_store(result, size, old);
+            return UCS_OK;
         }
-        return status;
     }
 
     return np_atomic_send(link, op, size, value, compare, addr, result, comp);

@@ -36,7 +36,19 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
                             size_t size, uint64_t value, uint64_t compare,
                             uint64_t addr, void *result, void *comp);
 
-/** Execute a peer's atomic here; fills in result and status */
-void np_atomic_serve(np_slot_atomic_t *request);
+/** Its answer has come */
+void np_atomic_answered(np_link_t *link, np_op_t *op);
+
+/**
+ * Execute a peer's atomic here, once.
+ *
+ * @param [out] result  The value before.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_INVALID_ADDR;
+ *         UCS_ERR_NO_RESOURCE: the page goes again each time;
+ *         UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
+                             np_moving_t *moving, uint64_t *result);
 
 #endif

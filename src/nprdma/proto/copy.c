@@ -20,6 +20,9 @@
 
 #include "copy.h"
 
+#include "fault.h"
+#include "piece.h"
+#include "request.h"
 #include "rma.h"
 
 #include "../dev/soft/peer.h"
@@ -77,51 +80,41 @@ static uint32_t np_claim(np_share_t *share, uint32_t chunks,
     return want;
 }
 
-size_t np_iov_slice(const np_iov_t *iov, size_t iovcnt, size_t offset,
-                    size_t len, np_iov_t *out)
-{
-    size_t i, count = 0, piece;
-
-    for (i = 0; (i < iovcnt) && (len > 0); ++i) {
-        if (offset >= iov[i].len) {
-            offset -= iov[i].len;
-            continue;
-        }
-
-        piece             = ucs_min(iov[i].len - offset, len);
-        out[count].base   = UCS_PTR_BYTE_OFFSET(iov[i].base, offset);
-        out[count++].len  = piece;
-        len              -= piece;
-        offset            = 0;
-    }
-
-    return count;
-}
-
-/* Move [offset, offset + len) of a copy, here and now */
+/* Move [offset, offset + len) of a copy, here and now; what has not arrived is
+ * to do */
 static ucs_status_t
 np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
 {
-    np_iov_t piece[NP_MAX_IOV];
-    size_t count, i;
-    void *ptr;
+    np_iov_t local[NP_MAX_IOV];
+    np_piece_t piece = {
+        .dir       = copy->dir,
+        .iov       = local,
+        .iovcnt    = np_iov_slice(copy->iov, copy->iovcnt, offset, len, local),
+        .addr      = copy->remote + offset,
+        .len       = len,
+        .direct    = (copy->window == NULL) ? NULL :
+                     UCS_PTR_BYTE_OFFSET(copy->window_addr, offset),
+        .has_local = 1
+    };
+    ucs_status_t status;
+    np_ranges_t missing;
+    unsigned i;
 
-    count = np_iov_slice(copy->iov, copy->iovcnt, offset, len, piece);
-    if (copy->window == NULL) {
-        return np_vm_move(copy->dir, link->pid, piece, count,
-                          copy->remote + offset);
+    status = np_piece_move(link, &piece, &missing);
+    for (i = 0; (status == UCS_OK) && (i < missing.count); ++i) {
+        np_ranges_add(&copy->todo, offset + missing.range[i].offset,
+                      missing.range[i].len);
     }
+    return status;
+}
 
-    ptr = UCS_PTR_BYTE_OFFSET(copy->window_addr, offset);
-    for (i = 0; i < count; ++i) {
-        if (copy->dir == NP_DIR_PUT) {
-            memcpy(ptr, piece[i].base, piece[i].len);
-        } else {
-            memcpy(piece[i].base, ptr, piece[i].len);
-        }
-        ptr = UCS_PTR_BYTE_OFFSET(ptr, piece[i].len);
-    }
-    return UCS_OK;
+/* Bytes from @a offset on that one piece may have */
+static size_t np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end)
+{
+    uint64_t addr = copy->remote + offset;
+
+    return ucs_min(ucs_min(end - offset, NP_DMA_MAX),
+                   (((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - addr);
 }
 
 /* Offer the copy to the target */
@@ -177,7 +170,7 @@ static void np_copy_start(np_link_t *link, np_op_t *op)
     }
 }
 
-/* Our next chunks: returns how many. A target that has not helped last time is
+/* Our next chunks: returns how many of them. A target that has not helped last time is
  * not waited for with small pieces. */
 static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
 {
@@ -219,30 +212,37 @@ static void np_copy_stop(np_op_t *op, ucs_status_t status)
     }
 }
 
-/* Copy our part, up to a quantum */
+/* Copy our part, up to a quantum. What is missing is asked for before more is
+ * claimed: others can bring it in meanwhile. */
 static void np_copy_run(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->copy;
-    size_t budget   = NP_COPY_QUANTUM, offset, len;
+    size_t budget   = NP_COPY_QUANTUM, len;
     uint32_t first, count;
     ucs_status_t status;
 
-    while (budget > 0) {
-        count = np_copy_next(link, copy, &first);
-        if (count == 0) {
-            copy->is_claimed = 1;
-            return;
+    while ((budget > 0) && np_fault_send_todo(link, op)) {
+        if (copy->offset == copy->end) {
+            count = np_copy_next(link, copy, &first);
+            if (count == 0) {
+                copy->is_claimed = 1;
+                return;
+            }
+
+            copy->offset = (size_t)first * copy->chunk;
+            copy->end    = ucs_min(copy->offset + ((size_t)count * copy->chunk),
+                                   copy->len);
         }
 
-        offset = (size_t)first * copy->chunk;
-        len    = ucs_min((size_t)count * copy->chunk, copy->len - offset);
-        status = np_copy_move(link, copy, offset, len);
+        len    = np_copy_piece_len(copy, copy->offset, copy->end);
+        status = np_copy_move(link, copy, copy->offset, len);
         if (ucs_unlikely(status != UCS_OK)) {
             np_copy_stop(op, status);
             return;
         }
 
-        budget -= ucs_min(budget, len);
+        copy->offset += len;
+        budget       -= ucs_min(budget, len);
     }
 }
 
@@ -297,9 +297,8 @@ static void np_copy_release_share(np_link_t *link, np_copy_t *copy)
 static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->copy;
-    uint32_t back, i;
+    uint32_t back;
     uint64_t claim;
-    size_t offset;
 
     if (copy->share == NULL) {
         return 1;
@@ -317,18 +316,13 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
     }
 
     if ((copy->share->status != UCS_OK) && (op->status == UCS_OK)) {
-        /* It could not: do its part, and do not ask again */
-        link->no_share = 1;
-        for (i = copy->chunks - back; i < copy->chunks; ++i) {
-            offset     = (size_t)i * copy->chunk;
-            op->status = np_copy_move(link, copy, offset,
-                                      ucs_min((size_t)copy->chunk,
-                                              copy->len - offset));
-            if (op->status != UCS_OK) {
-                np_copy_stop(op, op->status);
-                break;
-            }
-        }
+        /* It could not: do its part. If that was for an absent page, it may
+         * help the next time. */
+        link->no_share   = copy->share->status != UCS_ERR_NO_PROGRESS;
+        copy->next       = copy->chunks - back;
+        copy->is_claimed = 0;
+        np_copy_release_share(link, copy);
+        return 0;
     }
 
     np_copy_release_share(link, copy);
@@ -371,8 +365,13 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
         }
     }
 
-    if (!copy->is_claimed || (copy->pending > 0) ||
-        !np_copy_is_shared_done(link, op)) {
+    if (op->status != UCS_OK) {
+        copy->todo.count = 0; /* nothing more is asked for */
+        copy->todo_next  = 0;
+    }
+
+    if (!np_fault_send_todo(link, op) || !copy->is_claimed ||
+        (copy->pending > 0) || !np_copy_is_shared_done(link, op)) {
         return 0;
     }
 
@@ -381,13 +380,16 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
 
 ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
 {
-    ucs_queue_head_t *queue = &link->queues[NP_QUEUE_COPY];
     ucs_status_t status;
 
+    np_op_order(link, op, op->copy.remote, op->copy.len,
+                op->copy.dir == NP_DIR_PUT);
+
     /* The first one begins at once, and may be done at once */
-    if (ucs_queue_is_empty(queue) && !op->copy.by_rings &&
+    if (ucs_list_is_empty(&link->queues[NP_QUEUE_COPY]) && !op->copy.by_rings &&
         np_copy_advance(link, op)) {
         status = op->status;
+        np_overlap_remove(&link->overlap, &op->interval);
         np_op_put(link->port, op);
         return status;
     }
@@ -416,33 +418,53 @@ void np_copy_abort(np_link_t *link, np_op_t *op)
     np_copy_release_share(link, copy);
 }
 
-unsigned np_copy_progress(np_link_t *link)
+/* Is there anything to do about it but to wait for others? */
+static int np_copy_is_ready(np_link_t *link, const np_copy_t *copy)
 {
-    ucs_queue_head_t *queue = &link->queues[NP_QUEUE_COPY];
-    unsigned count = 0;
+    if (copy->todo.count > 0) {
+        return np_request_has_room(link);
+    }
+    return !copy->is_claimed || (copy->pending == 0);
+}
+
+int np_copy_has_work(np_link_t *link)
+{
     np_op_t *op;
 
-    while (!ucs_queue_is_empty(queue)) {
-        op = ucs_queue_head_elem_non_empty(queue, np_op_t, queue);
-        if (!np_copy_advance(link, op)) {
-            break;
-        }
-
-        ucs_queue_pull_non_empty(queue);
-        --link->outstanding;
-        ++count;
-        np_op_finish(link, op);
-    }
-
-    /* While the target ends its last chunk, begin the next copy */
-    if (!ucs_queue_is_empty(queue)) {
-        op = ucs_queue_head_elem_non_empty(queue, np_op_t, queue);
-        if (op->copy.is_claimed && !op->copy.by_rings &&
-            !ucs_queue_is_tail(queue, &op->queue)) {
-            np_copy_advance(link, ucs_container_of(op->queue.next, np_op_t,
-                                                   queue));
+    ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], list) {
+        if (np_copy_is_ready(link, &op->copy)) {
+            return 1;
         }
     }
+    return 0;
+}
+
+unsigned np_copy_progress(np_link_t *link)
+{
+    ucs_list_link_t *queue = &link->queues[NP_QUEUE_COPY];
+    unsigned count         = 0;
+    np_op_t *op, *next;
+    int is_done;
+
+    do {
+        is_done = 0;
+        ucs_list_for_each_safe(op, next, queue, list) {
+            if (np_copy_is_ready(link, &op->copy)) {
+                is_done = np_copy_advance(link, op);
+                if (is_done) {
+                    np_op_unpost(link, op);
+                    np_op_finish(link, op);
+                    ++count; /* and that may have changed the list */
+                    break;
+                }
+
+                if (!op->copy.is_claimed) {
+                    break; /* one after the other; those that wait for pages
+                              hold back nobody */
+                }
+            }
+        }
+    } while (is_done);
 
     return count;
 }
@@ -484,6 +506,42 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     return 1;
 }
 
+/* Move one chunk, if all of it is there on both sides */
+static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
+                                 uint64_t addr)
+{
+    np_peer_t *peer = help->peer;
+    np_dma_t dma    = {
+        .dir       = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT : NP_DIR_GET,
+        .pid       = peer->cred.pid,
+        .remote    = peer->remote,
+        .moving    = &peer->shm->moving[NP_MOVER_TARGET],
+        .has_local = 1
+    };
+    size_t done, len;
+    ucs_status_t status;
+    np_ranges_t absent;
+    np_iov_t part;
+
+    for (done = 0; done < iov->len; done += len, addr += len) {
+        len       = ucs_min(iov->len - done, NP_DMA_MAX);
+        len       = ucs_min(len, (((addr >> NP_ARENA_SHIFT) + 1)
+                                          << NP_ARENA_SHIFT) - addr);
+        part      = (np_iov_t){UCS_PTR_BYTE_OFFSET(iov->base, done), len};
+        dma.table = (peer->remote == NULL) ? NULL :
+                    np_remote_table(peer->remote, addr >> NP_ARENA_SHIFT);
+        status    = np_dma_move(&dma, &part, 1, addr, len, &absent);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        if (absent.count > 0) {
+            return UCS_ERR_NO_PROGRESS;
+        }
+    }
+    return UCS_OK;
+}
+
 /* Copy some chunks from the back; returns how many, 0 if none is left */
 static unsigned np_help_run(np_help_t *help)
 {
@@ -502,9 +560,7 @@ static unsigned np_help_run(np_help_t *help)
         len      = ucs_min((size_t)args->chunk, args->len - offset);
         iov.base = (void*)(args->target_va + offset);
         iov.len  = len;
-        status   = np_vm_move((args->dir == NP_DIR_GET) ? NP_DIR_PUT :
-                              NP_DIR_GET, help->peer->cred.pid, &iov, 1,
-                              args->initiator_va + offset);
+        status   = np_help_move(help, &iov, args->initiator_va + offset);
         if (status != UCS_OK) {
             help->share->status = status;
         }

@@ -25,6 +25,9 @@ typedef struct np_help {
 /** Work on a link's copies; returns how many completed */
 unsigned np_copy_progress(np_link_t *link);
 
+/** Is there anything to do about a link's copies but to wait for others? */
+int np_copy_has_work(np_link_t *link);
+
 /** Begin a copy. Returns as np_rma_move. */
 ucs_status_t np_copy_post(np_link_t *link, np_op_t *op);
 
@@ -42,9 +45,5 @@ unsigned np_help_progress(np_port_t *port);
 
 /** Forget the copies of a peer that is gone */
 void np_help_forget(np_peer_t *peer);
-
-/** Local pieces that make up [offset, offset + len) of a list */
-size_t np_iov_slice(const np_iov_t *iov, size_t iovcnt, size_t offset,
-                    size_t len, np_iov_t *out);
 
 #endif

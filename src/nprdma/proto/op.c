@@ -11,8 +11,13 @@
 #include "op.h"
 
 #include "copy.h"
+#include "request.h"
 #include "rma.h"
 #include "serve.h"
+
+#include "../engine.h"
+#include "../extension.h"
+#include "../mem/overlap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +72,7 @@ np_op_t *np_op_get(np_port_t *port, np_op_kind_t kind, void *comp)
     op->kind       = kind;
     op->comp       = comp;
     op->status     = UCS_OK;
+    op->is_ordered = 0;
     return op;
 }
 
@@ -76,15 +82,14 @@ void np_op_put(np_port_t *port, np_op_t *op)
     port->free_ops = op;
 }
 
-/* The slots from the next operation of this queue on must stay */
-static void np_ring_hold_next(np_ring_tx_t *ring, ucs_queue_head_t *queue)
+/* The slots from the next operation of the data ring on must stay */
+static void np_link_hold_next(np_link_t *link)
 {
-    np_op_t *op;
+    ucs_list_link_t *queue = &link->queues[NP_QUEUE_DATA];
 
-    ring->is_held = !ucs_queue_is_empty(queue);
-    if (ring->is_held) {
-        op         = ucs_queue_head_elem_non_empty(queue, np_op_t, queue);
-        ring->held = op->index;
+    link->data.is_held = !ucs_list_is_empty(queue);
+    if (link->data.is_held) {
+        link->data.held = ucs_list_head(queue, np_op_t, list)->index;
     }
 }
 
@@ -99,13 +104,66 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
         ++link->sequence;
     }
 
-    op->sequence = link->sequence;
-    ucs_queue_push(&link->queues[queue], &op->queue);
+    op->sequence  = link->sequence;
+    link->atomics += (op->kind == NP_OP_ATOMIC);
+    ucs_list_add_tail(&link->queues[queue], &op->list);
     if (queue == NP_QUEUE_DATA) {
-        np_ring_hold_next(&link->data, &link->queues[queue]);
-    } else if (queue == NP_QUEUE_CTL) {
-        np_ring_hold_next(&link->ctl, &link->queues[queue]);
+        np_link_hold_next(link);
     }
+
+    if (ucs_unlikely(np_order_flags & NPRDMA_ORDER_AFTER) &&
+        (queue != NP_QUEUE_FLUSH)) {
+        np_link_fence(link);
+    }
+}
+
+void np_op_unpost(np_link_t *link, np_op_t *op)
+{
+    ucs_list_del(&op->list);
+    --link->outstanding;
+    link->atomics   -= (op->kind == NP_OP_ATOMIC);
+    link->is_refused = 0;
+    if (op->is_ordered) {
+        np_overlap_remove(&link->overlap, &op->interval);
+        op->is_ordered = 0;
+    }
+}
+
+void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
+                 int is_write)
+{
+    np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
+    op->is_ordered = 1;
+}
+
+ucs_status_t np_link_refuse(np_link_t *link)
+{
+    link->is_refused = 1;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
+                                int is_write)
+{
+    int waits;
+
+    switch (np_engine.config.order) {
+    case NP_ORDER_RELAXED:
+        waits = 0;
+        break;
+    case NP_ORDER_STRICT:
+        waits = 1;
+        break;
+    default:
+        waits = np_overlap_check(&link->overlap, addr, len, is_write);
+        break;
+    }
+
+    if (waits || (np_order_flags & NPRDMA_ORDER_BEFORE)) {
+        NP_STATS_INC(link->port->stats, order_waits);
+        return np_link_refuse(link);
+    }
+    return UCS_OK;
 }
 
 /* Tell the user, free the operation */
@@ -156,62 +214,45 @@ static void np_op_take_get(np_link_t *link, np_op_t *op, const np_slot_t *slot)
 /* The target has passed this operation's slot */
 static void np_op_slot_done(np_link_t *link, np_op_t *op)
 {
-    np_slot_t *slot;
+    np_slot_t *slot = &link->data.slots[op->index & link->data.mask];
 
-    switch (op->kind) {
-    case NP_OP_PUT:
-    case NP_OP_GET:
-        slot = &link->data.slots[op->index & link->data.mask];
-        if (op->status == UCS_OK) {
-            op->status = (ucs_status_t)slot->rma.status;
-        }
-        if ((op->kind == NP_OP_GET) && (op->status == UCS_OK)) {
-            np_op_take_get(link, op, slot);
-        }
-        if (op->rma.copy != NULL) {
-            np_copy_piece_done(op->rma.copy, op->status);
-            np_op_put(link->port, op);
-            return;
-        }
-        break;
-    case NP_OP_ATOMIC:
-        slot = &link->ctl.slots[op->index & link->ctl.mask];
-        if (op->status == UCS_OK) {
-            op->status = (ucs_status_t)slot->atomic.status;
-        }
-        if ((op->status == UCS_OK) && (op->atomic.result != NULL)) {
-            memcpy(op->atomic.result, &slot->atomic.result, op->atomic.size);
-        }
-        break;
-    default:
-        break;
+    if (op->status == UCS_OK) {
+        op->status = (ucs_status_t)slot->rma.status;
+    }
+    if ((op->kind == NP_OP_GET) && (op->status == UCS_OK)) {
+        np_op_take_get(link, op, slot);
     }
 
-    np_op_finish(link, op);
+    if (op->rma.copy != NULL) {
+        np_copy_piece_done(op->rma.copy, op->status);
+        np_op_put(link->port, op);
+    } else {
+        np_op_finish(link, op);
+    }
 }
 
-static unsigned
-np_link_complete_slots(np_link_t *link, np_link_queue_t queue,
-                       np_ring_tx_t *ring)
+static unsigned np_link_complete_slots(np_link_t *link)
 {
-    unsigned count = 0;
+    ucs_list_link_t *queue = &link->queues[NP_QUEUE_DATA];
+    unsigned count         = 0;
     np_op_t *op;
 
-    while (!ucs_queue_is_empty(&link->queues[queue])) {
-        op = ucs_queue_head_elem_non_empty(&link->queues[queue], np_op_t,
-                                           queue);
-        if (!np_ring_tx_is_read(ring, op->index)) {
+    if (ucs_list_is_empty(queue)) {
+        return 0;
+    }
+
+    do {
+        op = ucs_list_head(queue, np_op_t, list);
+        if (!np_ring_tx_is_read(&link->data, op->index)) {
             break;
         }
 
-        ucs_queue_pull_non_empty(&link->queues[queue]);
-        --link->outstanding;
+        np_op_unpost(link, op);
         np_op_slot_done(link, op);
         ++count;
-    }
+    } while (!ucs_list_is_empty(queue));
 
-    np_ring_hold_next(ring, &link->queues[queue]);
-
+    np_link_hold_next(link);
     return count;
 }
 
@@ -222,9 +263,8 @@ static int np_link_has_completed(np_link_t *link, uint64_t sequence)
     unsigned i;
 
     for (i = 0; i < NP_QUEUE_FLUSH; ++i) {
-        if (!ucs_queue_is_empty(&link->queues[i])) {
-            op = ucs_queue_head_elem_non_empty(&link->queues[i], np_op_t,
-                                               queue);
+        if (!ucs_list_is_empty(&link->queues[i])) {
+            op = ucs_list_head(&link->queues[i], np_op_t, list);
             if (op->sequence <= sequence) {
                 return 0;
             }
@@ -257,14 +297,13 @@ static unsigned np_link_complete_flushes(np_link_t *link)
     unsigned count = 0;
     np_op_t *op;
 
-    while (!ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
-        op = ucs_queue_head_elem_non_empty(&link->queues[NP_QUEUE_FLUSH],
-                                           np_op_t, queue);
+    while (!ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
+        op = ucs_list_head(&link->queues[NP_QUEUE_FLUSH], np_op_t, list);
         if (!np_link_has_completed(link, op->sequence)) {
             break;
         }
 
-        ucs_queue_pull_non_empty(&link->queues[NP_QUEUE_FLUSH]);
+        ucs_list_del(&op->list);
         np_op_flush_done(link->port, op);
         ++count;
     }
@@ -276,13 +315,14 @@ static unsigned np_link_progress(np_link_t *link)
 {
     unsigned count = 0;
 
-    count += np_link_complete_slots(link, NP_QUEUE_DATA, &link->data);
-    count += np_link_complete_slots(link, NP_QUEUE_CTL, &link->ctl);
+    count += np_link_complete_slots(link);
+    count += np_request_progress(link);
     count += np_copy_progress(link);
     count += np_link_complete_flushes(link);
+    np_request_ring(link);
 
     if ((link->outstanding == 0) &&
-        ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
+        ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
         ucs_list_del(&link->busy);
         ucs_list_head_init(&link->busy);
     }
@@ -421,6 +461,10 @@ int np_link_has_resources(np_link_t *link)
         return 1; /* whoever tries learns that it is down */
     }
 
+    if (link->is_refused) {
+        return 0;
+    }
+
     if ((gate & NP_GATE_FENCED) && !np_link_has_completed(link, link->fence)) {
         return 0;
     }
@@ -451,17 +495,18 @@ np_link_cancel_queue(np_link_t *link, np_link_queue_t queue,
 {
     np_op_t *op;
 
-    while (!ucs_queue_is_empty(&link->queues[queue])) {
-        op = ucs_queue_pull_elem_non_empty(&link->queues[queue], np_op_t,
-                                           queue);
+    while (!ucs_list_is_empty(&link->queues[queue])) {
+        op         = ucs_list_head(&link->queues[queue], np_op_t, list);
         op->status = status;
         if (queue == NP_QUEUE_FLUSH) {
+            ucs_list_del(&op->list);
             np_op_flush_done(link->port, op);
             continue;
         }
 
-        --link->outstanding;
-        if ((queue == NP_QUEUE_DATA) && (op->rma.copy != NULL)) {
+        np_op_unpost(link, op);
+        if (((op->kind == NP_OP_FAULT) && (op->fault.copy != NULL)) ||
+            ((queue == NP_QUEUE_DATA) && (op->rma.copy != NULL))) {
             np_op_put(link->port, op); /* the copy itself comes later */
         } else {
             if (op->kind == NP_OP_COPY) {
@@ -476,8 +521,16 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
 {
     unsigned i;
 
+    /* The target may be in the middle of a reverse transfer, in memory that is
+     * the program's again after this */
+    if ((link->shm != NULL) &&
+        !ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST])) {
+        atomic_fetch_add_explicit(&link->shm->epoch, 1, memory_order_relaxed);
+        np_drain_target(&link->drain);
+        link->answers_used = 0;
+    }
+
     link->data.is_held = 0;
-    link->ctl.is_held  = 0;
     for (i = 0; i < NP_QUEUE_LAST; ++i) {
         np_link_cancel_queue(link, i, status);
     }
@@ -492,7 +545,7 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
 static void np_op_link_down(np_link_t *link)
 {
     if ((link->outstanding > 0) ||
-        !ucs_queue_is_empty(&link->queues[NP_QUEUE_FLUSH]) ||
+        !ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH]) ||
         ((link->shm != NULL) && (link->data.tail > 0) &&
          !atomic_load_explicit(&link->shm->left, memory_order_acquire))) {
         np_link_report(link);
@@ -541,22 +594,14 @@ static int np_op_has_work(np_port_t *port)
     np_op_t *op;
 
     ucs_list_for_each(link, &port->busy_links, busy) {
-        if (!ucs_queue_is_empty(&link->queues[NP_QUEUE_COPY])) {
+        if (np_copy_has_work(link) || np_request_is_answered(link)) {
             return 1;
         }
+        np_request_ring_now(link); /* we shall not be there to do it later */
 
-        if (!ucs_queue_is_empty(&link->queues[NP_QUEUE_DATA])) {
-            op = ucs_queue_head_elem_non_empty(&link->queues[NP_QUEUE_DATA],
-                                               np_op_t, queue);
+        if (!ucs_list_is_empty(&link->queues[NP_QUEUE_DATA])) {
+            op = ucs_list_head(&link->queues[NP_QUEUE_DATA], np_op_t, list);
             if (np_ring_tx_is_read(&link->data, op->index)) {
-                return 1;
-            }
-        }
-
-        if (!ucs_queue_is_empty(&link->queues[NP_QUEUE_CTL])) {
-            op = ucs_queue_head_elem_non_empty(&link->queues[NP_QUEUE_CTL],
-                                               np_op_t, queue);
-            if (np_ring_tx_is_read(&link->ctl, op->index)) {
                 return 1;
             }
         }
@@ -588,7 +633,8 @@ static void np_op_segment(np_link_t *link, uint64_t segment_id, int fd,
 }
 
 const np_port_ops_t np_proto_ops = {
-    .serve     = np_serve,
+    .serve     = np_serve_data,
+    .serve_ctl = np_serve_ctl,
     .has_work  = np_op_has_work,
     .peer_gone = np_help_forget,
     .segment   = np_op_segment,

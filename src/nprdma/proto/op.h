@@ -3,16 +3,18 @@
  *
  * Operations: what an endpoint has outstanding, flush, fence, and failure.
  *
- * An operation belongs to its link's queue until it completes; each queue
- * completes in order. Operations come from the port's free list.
+ * An operation belongs to one of its link's lists until it completes.
+ * Operations come from the port's free list.
  */
 
 #ifndef NP_OP_H_
 #define NP_OP_H_
 
+#include "../dev/soft/dma.h"
 #include "../dev/soft/link.h"
-#include "../dev/soft/vm.h"
+#include "entries.h"
 #include "../mem/key.h"
+#include "../iov.h"
 
 /** Takes what a buffered read has brought */
 typedef void (*np_unpack_t)(void *arg, const void *data, size_t len);
@@ -30,7 +32,8 @@ typedef struct np_user {
 typedef enum np_op_kind {
     NP_OP_PUT,        /**< slot; or a piece of a copy */
     NP_OP_GET,        /**< slot; or a piece of a copy */
-    NP_OP_ATOMIC,     /**< slot */
+    NP_OP_ATOMIC,     /**< request */
+    NP_OP_FAULT,      /**< request; or a piece of a copy */
     NP_OP_COPY,
     NP_OP_FLUSH,      /**< all earlier operations of a link */
     NP_OP_GROUP       /**< several flushes */
@@ -38,7 +41,7 @@ typedef enum np_op_kind {
 
 typedef struct np_op np_op_t;
 
-/** A copy in pieces; see copy.c */
+/** A transfer in pieces; see copy.c */
 typedef struct np_copy {
     np_dir_t    dir;
     np_iov_t    iov[NP_MAX_IOV];
@@ -53,20 +56,42 @@ typedef struct np_copy {
     int         is_refused;   /**< the kernel does not let us: use the rings */
     uint32_t    chunk;        /**< bytes */
     uint32_t    chunks;
-    uint32_t    next;         /**< chunks that we have begun, without a share */
+    uint32_t    next;         /**< chunk behind the last that we have claimed */
+    size_t      offset;       /**< of what we have claimed: where we are */
+    size_t      end;
     np_share_t  *share;       /**< NULL: alone */
     uint16_t    generation;
-    unsigned    pending;      /**< pieces in the ring */
+    unsigned    pending;      /**< pieces that others work on */
+    np_ranges_t todo;         /**< what did not arrive, and is not asked for yet;
+                                   offsets into the transfer */
+    unsigned    todo_next;    /**< first range that is left */
+    unsigned    rounds;       /**< times that a FAULT had to be repeated */
 } np_copy_t;
 
+/** A FAULT; see fault.c */
+typedef struct np_fault {
+    struct np_op *copy;       /**< whose piece this is, or NULL */
+    size_t       offset;      /**< in the copy */
+    size_t       len;
+    uint32_t     flags;       /**< NP_FAULT_.. */
+    uint64_t     remote;
+    np_entries_t ours;        /**< our entries when it was sent */
+    void         *buffer;     /**< read without a copy: where to, or NULL: unpack */
+    np_unpack_t  unpack;
+    void         *arg;
+} np_fault_t;
+
 struct np_op {
-    ucs_queue_elem_t queue;
+    ucs_list_link_t  list;
     struct np_op     *next_free;
     uint64_t         sequence;
     void             *comp;       /**< the user's, or NULL */
     np_op_kind_t     kind;
     ucs_status_t     status;      /**< of what is done so far */
-    uint32_t         index;       /**< of its slot */
+    uint32_t         index;       /**< of its slot; of a request: its answer */
+    uint32_t         request;     /**< of a request: what its answer bears */
+    int              is_ordered;  /**< interval is in the link's table */
+    np_interval_t    interval;    /**< of the remote side */
     union {
         struct {
             struct np_op *copy;   /**< whose piece this is, or NULL */
@@ -81,6 +106,7 @@ struct np_op {
             size_t       size;
         } atomic;
         np_copy_t        copy;
+        np_fault_t       fault;
         struct {
             struct np_op *group;  /**< or NULL */
         } flush;
@@ -104,14 +130,29 @@ void np_proto_close_link(np_link_t *link);
 /** An operation from the free list; NULL if there is no memory */
 np_op_t *np_op_get(np_port_t *port, np_op_kind_t kind, void *comp);
 
-/** It is outstanding from now on. If it waits for a slot, its index is set and
- *  nothing of the slot is used again before it completes. */
+/** It is outstanding from now on. If it waits for a slot of the data ring, its
+ *  index is set and nothing of the slot is used again before it completes. */
 void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op);
+
+/** It is not outstanding any more */
+void np_op_unpost(np_link_t *link, np_op_t *op);
 
 void np_op_put(np_port_t *port, np_op_t *op);
 
 /** It is done: tell the user. An error that nobody waits for ends the link. */
 void np_op_finish(np_link_t *link, np_op_t *op);
+
+/** Later transfers that overlap this one wait until it completes */
+void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
+                 int is_write);
+
+/** An operation must wait for one that is outstanding: nothing is tried again
+ *  before one completes. @return UCS_ERR_NO_RESOURCE */
+ucs_status_t np_link_refuse(np_link_t *link);
+
+/** Slow half of np_link_order */
+ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
+                                int is_write);
 
 /** Would any operation find room now? Looks past NP_GATE_PENDING, which is for
  *  whoever keeps the waiting ones in order. */
@@ -151,6 +192,15 @@ unsigned np_port_work_slow(np_port_t *port);
 static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
 {
     return ucs_likely(link->gate == 0) ? UCS_OK : np_link_enter_slow(link);
+}
+
+/** May a transfer of [@a addr, @a addr + @a len) start beside what is in
+ *  flight? */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_link_order(np_link_t *link, uint64_t addr, size_t len, int is_write)
+{
+    return ucs_likely(link->outstanding == 0) ? UCS_OK :
+           np_link_order_slow(link, addr, len, is_write);
 }
 
 static UCS_F_ALWAYS_INLINE unsigned np_port_work(np_port_t *port)

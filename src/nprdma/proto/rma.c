@@ -11,6 +11,9 @@
 #include "rma.h"
 
 #include "copy.h"
+#include "fault.h"
+#include "piece.h"
+#include "request.h"
 
 #include "../engine.h"
 
@@ -103,16 +106,6 @@ np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key)
     return window;
 }
 
-static size_t np_iov_total(const np_iov_t *iov, size_t iovcnt)
-{
-    size_t i, total = 0;
-
-    for (i = 0; i < iovcnt; ++i) {
-        total += iov[i].len;
-    }
-    return total;
-}
-
 /* Copy between a list and mapped memory, in the caller */
 static void np_iov_copy(np_dir_t dir, const np_iov_t *iov, size_t iovcnt,
                         void *ptr)
@@ -143,6 +136,46 @@ static uint32_t np_rma_share_chunk(size_t len)
                    ucs_min(part, (size_t)NP_RMA_SHARE_CHUNK_MAX));
 }
 
+static np_op_t *
+np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
+                const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
+                void *comp)
+{
+    np_op_t *op;
+
+    op = np_op_get(link->port, NP_OP_COPY, comp);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    /* not all of it: the list of what is to do is long, and empty */
+    op->copy.dir            = dir;
+    op->copy.iovcnt         = iovcnt;
+    op->copy.remote         = addr;
+    op->copy.len            = len;
+    op->copy.window         = (direct == NULL) ? NULL :
+                              atomic_load_explicit(&key->window,
+                                                   memory_order_relaxed);
+    op->copy.window_addr    = direct;
+    op->copy.by_rings       = 0;
+    op->copy.is_started     = 0;
+    op->copy.is_claimed     = 0;
+    op->copy.is_refused     = 0;
+    op->copy.chunk          = np_rma_share_chunk(len);
+    op->copy.chunks         = 0;
+    op->copy.next           = 0;
+    op->copy.offset         = 0;
+    op->copy.end            = 0;
+    op->copy.share          = NULL;
+    op->copy.pending        = 0;
+    op->copy.todo.count     = 0;
+    op->copy.todo_next      = 0;
+    op->copy.rounds         = 0;
+    memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
+    return op;
+}
+
+/* The whole of it in pieces: large, shared, or through the rings */
 static ucs_status_t
 np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                  const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
@@ -150,25 +183,34 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
 {
     np_op_t *op;
 
-    op = np_op_get(link->port, NP_OP_COPY, comp);
+    op = np_rma_new_copy(dir, link, key, direct, iov, iovcnt, len, addr, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->copy = (np_copy_t){
-        .dir         = dir,
-        .iovcnt      = iovcnt,
-        .remote      = addr,
-        .len         = len,
-        .window      = (direct == NULL) ? NULL :
-                       atomic_load_explicit(&key->window,
-                                            memory_order_relaxed),
-        .window_addr = direct,
-        .by_rings    = by_rings,
-        .chunk       = by_rings ? np_rma_ring_piece(&link->port->config) :
-                       np_rma_share_chunk(len)
-    };
-    memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
+    if (by_rings) {
+        op->copy.by_rings = 1;
+        op->copy.chunk    = np_rma_ring_piece(&link->port->config);
+    }
+    return np_copy_post(link, op);
+}
+
+/* All of it was tried; what is missing comes by the target's help */
+static ucs_status_t
+np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
+                    const np_iov_t *iov, size_t iovcnt, size_t len,
+                    uint64_t addr, const np_ranges_t *missing, void *comp)
+{
+    np_op_t *op;
+
+    op = np_rma_new_copy(dir, link, key, direct, iov, iovcnt, len, addr, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->copy.is_started = 1;
+    op->copy.is_claimed = 1;
+    op->copy.todo       = *missing;
     return np_copy_post(link, op);
 }
 
@@ -193,15 +235,15 @@ ucs_status_t np_rma_vm_refused(np_link_t *link)
     return UCS_OK;
 }
 
-/* Try one call of process_vm_*.
+/* Move one piece, one-sided.
  * UCS_ERR_UNSUPPORTED: take the rings instead. */
 static ucs_status_t
-np_rma_move_vm(np_dir_t dir, np_link_t *link, const np_iov_t *iov,
-               size_t iovcnt, uint64_t addr)
+np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
+                  np_ranges_t *missing)
 {
     ucs_status_t status;
 
-    status = np_vm_move(dir, link->pid, iov, iovcnt, addr);
+    status = np_piece_move(link, piece, missing);
     if (ucs_likely(status == UCS_OK)) {
         return UCS_OK;
     }
@@ -216,6 +258,24 @@ np_rma_move_vm(np_dir_t dir, np_link_t *link, const np_iov_t *iov,
         np_link_report(link);
     }
     return status;
+}
+
+static void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
+{
+    if (dir == NP_DIR_GET) {
+        NP_STATS_INC(link->port->stats, reads);
+        NP_STATS_ADD(link->port->stats, read_bytes, len);
+    } else {
+        NP_STATS_INC(link->port->stats, writes);
+        NP_STATS_ADD(link->port->stats, write_bytes, len);
+    }
+}
+
+/* Can one piece be all of it? */
+static int np_rma_is_one_piece(uint64_t addr, size_t len)
+{
+    return (len <= NP_DMA_MAX) && (len < np_engine.config.share_min) &&
+           ((addr >> NP_ARENA_SHIFT) == ((addr + len - 1) >> NP_ARENA_SHIFT));
 }
 
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
@@ -259,74 +319,189 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     return UCS_OK;
 }
 
-ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
-                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                         void *comp)
+/* May it start, and which way does it go? */
+static ucs_status_t
+np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
+             int is_write, void **direct)
 {
-    size_t len = np_iov_total(iov, iovcnt);
     ucs_status_t status;
-    void *direct;
 
     status = np_rma_enter(link, key, addr, len);
     if (ucs_unlikely((status != UCS_OK) || (len == 0))) {
         return status;
     }
 
-    direct = np_rma_direct(link, key, addr);
-    if (direct == NULL) {
-        if (ucs_unlikely(key->window != NULL)) {
-            return UCS_ERR_INVALID_ADDR; /* its owner has freed it */
-        }
-
-        if (!np_rma_has_vm(link)) {
-            return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len,
-                                    addr, 1, comp);
-        }
+    status = np_link_order(link, addr, len, is_write);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
     }
 
-    if (len >= np_engine.config.share_min) {
-        return np_rma_post_copy(dir, link, key, direct, iov, iovcnt, len, addr,
-                                0, comp);
+    *direct = np_rma_direct(link, key, addr);
+    return ((*direct == NULL) && ucs_unlikely(key->window != NULL)) ?
+           UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
+}
+
+ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
+                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                         void *comp)
+{
+    size_t len = np_iov_length(iov, iovcnt);
+    np_piece_t piece = {
+        .dir       = dir,
+        .iov       = iov,
+        .iovcnt    = iovcnt,
+        .addr      = addr,
+        .len       = len,
+        .has_local = 1
+    };
+    np_ranges_t missing;
+    ucs_status_t status;
+
+    status = np_rma_begin(link, key, addr, len, dir == NP_DIR_PUT,
+                          &piece.direct);
+    if (ucs_unlikely((status != UCS_OK) || (len == 0))) {
+        return status;
     }
 
-    if (direct != NULL) {
-        np_iov_copy(dir, iov, iovcnt, direct);
+    if ((piece.direct == NULL) && !np_rma_has_vm(link)) {
+        return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len, addr,
+                                1, comp);
+    }
+
+    if (!np_rma_is_one_piece(addr, len)) {
+        return np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
+                                addr, 0, comp);
+    }
+
+    status = np_rma_move_piece(link, &piece, &missing);
+    if (ucs_unlikely(status == UCS_ERR_UNSUPPORTED)) {
+        return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len, addr,
+                                1, comp);
+    }
+
+    if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
+        np_rma_count(link, dir, len);
         return UCS_OK;
     }
 
-    status = np_rma_move_vm(dir, link, iov, iovcnt, addr);
-    return ucs_likely(status != UCS_ERR_UNSUPPORTED) ? status :
-           np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len, addr, 1,
-                            comp);
+    return (status != UCS_OK) ? status :
+           np_rma_post_missing(dir, link, key, piece.direct, iov, iovcnt, len,
+                               addr, &missing, comp);
+}
+
+/* Bytes that must be ours when the call returns: what is missing of them goes
+ * inside messages, at once */
+static ucs_status_t
+np_rma_fault_put(np_link_t *link, const void *data, uint64_t addr,
+                 const np_ranges_t *missing)
+{
+    size_t first = missing->range[0].offset;
+    size_t last  = missing->range[missing->count - 1].offset +
+                   missing->range[missing->count - 1].len;
+
+    return np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, first), last - first,
+                        addr + first);
+}
+
+ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
+                            size_t len, uint64_t addr)
+{
+    const np_iov_t iov = {buffer, len};
+    np_piece_t piece   = {
+        .dir        = NP_DIR_GET,
+        .iov        = &iov,
+        .iovcnt     = 1,
+        .addr       = addr,
+        .len        = len,
+        .by_entries = 1    /* what looks like the signature is right as well */
+    };
+    np_ranges_t missing;
+    ucs_status_t status;
+
+    status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
+    if ((status != UCS_OK) || (len == 0)) {
+        return status;
+    }
+
+    if (((piece.direct == NULL) && !np_rma_has_vm(link)) ||
+        ((addr >> NP_ARENA_SHIFT) != ((addr + len - 1) >> NP_ARENA_SHIFT))) {
+        return np_rma_post_copy(NP_DIR_GET, link, key, NULL, &iov, 1, len,
+                                addr, 1, NULL);
+    }
+
+    status = np_rma_move_piece(link, &piece, &missing);
+    if ((status == UCS_OK) && (missing.count == 0)) {
+        np_rma_count(link, NP_DIR_GET, len);
+        return UCS_OK;
+    }
+
+    if (status == UCS_ERR_UNSUPPORTED) {
+        return np_rma_post_copy(NP_DIR_GET, link, key, NULL, &iov, 1, len,
+                                addr, 1, NULL);
+    }
+
+    return (status != UCS_OK) ? status : np_fault_fetch(link, len, addr);
+}
+
+ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
+{
+    ucs_status_t status;
+
+    if (!np_link_has_resources(link)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = np_link_enter(link);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (!np_request_has_room(link)) {
+        return np_link_refuse(link);
+    }
+
+    return np_link_order(link, addr, len, 1);
 }
 
 ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
                                const void *data, size_t len, uint64_t addr)
 {
     const np_iov_t iov = {(void*)data, len};
+    np_piece_t piece   = {
+        .dir    = NP_DIR_PUT,
+        .iov    = &iov,
+        .iovcnt = 1,
+        .addr   = addr,
+        .len    = len
+    };
+    np_ranges_t missing;
     ucs_status_t status;
     np_op_t *op;
-    void *direct;
 
-    status = np_rma_enter(link, key, addr, len);
+    status = np_rma_begin(link, key, addr, len, 1, &piece.direct);
     if ((status != UCS_OK) || (len == 0)) {
         return status;
     }
 
-    direct = np_rma_direct(link, key, addr);
-    if (direct != NULL) {
-        np_iov_copy(NP_DIR_PUT, &iov, 1, direct);
-        return UCS_OK;
+    if ((addr >> NP_ARENA_SHIFT) != ((addr + len - 1) >> NP_ARENA_SHIFT)) {
+        return np_rma_send(link, NP_OP_PUT, &iov, 1, len, addr, &op, NULL);
     }
 
-    if (key->window != NULL) {
-        return UCS_ERR_INVALID_ADDR;
-    }
+    if ((piece.direct != NULL) || np_rma_has_vm(link)) {
+        /* what cannot be asked for is not begun */
+        if (ucs_unlikely(!np_request_has_room(link))) {
+            return np_link_refuse(link);
+        }
 
-    if (np_rma_has_vm(link)) {
-        status = np_rma_move_vm(NP_DIR_PUT, link, &iov, 1, addr);
+        status = np_rma_move_piece(link, &piece, &missing);
+        if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
+            np_rma_count(link, NP_DIR_PUT, len);
+            return UCS_OK;
+        }
+
         if (status != UCS_ERR_UNSUPPORTED) {
-            return status;
+            return (status != UCS_OK) ? status :
+                   np_rma_fault_put(link, data, addr, &missing);
         }
     }
 
@@ -337,39 +512,39 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
                                uint64_t addr, np_unpack_t unpack, void *arg,
                                void *comp)
 {
-    np_iov_t iov;
+    np_iov_t iov     = {np_rma_bounce(link->port), len};
+    np_piece_t piece = {
+        .dir    = NP_DIR_GET,
+        .iov    = &iov,
+        .iovcnt = 1,
+        .addr   = addr,
+        .len    = len
+    };
+    np_ranges_t missing;
     ucs_status_t status;
     np_op_t *op;
-    void *direct;
 
-    status = np_rma_enter(link, key, addr, len);
+    status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
     if ((status != UCS_OK) || (len == 0)) {
         return status;
     }
 
-    direct = np_rma_direct(link, key, addr);
-    if (direct != NULL) {
-        unpack(arg, direct, len);
-        return UCS_OK;
+    if (iov.base == NULL) {
+        return UCS_ERR_NO_MEMORY;
     }
 
-    if (key->window != NULL) {
-        return UCS_ERR_INVALID_ADDR;
-    }
-
-    if (np_rma_has_vm(link)) {
-        iov.base = np_rma_bounce(link->port);
-        iov.len  = len;
-        if (iov.base == NULL) {
-            return UCS_ERR_NO_MEMORY;
-        }
-
-        status = np_rma_move_vm(NP_DIR_GET, link, &iov, 1, addr);
-        if (status == UCS_OK) {
+    if (((piece.direct != NULL) || np_rma_has_vm(link)) &&
+        ((addr >> NP_ARENA_SHIFT) == ((addr + len - 1) >> NP_ARENA_SHIFT))) {
+        status = np_rma_move_piece(link, &piece, &missing);
+        if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
+            np_rma_count(link, NP_DIR_GET, len);
             unpack(arg, iov.base, len);
+            return UCS_OK;
         }
+
         if (status != UCS_ERR_UNSUPPORTED) {
-            return status;
+            return (status != UCS_OK) ? status :
+                   np_fault_get(link, NULL, unpack, arg, len, addr, comp);
         }
     }
 

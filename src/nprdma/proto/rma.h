@@ -9,6 +9,7 @@
 #define NP_RMA_H_
 
 #include "op.h"
+#include "../dev/soft/dma.h"
 
 #include <string.h>
 
@@ -56,6 +57,14 @@ np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key);
 ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                          const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                          void *comp);
+
+/** As np_rma_move with a get that is complete when it returns UCS_OK; where the
+ *  kernel refuses direct access, UCS_INPROGRESS: a flush completes it */
+ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
+                            size_t len, uint64_t addr);
+
+/** Would np_rma_put_copied of up to @a len bytes find all that it may need? */
+ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len);
 
 /** As np_rma_move with a put of @a len bytes that @a data may lose at once */
 ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
@@ -109,6 +118,32 @@ np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
     return UCS_PTR_BYTE_OFFSET(window->base, addr - key->first);
 }
 
+/**
+ * Write a few bytes into mapped memory, if the target's write view has their
+ * page: what soft0 does for one DMA unit, without a call.
+ *
+ * @return whether it was written.
+ */
+static UCS_F_ALWAYS_INLINE int
+np_rma_put_word(np_link_t *link, const np_table_t *table, void *ptr,
+                const void *data, size_t len, uint64_t addr)
+{
+    np_moving_t *moving = &link->shm->moving[NP_MOVER_INITIATOR];
+    int is_mapped;
+
+    np_moving_begin(moving);
+    is_mapped = np_dma_page_is_mapped(table, addr, NP_DIR_PUT);
+    if (ucs_likely(is_mapped)) {
+        if (ucs_likely(len == sizeof(uint64_t))) {
+            memcpy(ptr, data, sizeof(uint64_t));
+        } else {
+            memcpy(ptr, data, len);
+        }
+    }
+    np_moving_end(moving);
+    return is_mapped;
+}
+
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
                  uint64_t addr)
@@ -122,12 +157,13 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
     }
 
     ptr = np_rma_direct(link, key, addr);
-    if (ucs_likely(ptr != NULL)) {
-        if (ucs_likely(len == sizeof(uint64_t))) {
-            memcpy(ptr, data, sizeof(uint64_t));
-        } else {
-            memcpy(ptr, data, len);
-        }
+    if (ucs_likely((ptr != NULL) && (link->outstanding == 0) &&
+                   !link->port->is_model && (link->table != NULL) &&
+                   (link->table_arena == (addr >> NP_ARENA_SHIFT)) &&
+                   (((addr & (NP_PAGE_SIZE - 1)) + len) <= NP_PAGE_SIZE)) &&
+        np_rma_put_word(link, link->table, ptr, data, len, addr)) {
+        NP_STATS_INC(link->port->stats, writes);
+        NP_STATS_ADD(link->port->stats, write_bytes, len);
         return UCS_OK;
     }
 

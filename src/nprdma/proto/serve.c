@@ -13,11 +13,19 @@
 
 #include "atomic.h"
 #include "copy.h"
+#include "entries.h"
 
+#include "../dev/soft/dma.h"
 #include "../mem/access.h"
 #include "../mem/alloc.h"
+#include "../mem/mapper.h"
+#include "../pause.h"
 
+#include <string.h>
 #include <unistd.h>
+
+/* Times that a target tries again by itself when its pages go meanwhile */
+#define NP_SERVE_ROUNDS 4
 
 
 static ucs_status_t
@@ -37,47 +45,309 @@ np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
            np_access_read(data, addr, len);
 }
 
-static ucs_status_t np_serve_segment(np_peer_t *peer, uint64_t id)
+void np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
+{
+    uint8_t kind = np_word_kind(word);
+
+    slot->rma.status = np_serve_rma(peer, &slot->rma, kind, np_word_len(word));
+}
+
+static void np_serve_segment(np_peer_t *peer, uint64_t id)
 {
     np_msg_t msg = {
         .type       = NP_MSG_SEGMENT,
         .version    = NP_WIRE_VERSION,
         .segment_id = id
     };
-    ucs_status_t status;
     size_t size;
     int fd;
 
     fd = np_alloc_dup_fd(id, &size);
-    if (fd < 0) {
-        return UCS_ERR_NO_ELEM;
+    if (fd >= 0) {
+        msg.size = size;
+        (void)np_sock_send(peer->fd, &msg, &fd, 1); /* else it asks again */
+        close(fd);
     }
-
-    msg.size = size;
-    status   = np_sock_send(peer->fd, &msg, &fd, 1);
-    close(fd);
-    return status;
 }
 
-int np_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
+int np_serve_note(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
 {
-    uint8_t kind = np_word_kind(word);
-
-    switch (kind) {
-    case NP_SLOT_PUT:
-    case NP_SLOT_GET:
-        slot->rma.status = np_serve_rma(peer, &slot->rma, kind,
-                                        np_word_len(word));
-        return 1;
-    case NP_SLOT_ATOMIC:
-        np_atomic_serve(&slot->atomic);
-        return 1;
+    switch (np_word_kind(word)) {
     case NP_SLOT_SHARE:
         return np_help_begin(peer, &slot->share);
     case NP_SLOT_SEGMENT:
-        slot->segment.status = np_serve_segment(peer, slot->segment.id);
+        np_serve_segment(peer, slot->segment.id);
+        return 1;
+    case NP_SLOT_RELEASE:
+        atomic_fetch_sub_explicit(&peer->holds,
+                                  ucs_min(atomic_load(&peer->holds),
+                                          slot->release.count),
+                                  memory_order_relaxed);
         return 1;
     default:
         return 0;
     }
+}
+
+/* The CPU copies, whatever the entries say */
+static ucs_status_t
+np_serve_copy_bytes(np_peer_t *peer, const np_slot_fault_t *fault,
+                    uint8_t *area)
+{
+    np_iov_t iov = {(void*)fault->remote, fault->len};
+
+    if (atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed) !=
+        fault->epoch) {
+        return UCS_ERR_CANCELED;
+    }
+
+    if (!(fault->flags & NP_FAULT_INLINE)) {
+        return np_vm_move((fault->flags & NP_FAULT_PUT) ? NP_DIR_GET :
+                          NP_DIR_PUT, peer->cred.pid, &iov, 1, fault->local);
+    }
+
+    return (fault->flags & NP_FAULT_PUT) ?
+           np_access_write(fault->remote, area, fault->len) :
+           np_access_read(area, fault->remote, fault->len);
+}
+
+static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
+                                  uint8_t *area, np_moving_t *moving)
+{
+    ucs_status_t status;
+
+    np_moving_begin(moving);
+    status = np_serve_copy_bytes(peer, fault, area);
+    np_moving_end(moving);
+    return status;
+}
+
+/* Move between the message and our memory, through our own views */
+static ucs_status_t
+np_serve_move_inline(np_peer_t *peer, const np_slot_fault_t *fault,
+                     uint8_t *area, np_moving_t *moving, np_ranges_t *absent)
+{
+    np_iov_t iov = {area, fault->len};
+    np_dma_t dma = {
+        .dir    = (fault->flags & NP_FAULT_PUT) ? NP_DIR_PUT : NP_DIR_GET,
+        .pid    = NP_VM_SELF,
+        .table  = np_table_find(fault->remote >> NP_ARENA_SHIFT),
+        .moving = moving,
+        .epoch     = &peer->shm->epoch,
+        .was_epoch = fault->epoch
+    };
+
+    return np_dma_move(&dma, &iov, 1, fault->remote, fault->len, absent);
+}
+
+/* The reverse transfer: between the initiator's memory and ours, through both
+ * sides' views */
+static ucs_status_t
+np_serve_move_reverse(np_peer_t *peer, const np_slot_fault_t *fault,
+                      np_moving_t *moving, np_ranges_t *absent)
+{
+    np_dma_t dma = {
+        .dir       = (fault->flags & NP_FAULT_PUT) ? NP_DIR_GET : NP_DIR_PUT,
+        .pid       = peer->cred.pid,
+        .remote    = peer->remote,
+        .moving    = moving,
+        .epoch     = &peer->shm->epoch,
+        .was_epoch = fault->epoch,
+        .has_local = 1
+    };
+    ucs_status_t status;
+    size_t done, len, i;
+    np_ranges_t part;
+    uint64_t addr;
+    np_iov_t iov;
+
+    absent->count = 0;
+    for (done = 0; done < fault->len; done += len) {
+        addr      = fault->local + done;
+        len       = ucs_min(fault->len - done, NP_DMA_MAX);
+        len       = ucs_min(len, (((addr >> NP_ARENA_SHIFT) + 1)
+                                          << NP_ARENA_SHIFT) - addr);
+        iov       = (np_iov_t){(void*)(fault->remote + done), len};
+        dma.table = (peer->remote == NULL) ? NULL :
+                    np_remote_table(peer->remote, addr >> NP_ARENA_SHIFT);
+        status    = np_dma_move(&dma, &iov, 1, addr, len, &part);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        for (i = 0; i < part.count; ++i) {
+            np_ranges_add(absent, done + part.range[i].offset,
+                          part.range[i].len);
+        }
+    }
+    return UCS_OK;
+}
+
+static int np_serve_fault_is_valid(const np_slot_fault_t *fault)
+{
+    uint32_t max = (fault->flags & NP_FAULT_INLINE) ? NP_INLINE_SIZE :
+                   NP_FAULT_MAX;
+
+    return (fault->len > 0) && (fault->len <= max) &&
+           (fault->local <= (UINT64_MAX - fault->len)) &&
+           ((fault->remote >> NP_ARENA_SHIFT) ==
+            ((fault->remote + fault->len - 1) >> NP_ARENA_SHIFT));
+}
+
+/* Narrow a FAULT to what is missing of it */
+static void np_serve_narrow(np_slot_fault_t *fault, uint8_t **area,
+                            const np_ranges_t *absent)
+{
+    size_t first = absent->range[0].offset;
+    size_t last  = absent->range[absent->count - 1].offset +
+                   absent->range[absent->count - 1].len;
+
+    fault->remote += first;
+    fault->local  += first;
+    fault->len     = last - first;
+    *area         += first;
+}
+
+static ucs_status_t
+np_serve_fault(const np_job_t *job, np_moving_t *moving, np_stats_t *stats)
+{
+    np_peer_t *peer       = job->peer;
+    np_slot_fault_t fault = job->slot.fault;
+    int is_write          = !!(fault.flags & NP_FAULT_PUT);
+    unsigned bit          = is_write ? NP_ENTRY_WRITE : NP_ENTRY_READ;
+    uint8_t *area         = peer->inline_areas +
+                            ((size_t)np_word_id(job->word) * NP_INLINE_SIZE);
+    np_entries_t before, after;
+    np_ranges_t absent;
+    ucs_status_t status;
+    unsigned round;
+
+    if (!np_serve_fault_is_valid(&fault)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    status = np_access_check(fault.remote, fault.len);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    for (round = 0; round < NP_SERVE_ROUNDS; ++round) {
+        NP_STATS_INC(stats, fault_ins);
+        status = np_mapper_fault_in(fault.remote, fault.len, is_write);
+        NP_PAUSE(SERVE_MAPPED);
+        if ((status == UCS_ERR_EXCEEDS_LIMIT) ||
+            (status == UCS_ERR_NO_RESOURCE) ||
+            ((status == UCS_OK) && (fault.flags & NP_FAULT_COPY))) {
+            break;
+        }
+
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        if (fault.flags & NP_FAULT_RETRY) {
+            ++peer->holds;
+            return UCS_OK;
+        }
+
+        before = np_entries_of(np_table_find(fault.remote >> NP_ARENA_SHIFT),
+                               fault.remote, fault.len);
+        status = (fault.flags & NP_FAULT_INLINE) ?
+                 np_serve_move_inline(peer, &fault, area, moving, &absent) :
+                 np_serve_move_reverse(peer, &fault, moving, &absent);
+        NP_PAUSE(SERVE_MOVED);
+        if (status == UCS_ERR_INVALID_ADDR) {
+            /* mapped, and not there: ask for ours anew. If it is the
+             * initiator's, it will find out as we do. */
+            np_mapper_unmap(fault.remote, fault.len);
+            if (round == (NP_SERVE_ROUNDS - 1)) {
+                return UCS_ERR_NO_PROGRESS;
+            }
+            continue;
+        } else if (status != UCS_OK) {
+            return UCS_ERR_NO_PROGRESS; /* the kernel refuses: another way */
+        }
+
+        after = np_entries_of(np_table_find(fault.remote >> NP_ARENA_SHIFT),
+                              fault.remote, fault.len);
+        if (absent.count == 0) {
+            return UCS_OK;
+        }
+
+        if (np_entries_held(&before, &after, bit)) {
+            return UCS_ERR_NO_PROGRESS; /* then it was a page of the initiator */
+        }
+
+        NP_STATS_INC(stats, replays);
+        np_serve_narrow(&fault, &area, &absent);
+    }
+
+    NP_STATS_INC(stats, copies);
+    return np_serve_copy(peer, &fault, area, moving);
+}
+
+void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
+{
+    np_peer_t *peer     = job->peer;
+    np_answer_t *answer = &peer->shm->answers[np_word_id(job->word)];
+    np_moving_t *moving = &peer->shm->moving[mover];
+    ucs_status_t status;
+    uint64_t result = 0;
+
+    if (np_word_kind(job->word) == NP_SLOT_ATOMIC) {
+        status = np_atomic_serve(&job->slot.atomic, moving, &result);
+        NP_STATS_INC(stats, atomics);
+    } else {
+        status = np_serve_fault(job, moving, stats);
+    }
+
+    answer->result = result;
+    /* release: result and data are there */
+    atomic_store_explicit(&answer->word,
+                          np_answer_word((uint32_t)job->word, status),
+                          memory_order_release);
+    np_peer_wake_armed(peer);
+}
+
+int np_serve_take(np_peer_t *peer, np_job_t *job)
+{
+    int is_taken = 0;
+
+    if (!ucs_spin_try_lock(&peer->ctl_lock)) {
+        return 0; /* somebody else is at it */
+    }
+
+    job->word = np_ring_rx_peek(&peer->ctl);
+    if (job->word != 0) {
+        job->peer = peer;
+        memcpy(job->slot.data, np_ring_rx_slot(&peer->ctl)->data,
+               sizeof(job->slot.data));
+        ++peer->ctl.head;
+        np_peer_publish(peer, &peer->ctl);
+        is_taken = 1;
+    }
+
+    ucs_spin_unlock(&peer->ctl_lock);
+    return is_taken;
+}
+
+unsigned np_serve_ctl(np_peer_t *peer)
+{
+    np_stats_t *stats = peer->port->stats;
+    unsigned count    = 0;
+    np_job_t job;
+
+    while ((count < NP_PORT_BATCH) && np_serve_take(peer, &job)) {
+        ++count;
+        if (np_job_is_answered(job.word) && np_job_is_valid(job.word)) {
+            NP_STATS_INC(stats, served_progress);
+            np_serve_job(&job, NP_MOVER_TARGET, stats);
+        } else if (np_job_is_answered(job.word) ||
+                   !np_serve_note(peer, &job.slot, job.word)) {
+            np_peer_malformed(peer, job.word);
+            break;
+        }
+    }
+
+    return count;
 }

@@ -239,11 +239,8 @@ uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
     void *bounce;
 
     /* Ask first: whatever is packed is gone for the caller */
-    if (!np_link_has_resources(&ep->link)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    status = np_link_enter(&ep->link);
+    status = np_rma_may_put(&ep->link, remote_addr,
+                            uct_nprdma_ep_iface(ep)->max_bcopy);
     if (status != UCS_OK) {
         return status;
     }
@@ -305,13 +302,12 @@ uct_nprdma_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
                         uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-    const np_iov_t iov  = {buffer, length};
     ucs_status_t status;
 
     UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(ep)->max_bcopy,
                      "get_short");
-    status = np_rma_move(NP_DIR_GET, &ep->link, (np_key_t*)rkey, &iov, 1,
-                         remote_addr, NULL);
+    status = np_rma_get_now(&ep->link, (np_key_t*)rkey, buffer, length,
+                            remote_addr);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, SHORT, length);
     return status;
 }

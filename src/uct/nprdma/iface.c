@@ -13,6 +13,7 @@
 #include "../../nprdma/dev/soft/host.h"
 #include "../../nprdma/dev/soft/peer.h"
 #include "../../nprdma/proto/rma.h"
+#include "../../nprdma/svc/service.h"
 
 #include <ucs/async/async.h>
 
@@ -339,6 +340,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md,
         goto err_lock;
     }
 
+    np_service_add(self->port);
     self->max_bcopy = np_rma_max_bcopy(&port_config);
     ucs_arbiter_init(&self->arbiter);
     return UCS_OK;
@@ -352,6 +354,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 {
     uct_base_iface_progress_disable(&self->super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    np_service_remove(self->port);
     np_proto_close(self->port);
     ucs_arbiter_cleanup(&self->arbiter);
     ucs_recursive_spinlock_destroy(&self->lock);

@@ -14,6 +14,8 @@
 #include "../../nprdma/mem/alloc.h"
 #include "../../nprdma/mem/arena.h"
 #include "../../nprdma/mem/key.h"
+#include "../../nprdma/dev/soft/wire.h"
+#include "../../nprdma/svc/service.h"
 
 #include <ucs/sys/sys.h>
 
@@ -57,6 +59,58 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      "1g. Large copies have larger pieces.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.share_chunk),
      UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"WRITE_CHECK", "auto",
+     "How a write to memory that may be absent is confirmed:\n"
+     " - auto     - as the device can: soft0 knows what it has written.\n"
+     " - entries  - the target's entries, before and after.\n"
+     " - readback - up to 4k are read back and compared, more by entries.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.write_check),
+     UCS_CONFIG_TYPE_ENUM(np_write_check_names)},
+
+    {"FAULT_MODE", "reverse",
+     "What a target does that has brought absent pages in:\n"
+     " - reverse - it moves the data itself.\n"
+     " - retry   - it says so, and the initiator tries again.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.fault_mode),
+     UCS_CONFIG_TYPE_ENUM(np_fault_mode_names)},
+
+    {"INLINE", "1k",
+     "Largest transfer whose data travels inside the messages when a page is\n"
+     "absent, up to 16k.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.inline_max),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"ORDER", "overlap",
+     "Which transfers of an endpoint wait for earlier ones, besides fences:\n"
+     " - overlap - those of the same memory, if one of them writes.\n"
+     " - strict  - all.\n"
+     " - relaxed - none.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.order),
+     UCS_CONFIG_TYPE_ENUM(np_order_names)},
+
+    {"SERVICE", "adaptive",
+     "Who answers peers while this program computes:\n"
+     " - adaptive - its own progress; threads that peers wake if that does\n"
+     "              not look for some microseconds.\n"
+     " - event    - threads that peers wake for each request.\n"
+     " - poll     - a thread that looks all the time: takes a CPU.\n"
+     " - off      - its own progress alone.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.service),
+     UCS_CONFIG_TYPE_ENUM(np_service_mode_names)},
+
+    {"SOFT_TLB", "off",
+     "Model the translation cache of an RNIC on soft0 (4096 entries, 4-way):\n"
+     " - off   - every unit is translated anew.\n"
+     " - page  - an entry for each page of 4 KiB.\n"
+     " - range - an entry for each arena of 1 GiB.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.tlb),
+     UCS_CONFIG_TYPE_ENUM(np_tlb_mode_names)},
+
+    {"SOFT_TLB_MISS", "0",
+     "Time that a miss in this model costs.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.tlb_miss),
+     UCS_CONFIG_TYPE_TIME},
 
     {NULL}
 };
@@ -147,6 +201,7 @@ uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
     np_arenas_t arenas;
     np_alloc_t *alloc;
 
+    np_service_start(); /* whoever has the key may ask */
     if (handle & UCT_NPRDMA_MEMH_ARENAS) {
         arenas.first = (uint32_t)handle >> 1;
         arenas.count = handle >> 32;
@@ -212,6 +267,12 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
         (config->share_chunk > UCS_GBYTE)) {
         np_error("UCX_NPRDMA_SHARE_CHUNK is %zu bytes: give it a value from "
                   "4k to 1g", config->share_chunk);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (config->inline_max > NP_INLINE_SIZE) {
+        np_error("UCX_NPRDMA_INLINE is %zu bytes: give it at most 16k",
+                 config->inline_max);
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -22,6 +22,7 @@
 #include "../../mem/segment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -43,12 +44,14 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     link->port = port;
     link->addr = *addr;
     link->fd   = -1;
+    link->bell = -1;
     link->gate = NP_GATE_UNCONNECTED;
     ucs_list_head_init(&link->busy);
     ucs_list_head_init(&link->down);
     for (i = 0; i < NP_QUEUE_LAST; ++i) {
-        ucs_queue_head_init(&link->queues[i]);
+        ucs_list_head_init(&link->queues[i]);
     }
+    np_overlap_init(&link->overlap);
 }
 
 static void np_link_free(np_link_t *link)
@@ -59,9 +62,21 @@ static void np_link_free(np_link_t *link)
         link->fd = -1;
     }
 
+    if (link->bell >= 0) {
+        close(link->bell);
+        link->bell = -1;
+    }
+
     if (link->target != NULL) {
         np_segment_unmap(link->target, np_page_align(sizeof(np_port_shm_t)));
         link->target = NULL;
+    }
+
+    np_drain_remove(&link->drain);
+    if (link->remote != NULL) {
+        np_remote_put(link->remote);
+        link->remote = NULL;
+        link->table  = NULL;
     }
 
     if (link->shm != NULL) {
@@ -108,15 +123,24 @@ void np_link_down(np_link_t *link, ucs_status_t status)
     link->port->ops->link_down(link);
 }
 
-static void np_link_learn_target(np_link_t *link, const np_msg_t *msg, int fd)
+static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
+                                 const int *fds)
 {
     void *shm;
 
     if ((link->target == NULL) &&
-        (np_segment_map(fd, np_page_align(sizeof(np_port_shm_t)), &shm) ==
+        (np_segment_map(fds[0], np_page_align(sizeof(np_port_shm_t)), &shm) ==
          UCS_OK)) {
         link->target = shm;
         link->bit    = msg->bit % NP_PORT_ACTIVITY;
+        link->bell   = fcntl(fds[2], F_DUPFD_CLOEXEC, 0);
+    }
+
+    if ((link->remote == NULL) &&
+        (np_remote_get(link->addr.engine_id, fds[1], &link->remote) !=
+         UCS_OK)) {
+        np_debug("process %d shows no tables: transfers are two-sided",
+                 link->pid);
     }
 }
 
@@ -130,7 +154,7 @@ static void np_link_handle_event(np_event_t *event)
 
     while ((status = np_sock_recv(link->fd, &msg, fds, &num_fds)) == UCS_OK) {
         if (msg.type == NP_MSG_ACCEPT) {
-            np_link_learn_target(link, &msg, fds[0]);
+            np_link_learn_target(link, &msg, fds);
         } else if (msg.type == NP_MSG_SEGMENT) {
             link->port->ops->segment(link, msg.segment_id, fds[0], msg.size);
         }
@@ -192,6 +216,10 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
     link->shm->version      = NP_WIRE_VERSION;
     link->shm->data_slots   = config->data_slots;
     link->shm->payload_size = config->payload_wide;
+    link->inline_areas      =
+            UCS_PTR_BYTE_OFFSET(shm,
+                                np_link_shm_inline_offset(config->data_slots,
+                                                          config->payload_wide));
 
     status = np_link_init_ring(&link->data, np_link_shm_data(shm),
                                config->data_slots,
@@ -240,7 +268,7 @@ static ucs_status_t np_link_introduce(np_link_t *link)
                                       link->port->config.payload_wide)
     };
     ucs_status_t status;
-    int fds[2];
+    int fds[3];
 
     status = np_link_create_shm(link, &fds[0]);
     if (status != UCS_OK) {
@@ -248,7 +276,8 @@ static ucs_status_t np_link_introduce(np_link_t *link)
     }
 
     fds[1] = link->port->shm_fd;
-    status = np_sock_send(link->fd, &msg, fds, 2);
+    fds[2] = np_port_directory_fd(link->port);
+    status = np_sock_send(link->fd, &msg, fds, 3);
     close(fds[0]);
     if (status != UCS_OK) {
         return status;
@@ -281,6 +310,8 @@ ucs_status_t np_link_connect(np_link_t *link)
 
     link->pid          = cred.pid;
     link->start_time   = np_host_proc_start_time(cred.pid);
+    np_drain_add(&link->drain, link->shm, link->pid, link->start_time,
+                 UCS_BIT(NP_MOVER_INITIATOR));
     link->event.handle = np_link_handle_event;
     link->gate        &= ~NP_GATE_UNCONNECTED;
     np_debug("link to process %d of user %d", cred.pid, cred.uid);

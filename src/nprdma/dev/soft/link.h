@@ -8,9 +8,12 @@
 #ifndef NP_SOFT_LINK_H_
 #define NP_SOFT_LINK_H_
 
+#include "drain.h"
 #include "port.h"
 #include "ring.h"
 
+#include "../../mem/overlap.h"
+#include "../../mem/table.h"
 #include "../../mem/window.h"
 
 /** Why an operation must not just start */
@@ -21,14 +24,23 @@ enum {
     NP_GATE_DOWN        = 1u << 3
 };
 
-/** Queues of outstanding operations, each completing in order */
+/** Outstanding operations, each list in the order of posting. Those in the data
+ *  ring and flushes complete in order, others when they are done. */
 typedef enum np_link_queue {
     NP_QUEUE_DATA,     /**< requests in the data ring */
-    NP_QUEUE_CTL,      /**< requests in the control ring */
-    NP_QUEUE_COPY,     /**< copies in pieces */
+    NP_QUEUE_REQUEST,  /**< requests in the control ring */
+    NP_QUEUE_COPY,     /**< transfers in pieces */
     NP_QUEUE_FLUSH,
     NP_QUEUE_LAST
 } np_link_queue_t;
+
+/** Pages of the target whose entries we have seen last */
+#define NP_LINK_SEEN 8
+
+typedef struct np_seen {
+    uint64_t page;     /**< address >> NP_PAGE_SHIFT */
+    uint32_t entry;
+} np_seen_t;
 
 /** Owner: who called np_link_init; guarded as its port is. */
 struct np_link {
@@ -43,16 +55,32 @@ struct np_link {
     ucs_status_t     status;       /**< why it is down */
     uint32_t         bit;          /**< ours in the target's activity map */
     int              fd;
+    int              bell;         /**< of the target's service threads; -1 */
+    uint64_t         stuck_since;  /**< see np_request_ring_slow */
+    uint32_t         stuck_at;
     pid_t            pid;          /**< 0: not in our pid namespace */
     uint64_t         start_time;   /**< of pid, in clock ticks */
     int              no_vm;        /**< process_vm_* was refused */
     int              is_wide;      /**< uses, or will use, payload_wide */
 
+    np_remote_t      *remote;      /**< the target's tables; NULL: not yet */
+    np_drain_entry_t drain;
+
     /* owned by proto */
+    uint32_t         table_arena;  /**< what table is of */
+    np_table_t       *table;       /**< last used; NULL: none */
+    uint8_t          *inline_areas;
+    np_seen_t        seen[NP_LINK_SEEN];
     ucs_list_link_t  busy;         /**< in port->busy_links, if outstanding */
     ucs_list_link_t  down;         /**< in port->down_links, or alone */
     int              is_reported;  /**< the user knows that it is down */
-    ucs_queue_head_t queues[NP_QUEUE_LAST];
+    int              is_refused;   /**< an operation must wait for one that is
+                                        outstanding, not for room */
+    ucs_list_link_t  queues[NP_QUEUE_LAST];
+    np_overlap_t     overlap;      /**< remote ranges in flight */
+    uint32_t         answers_used; /**< bitmap of requests */
+    unsigned         releases;     /**< READY pieces to give back */
+    unsigned         atomics;      /**< requests that are atomics */
     unsigned         outstanding;  /**< operations in all but the flush queue */
     uint64_t         sequence;     /**< of the last operation */
     uint64_t         fence;        /**< with NP_GATE_FENCED: up to this one */

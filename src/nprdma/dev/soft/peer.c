@@ -14,9 +14,12 @@
 
 #include "peer.h"
 
+#include "host.h"
+
 #include "../../engine.h"
 #include "../../mem/segment.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -92,6 +95,11 @@ static void np_peer_detach(np_peer_t *peer)
     if (peer->is_hot) {
         np_peer_make_cold(peer);
     }
+    np_drain_remove(&peer->drain);
+    if (peer->remote != NULL) {
+        np_remote_put(peer->remote);
+        peer->remote = NULL;
+    }
     np_segment_unmap(peer->shm, peer->shm_size);
     np_segment_unmap(peer->initiator, np_page_align(sizeof(np_port_shm_t)));
     peer->shm = NULL;
@@ -103,13 +111,24 @@ void np_peer_malformed(np_peer_t *peer, uint64_t word)
     np_error("process %d sent a malformed message (%#lx): its connection ends",
              peer->cred.pid, word);
     np_peer_set_gone(peer);
-    np_peer_detach(peer);
+    peer->is_malformed = 1; /* freed when no service thread is at it */
+    peer->port->ops->peer_gone(peer);
+    if (peer->is_hot) {
+        np_peer_make_cold(peer);
+    }
     shutdown(peer->fd, SHUT_RDWR);
 }
 
 void np_peer_destroy(np_peer_t *peer)
 {
     np_port_t *port = peer->port;
+
+    pthread_mutex_lock(&port->lock);
+    port->peers[peer->number] = NULL; /* nobody takes another job */
+    pthread_mutex_unlock(&port->lock);
+    while (atomic_load_explicit(&peer->jobs, memory_order_acquire) > 0) {
+        sched_yield();
+    }
 
     if (peer->is_gone) {
         --port->num_gone;
@@ -120,11 +139,12 @@ void np_peer_destroy(np_peer_t *peer)
     }
     np_peer_detach(peer);
     close(peer->fd);
-    port->peers[peer->number] = NULL;
+    pthread_mutex_lock(&port->lock);
     while ((port->num_peers > 0) &&
            (port->peers[port->num_peers - 1] == NULL)) {
         --port->num_peers;
     }
+    pthread_mutex_unlock(&port->lock);
     free(peer);
 }
 
@@ -175,10 +195,11 @@ static ucs_status_t np_peer_check_shm(const np_link_shm_t *shm, size_t size,
 }
 
 static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
-                                   const int *fds)
+                                   const int *fds, int is_owner)
 {
     np_port_t *port = peer->port;
     np_msg_t reply  = {.type = NP_MSG_ACCEPT, .version = NP_WIRE_VERSION};
+    int reply_fds[] = {port->shm_fd, np_port_directory_fd(port), port->bell};
     uint32_t slots, payload;
     void *shm, *initiator;
     ucs_status_t status;
@@ -213,16 +234,26 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
                       &peer->shm->data_head);
     np_peer_init_ring(&peer->ctl, np_link_shm_ctl(shm, slots), NP_CTL_SLOTS,
                       NULL, 0, &peer->shm->ctl_head);
+    peer->inline_areas =
+            UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(slots, payload));
+    np_drain_add(&peer->drain, peer->shm, peer->cred.pid, peer->start_time,
+                 UCS_MASK(NP_MOVER_LAST) & ~UCS_BIT(NP_MOVER_INITIATOR));
+    if (np_remote_get(msg->engine_id, fds[2], &peer->remote) != UCS_OK) {
+        np_debug("process %d shows no tables", peer->cred.pid);
+    }
 
     reply.bit = peer->number % NP_PORT_ACTIVITY;
-    status    = np_sock_send(peer->fd, &reply, &port->shm_fd, 1);
+    status    = np_sock_send(peer->fd, &reply, reply_fds, 3);
     if (status == UCS_OK) {
         /* release: the answer is on the socket */
         atomic_store_explicit(&peer->shm->accepted, 1, memory_order_release);
     }
 
-    /* If the initiator is gone already, what it sent is still good */
-    np_peer_make_hot(peer);
+    /* If the initiator is gone already, what it sent is still good. A service
+     * thread leaves it cold: the owner finds it in turn. */
+    if (is_owner) {
+        np_peer_make_hot(peer);
+    }
     return UCS_OK;
 
 err_unmap:
@@ -230,9 +261,9 @@ err_unmap:
     return status;
 }
 
-static void np_peer_handle_event(np_event_t *event)
+/* Under the port's lock */
+static void np_peer_receive(np_peer_t *peer, int is_owner)
 {
-    np_peer_t *peer = ucs_container_of(event, np_peer_t, event);
     int fds[NP_MSG_MAX_FDS];
     ucs_status_t status;
     unsigned num_fds;
@@ -240,7 +271,7 @@ static void np_peer_handle_event(np_event_t *event)
 
     while ((status = np_sock_recv(peer->fd, &msg, fds, &num_fds)) == UCS_OK) {
         if (msg.type == NP_MSG_CONNECT) {
-            status = np_peer_attach(peer, &msg, fds);
+            status = np_peer_attach(peer, &msg, fds, is_owner);
         } else if (msg.type != NP_MSG_WAKE) {
             status = UCS_ERR_INVALID_PARAM;
         }
@@ -265,29 +296,36 @@ static void np_peer_handle_event(np_event_t *event)
     }
 }
 
+static void np_peer_handle_event(np_event_t *event)
+{
+    np_peer_t *peer = ucs_container_of(event, np_peer_t, event);
+
+    pthread_mutex_lock(&peer->port->lock);
+    np_peer_receive(peer, 1);
+    pthread_mutex_unlock(&peer->port->lock);
+}
+
 static ucs_status_t np_port_add_peer(np_port_t *port, np_peer_t *peer)
 {
-    np_peer_t **peers;
     unsigned i;
 
     for (i = 0; (i < port->num_peers) && (port->peers[i] != NULL); ++i) {
     }
 
-    if (i == port->num_peers) {
-        peers = realloc(port->peers, (i + 1) * sizeof(*peers));
-        if (peers == NULL) {
-            return UCS_ERR_NO_MEMORY;
-        }
-        port->peers = peers;
-        ++port->num_peers;
+    if (i == NP_PORT_MAX_PEERS) {
+        return UCS_ERR_NO_MEMORY;
     }
 
-    port->peers[i] = peer;
     peer->number   = i;
+    port->peers[i] = peer;
+    if (i == port->num_peers) {
+        ++port->num_peers;
+    }
     return UCS_OK;
 }
 
-void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred)
+void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
+                    int is_owner)
 {
     np_peer_t *peer;
 
@@ -305,20 +343,22 @@ void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred)
         goto err_close;
     }
 
+    ucs_spinlock_init(&peer->ctl_lock, 0);
     peer->event.handle = np_peer_handle_event;
     peer->port         = port;
     peer->fd           = fd;
     peer->cred         = *cred;
+    peer->start_time   = np_host_proc_start_time(cred->pid);
     if (np_port_add_peer(port, peer) != UCS_OK) {
         goto err_free;
     }
 
     if (np_port_watch(port, fd, &peer->event) != UCS_OK) {
-        np_peer_destroy(peer);
-        return;
+        port->peers[peer->number] = NULL;
+        goto err_free;
     }
 
-    np_peer_handle_event(&peer->event);
+    np_peer_receive(peer, is_owner);
     return;
 
 err_free:
@@ -335,7 +375,7 @@ static unsigned np_peer_poll_cold(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
         return 0;
     }
 
-    if (!np_peer_has_data(peer)) {
+    if (peer->is_malformed || !np_peer_has_data(peer)) {
         return 0;
     }
 
@@ -384,7 +424,8 @@ void np_port_reap(np_port_t *port)
 
     for (i = port->num_peers; i > 0; --i) {
         peer = (i <= port->num_peers) ? port->peers[i - 1] : NULL;
-        if ((peer != NULL) && peer->is_gone && !np_peer_has_data(peer)) {
+        if ((peer != NULL) && peer->is_gone && !np_peer_has_data(peer) &&
+            (atomic_load_explicit(&peer->jobs, memory_order_acquire) == 0)) {
             np_peer_destroy(peer);
         }
     }

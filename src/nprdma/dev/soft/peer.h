@@ -7,9 +7,14 @@
 #ifndef NP_SOFT_PEER_H_
 #define NP_SOFT_PEER_H_
 
+#include "drain.h"
 #include "port.h"
 #include "ring.h"
 #include "sock.h"
+
+#include "../../mem/table.h"
+
+#include <ucs/type/spinlock.h>
 
 /** What takes active messages; @a data is in the ring and gone afterwards */
 typedef void (*np_am_cb_t)(void *arg, uint8_t id, void *data, unsigned len);
@@ -29,13 +34,23 @@ struct np_peer {
     unsigned        number;       /**< index in port->peers */
     int             fd;
     np_sock_cred_t  cred;
+    uint64_t        start_time;   /**< of cred.pid, in clock ticks */
     uint64_t        engine_id;
+    np_remote_t     *remote;      /**< the initiator's tables; NULL: none */
+    uint8_t         *inline_areas;
+    np_drain_entry_t drain;
+    ucs_spinlock_t  ctl_lock;     /**< who holds it takes from ctl */
+    _Atomic unsigned holds;       /**< READY pieces that it has not given back */
     int             is_hot;
     int             is_gone;      /**< no more will come; free when drained */
+    int             is_malformed; /**< it counts as drained */
+    _Atomic unsigned jobs;        /**< its requests in service threads: it stays
+                                       until they are done */
 };
 
-/** A new connection has come in on the port's socket */
-void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred);
+/** A new connection has come in on the port's socket. Under the port's lock. */
+void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
+                    int is_owner);
 
 void np_peer_destroy(np_peer_t *peer);
 
@@ -58,22 +73,26 @@ void np_peer_wake(np_peer_t *peer);
 /** Is there anything in its rings? */
 static inline int np_peer_has_data(np_peer_t *peer)
 {
-    return (peer->shm != NULL) &&
+    return (peer->shm != NULL) && !peer->is_malformed &&
            ((np_ring_rx_peek(&peer->data) != 0) ||
             (np_ring_rx_peek(&peer->ctl) != 0));
+}
+
+static UCS_F_ALWAYS_INLINE void np_peer_wake_armed(np_peer_t *peer)
+{
+    /* No fence: if the initiator arms now, its barrier orders either this
+     * load or its own look at what we have stored (np_port_arm) */
+    if (ucs_unlikely(atomic_load_explicit(&peer->initiator->armed,
+                                          memory_order_relaxed))) {
+        np_peer_wake(peer);
+    }
 }
 
 static UCS_F_ALWAYS_INLINE void
 np_peer_publish(np_peer_t *peer, np_ring_rx_t *ring)
 {
     np_ring_rx_publish(ring);
-
-    /* No fence: if the initiator arms now, its barrier orders either this
-     * load or its own look at the head (np_port_arm) */
-    if (ucs_unlikely(atomic_load_explicit(&peer->initiator->armed,
-                                          memory_order_relaxed))) {
-        np_peer_wake(peer);
-    }
+    np_peer_wake_armed(peer);
 }
 
 /** Have payload on its way from the other core while its header is matched */
@@ -120,9 +139,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
                          (len > (ring->payload_size - offset)))) {
             break;
         }
-        if (ucs_unlikely(!peer->port->ops->serve(peer, slot, word))) {
-            break;
-        }
+        peer->port->ops->serve(peer, slot, word);
         ring->lag = ring->lag_max; /* the initiator waits for the answer */
         return 1;
     }
@@ -158,15 +175,8 @@ np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
         np_peer_publish(peer, &peer->data);
     }
 
-    while (ucs_unlikely((word = np_ring_rx_peek(&peer->ctl)) != 0)) {
-        if (!peer->port->ops->serve(peer, np_ring_rx_slot(&peer->ctl), word)) {
-            np_peer_malformed(peer, word);
-            break;
-        }
-
-        ++peer->ctl.head;
-        np_peer_publish(peer, &peer->ctl);
-        ++count;
+    if (ucs_unlikely(np_ring_rx_peek(&peer->ctl) != 0)) {
+        count += peer->port->ops->serve_ctl(peer);
     }
 
     return count;

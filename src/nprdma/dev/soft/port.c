@@ -14,18 +14,24 @@
 
 #include "port.h"
 
+#include "drain.h"
 #include "link.h"
 #include "peer.h"
+#include "tlb.h"
 #include "vm.h"
 
 #include "../../engine.h"
+#include "../../mem/mapper.h"
 #include "../../mem/segment.h"
+#include "../../mem/table.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,14 +39,23 @@
 
 static void np_port_handle_listener(np_event_t *event)
 {
-    np_port_t *port = ucs_container_of(event, np_port_t, listener);
+    np_port_accept(ucs_container_of(event, np_port_t, listener), 1);
+}
+
+unsigned np_port_accept(np_port_t *port, int is_owner)
+{
+    unsigned count = 0;
     np_sock_cred_t cred;
     int fd;
 
+    pthread_mutex_lock(&port->lock);
     while (np_sock_accept(port->listen_fd, &port->spare_fd, &fd, &cred) ==
            UCS_OK) {
-        np_peer_accept(port, fd, &cred);
+        np_peer_accept(port, fd, &cred, is_owner);
+        ++count;
     }
+    pthread_mutex_unlock(&port->lock);
+    return count;
 }
 
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
@@ -69,6 +84,16 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
     void *shm = NULL;
     ucs_status_t status;
 
+    /* never moves: the owner reads it while a service thread adds to it */
+    port->peers = mmap(NULL, NP_PORT_MAX_PEERS * sizeof(*port->peers),
+                       PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (port->peers == MAP_FAILED) {
+        np_error("no memory for a table of %d peers: %m", NP_PORT_MAX_PEERS);
+        port->peers = NULL;
+        return UCS_ERR_NO_MEMORY;
+    }
+
     if (getrandom(&port->id, sizeof(port->id), 0) != sizeof(port->id)) {
         np_error("getrandom() failed: %m");
         return UCS_ERR_IO_ERROR;
@@ -93,6 +118,12 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
         return status;
     }
 
+    port->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (port->bell < 0) {
+        np_error("eventfd() failed: %m. Check 'ulimit -n'");
+        return UCS_ERR_IO_ERROR;
+    }
+
     port->spare_fd = fcntl(port->listen_fd, F_DUPFD_CLOEXEC, 0);
     return np_port_watch(port, port->listen_fd, &port->listener);
 }
@@ -100,7 +131,7 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
 static void np_port_close_fds(np_port_t *port)
 {
     int fds[] = {port->listen_fd, port->spare_fd, port->epoll_fd,
-                 port->shm_fd};
+                 port->shm_fd, port->bell};
     unsigned i;
 
     for (i = 0; i < ucs_static_array_size(fds); ++i) {
@@ -111,6 +142,9 @@ static void np_port_close_fds(np_port_t *port)
 
     if (port->shm != NULL) {
         np_segment_unmap(port->shm, np_page_align(sizeof(np_port_shm_t)));
+    }
+    if (port->peers != NULL) {
+        munmap(port->peers, NP_PORT_MAX_PEERS * sizeof(*port->peers));
     }
 }
 
@@ -140,6 +174,8 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     port->listen_fd       = -1;
     port->spare_fd        = -1;
     port->shm_fd          = -1;
+    port->bell            = -1;
+    pthread_mutex_init(&port->lock, NULL);
     ucs_list_head_init(&port->busy_links);
     ucs_list_head_init(&port->down_links);
     ucs_list_head_init(&port->helps);
@@ -152,6 +188,15 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     }
 
     np_vm_allow_peers();
+    np_mapper_set_flush(np_drain);
+    port->stats = np_stats_get();
+    if (np_engine.config.tlb != NP_TLB_OFF) {
+        port->tlb = np_tlb_create(np_engine.config.tlb,
+                                  np_engine.config.tlb_miss * 1e9,
+                                  port->stats);
+    }
+    port->is_model = (port->tlb != NULL) ||
+                     (np_engine.config.write_check != NP_WRITE_CHECK_AUTO);
     *port_p = port;
     return UCS_OK;
 }
@@ -171,7 +216,9 @@ void np_port_close(np_port_t *port)
     }
 
     np_port_close_fds(port);
-    free(port->peers);
+    np_stats_put(port->stats);
+    free(port->tlb);
+    pthread_mutex_destroy(&port->lock);
     free(port);
 }
 
@@ -180,6 +227,13 @@ void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr)
     addr->port_id   = port->id;
     addr->engine_id = np_engine.id;
     addr->cookie    = np_engine.cookie;
+}
+
+int np_port_directory_fd(np_port_t *port)
+{
+    int fd = np_directory_fd();
+
+    return (fd < 0) ? port->shm_fd : fd;
 }
 
 /* A program that spins shall not pay for a system call, nor one that looks

@@ -5,8 +5,10 @@
  * send to it), and one file descriptor that becomes readable when something
  * wants attention.
  *
- * A port and everything that belongs to it is used by one thread at a time;
- * its user takes the lock, if there are several threads.
+ * A port and everything that belongs to it is used by one thread at a time, its
+ * owner; its user takes the lock, if there are several threads. Beside it the
+ * service threads accept connections and take control requests: what they share
+ * with the owner is under port->lock.
  */
 
 #ifndef NP_SOFT_PORT_H_
@@ -14,11 +16,17 @@
 
 #include "wire.h"
 
+#include "../../stats.h"
+
+#include <pthread.h>
 #include <sys/types.h>
 
 /** Peers whose rings are looked at in every progress; the others are told of
  *  by the activity map */
 #define NP_PORT_HOT         16
+
+/** Peers that a port can have */
+#define NP_PORT_MAX_PEERS   65536
 
 /** Messages taken from one ring before the next one has its turn */
 #define NP_PORT_BATCH       16
@@ -35,9 +43,10 @@ typedef struct np_peer np_peer_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
-    /** Execute a request slot; the answer goes into the slot. Returns 0 if it
-     *  is no request at all. */
-    int (*serve)(np_peer_t *peer, np_slot_t *slot, uint64_t word);
+    /** Execute a request of the data ring; the answer goes into the slot */
+    void (*serve)(np_peer_t *peer, np_slot_t *slot, uint64_t word);
+    /** Execute what is in the control ring; returns how many */
+    unsigned (*serve_ctl)(np_peer_t *peer);
     /** Is there anything that only the next progress would move? */
     int (*has_work)(np_port_t *port);
     /** The copies that peer wanted help with must not be touched any more */
@@ -81,7 +90,12 @@ struct np_port {
     np_port_shm_t       *shm;
     np_peer_t           *hot[NP_PORT_HOT];
 
-    np_peer_t           **peers;      /**< by number; holes are NULL */
+    np_peer_t           **peers;      /**< NP_PORT_MAX_PEERS, by number; holes are
+                                           NULL. Changed under lock; the owner
+                                           reads without */
+    pthread_mutex_t     lock;         /**< guards peers[], their shm, accepting */
+    int                 bell;         /**< eventfd of the service threads */
+    ucs_list_link_t     service;      /**< in the service's list; its lock */
     np_event_t          listener;
     int                 epoll_fd;
     int                 listen_fd;
@@ -102,6 +116,10 @@ struct np_port {
     struct np_op        *free_ops;
     struct np_op_block  *op_blocks;
     void                *bounce;      /**< see proto/rma.c */
+    np_stats_t          *stats;       /**< what this port's thread counts */
+    struct np_tlb       *tlb;         /**< NULL: not modelled */
+    int                 is_model;     /**< a commodity RNIC in all that it knows:
+                                           no way around the checks */
 };
 
 /**
@@ -120,6 +138,14 @@ void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr);
 
 /** Look at the sockets: new peers, answers, deaths. Returns how many events. */
 unsigned np_port_housekeep(np_port_t *port);
+
+/** The directory of our arenas, to be sent; if there is none, a descriptor that
+ *  nobody will take for one */
+int np_port_directory_fd(np_port_t *port);
+
+/** Take new connections in, if this is not being done; returns how many. The
+ *  owner, or a service thread. */
+unsigned np_port_accept(np_port_t *port, int is_owner);
 
 /** Let fd take part in the port's events */
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event);

@@ -40,7 +40,7 @@ static ucs_status_t np_sock_open(int *fd_p)
     *fd_p = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd_p < 0) {
         np_error("no unix socket for a connection: %m. Check 'ulimit -n' "
-                 "(two descriptors for each peer)");
+                 "(four descriptors for each peer)");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -197,8 +197,8 @@ static unsigned np_msg_fds(const np_msg_t *msg)
 {
     switch (msg->type) {
     case NP_MSG_CONNECT:
-        return 2;
     case NP_MSG_ACCEPT:
+        return 3;
     case NP_MSG_SEGMENT:
         return 1;
     default:

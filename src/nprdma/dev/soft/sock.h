@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 /** Most descriptors in one message */
-#define NP_MSG_MAX_FDS 2
+#define NP_MSG_MAX_FDS 3
 
 /** Who is at the other end, as the kernel says */
 typedef struct np_sock_cred {

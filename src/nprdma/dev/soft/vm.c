@@ -14,6 +14,8 @@
 
 #include "vm.h"
 
+#include "../../mem/access.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,12 +82,30 @@ static void np_vm_advance(struct iovec **iov, size_t *iovcnt, size_t done)
     (*iov)->iov_len -= done;
 }
 
+static ucs_status_t np_vm_move_self(np_dir_t dir, const np_iov_t *iov,
+                                    size_t iovcnt, uint64_t remote)
+{
+    ucs_status_t status = UCS_OK;
+    size_t i;
+
+    for (i = 0; (i < iovcnt) && (status == UCS_OK); remote += iov[i++].len) {
+        status = (dir == NP_DIR_GET) ?
+                 np_access_read(iov[i].base, remote, iov[i].len) :
+                 np_access_write(remote, iov[i].base, iov[i].len);
+    }
+    return status;
+}
+
 ucs_status_t np_vm_move(np_dir_t dir, int pid, const np_iov_t *iov,
                         size_t iovcnt, uint64_t remote)
 {
     struct iovec vec[NP_MAX_IOV], *local = vec, there;
     size_t i, total = 0, done = 0;
     ssize_t ret;
+
+    if (pid == NP_VM_SELF) {
+        return np_vm_move_self(dir, iov, iovcnt, remote);
+    }
 
     for (i = 0; i < iovcnt; ++i) {
         vec[i].iov_base = iov[i].base;

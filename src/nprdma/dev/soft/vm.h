@@ -16,8 +16,12 @@ typedef enum np_dir {
     NP_DIR_PUT    /**< local to remote */
 } np_dir_t;
 
+/** Instead of a pid: this process itself, whatever the kernel says of
+ *  process_vm_* */
+#define NP_VM_SELF (-1)
+
 /**
- * Move bytes between local memory and process @a pid.
+ * Move bytes between local memory and process @a pid, or NP_VM_SELF.
  *
  * @param [in] iov     Local pieces, at most NP_MAX_IOV.
  * @param [in] remote  Address there; the total length is that of @a iov.

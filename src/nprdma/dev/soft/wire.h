@@ -6,11 +6,12 @@
  *
  * A link goes one way. Its segment is made by the initiator:
  *
- *   np_link_shm_t | data slots | control slots | payload
+ *   np_link_shm_t | data slots | control slots | payload | inline areas
  *
  * Each ring has one writer (the initiator writes slots) and one reader (the
- * target writes the head). What the target has to say about a request it
- * writes into the request's own slot before the head passes it.
+ * target writes the head). What the target has to say about a request in the
+ * data ring it writes into the request's own slot before the head passes it; to
+ * one in the control ring it gives an answer when it has one, in any order.
  */
 
 #ifndef NP_SOFT_WIRE_H_
@@ -20,8 +21,13 @@
 
 #define NP_LINK_MAGIC       0x6b6e696cu
 
-/** Slots of the control ring: a power of two */
+/** Slots of the control ring, and requests that may wait for an answer: a power
+ *  of two */
 #define NP_CTL_SLOTS        16
+
+/** Bytes of data that a control request may carry. The areas lie in pages of
+ *  their own: what was never used costs no memory. */
+#define NP_INLINE_SIZE      (16 * 1024)
 
 /** Copies of one link that both sides may work on at once */
 #define NP_LINK_SHARES      2
@@ -39,8 +45,11 @@ typedef enum np_slot_kind {
     NP_SLOT_PUT,        /**< write for a target that we may not reach */
     NP_SLOT_GET,        /**< read from a target that we may not reach */
     NP_SLOT_ATOMIC,     /**< control: atomic, executed by the target's CPU */
-    NP_SLOT_SHARE,      /**< control: help with a copy */
-    NP_SLOT_SEGMENT     /**< control: send me an allocated segment */
+    NP_SLOT_FAULT,      /**< control: bring memory in and finish a transfer */
+    NP_SLOT_RELEASE,    /**< control, no answer: a READY piece is not needed any
+                             more */
+    NP_SLOT_SHARE,      /**< control, no answer: help with a copy */
+    NP_SLOT_SEGMENT     /**< control, no answer: send me an allocated segment */
 } np_slot_kind_t;
 
 /** Write or read through the payload area */
@@ -54,11 +63,32 @@ typedef struct np_slot_atomic {
     uint64_t addr;
     uint64_t value;
     uint64_t compare;
-    uint64_t result;    /**< written by the target */
-    int32_t  status;    /**< written by the target */
     uint8_t  op;        /**< np_atomic_op_t */
     uint8_t  size;      /**< 4 or 8 */
 } np_slot_atomic_t;
+
+/** What a FAULT asks for, and how the data is to move */
+enum {
+    NP_FAULT_PUT    = 1u << 0, /**< the initiator writes; else it reads */
+    NP_FAULT_INLINE = 1u << 1, /**< data in the request's inline area */
+    NP_FAULT_RETRY  = 1u << 2, /**< only bring it in: the answer is READY */
+    NP_FAULT_COPY   = 1u << 3  /**< by the CPU, whatever the entries say */
+};
+
+typedef struct np_slot_fault {
+    uint64_t local;     /**< address at the initiator, if not INLINE */
+    uint64_t remote;    /**< address at the target */
+    uint32_t len;       /**< bytes, at most NP_FAULT_MAX; INLINE: NP_INLINE_SIZE */
+    uint32_t flags;     /**< NP_FAULT_.. */
+    uint32_t epoch;     /**< of the link: nothing is moved in another one */
+} np_slot_fault_t;
+
+typedef struct np_slot_release {
+    uint32_t count;     /**< READY pieces that are given back */
+} np_slot_release_t;
+
+/** Most bytes of one FAULT: what may be held at once */
+#define NP_FAULT_MAX        (1024 * 1024)
 
 typedef struct np_slot_share {
     uint32_t index;
@@ -67,13 +97,13 @@ typedef struct np_slot_share {
 
 typedef struct np_slot_segment {
     uint64_t id;
-    int32_t  status;    /**< written by the target: UCS_OK: it is on the socket */
 } np_slot_segment_t;
 
 /**
  * One line of a ring. word: bits 0..31 sequence (index + 1), 32..47 bytes of
- * payload, 48..55 np_slot_kind_t, 56..63 active message id. It is stored last,
- * with release, and read first, with acquire.
+ * payload, 48..55 np_slot_kind_t, 56..63 active message id; of a control request
+ * the number of its answer. It is stored last, with release, and read first, with
+ * acquire.
  */
 typedef struct np_slot {
     _Atomic uint64_t word;
@@ -82,12 +112,36 @@ typedef struct np_slot {
         uint32_t          offset;               /* NP_SLOT_AM_LONG */
         np_slot_rma_t     rma;
         np_slot_atomic_t  atomic;
+        np_slot_fault_t   fault;
+        np_slot_release_t release;
         np_slot_share_t   share;
         np_slot_segment_t segment;
     };
 } NP_LINE_ALIGNED np_slot_t;
 
 _Static_assert(sizeof(np_slot_t) == NP_LINE, "a slot is a line");
+
+/** Answer to a control request. Written by the target alone, word last. */
+typedef struct np_answer {
+    /* bits 0..31 sequence of the request, 32..39 minus its ucs_status_t; release,
+     * acquire */
+    _Atomic uint64_t word;
+    uint64_t         result;  /**< atomic: the value before */
+} NP_LINE_ALIGNED np_answer_t;
+
+/** Who moves data on behalf of a link: each marks its own word while units are
+ *  in flight (odd), so that a page goes only when they have landed */
+typedef enum np_mover {
+    NP_MOVER_INITIATOR,
+    NP_MOVER_TARGET,      /**< in its progress */
+    NP_MOVER_SERVICE,     /**< the target's service threads */
+    NP_MOVER_SLEEPER,
+    NP_MOVER_LAST
+} np_mover_t;
+
+typedef struct np_moving {
+    _Atomic uint32_t word;
+} NP_LINE_ALIGNED np_moving_t;
 
 /** What a copy is that both sides may work on */
 typedef struct np_share_args {
@@ -134,7 +188,12 @@ typedef struct np_link_shm {
     _Atomic uint32_t accepted;           /**< the answer is on the socket */
     _Atomic uint32_t left;               /**< it has closed its port in peace */
 
+    /* written by the initiator when it gives up what is outstanding */
+    _Atomic uint32_t epoch NP_LINE_ALIGNED;
+
     np_share_t       shares[NP_LINK_SHARES];
+    np_moving_t      moving[NP_MOVER_LAST];
+    np_answer_t      answers[NP_CTL_SLOTS];
 } NP_LINE_ALIGNED np_link_shm_t;
 
 /** The page of a port, mapped by everyone who is connected with it */
@@ -142,14 +201,20 @@ typedef struct np_port_shm {
     /* written by the owner when it goes to sleep, by whoever wakes it */
     _Atomic uint32_t armed;
 
+    /* 1: a service thread waits for its bell; set by it, cleared by whoever
+     * rings */
+    _Atomic uint32_t service_armed NP_LINE_ALIGNED;
+
     /* a bit for each ring that is not polled; set by its writer, cleared by the
      * owner */
     _Atomic uint64_t activity[NP_PORT_ACTIVITY / 64] NP_LINE_ALIGNED;
 } NP_LINE_ALIGNED np_port_shm_t;
 
 typedef enum np_msg_type {
-    NP_MSG_CONNECT = 1,  /**< with the segment and the initiator's port */
-    NP_MSG_ACCEPT,       /**< with the target's port */
+    NP_MSG_CONNECT = 1,  /**< with the segment, the initiator's port and its
+                              directory of arenas */
+    NP_MSG_ACCEPT,       /**< with the target's port, its directory of arenas,
+                              and the bell of its service threads */
     NP_MSG_SEGMENT,      /**< with an allocated segment */
     NP_MSG_WAKE
 } np_msg_type_t;
@@ -189,11 +254,28 @@ static UCS_F_ALWAYS_INLINE uint8_t np_word_id(uint64_t word)
     return word >> 56;
 }
 
-static inline size_t np_link_shm_size(uint32_t data_slots, uint32_t payload)
+static inline size_t
+np_link_shm_inline_offset(uint32_t data_slots, uint32_t payload)
 {
     return ucs_align_up_pow2(sizeof(np_link_shm_t), (size_t)4096) +
            ucs_align_up_pow2(((size_t)data_slots + NP_CTL_SLOTS) *
                              sizeof(np_slot_t) + payload, (size_t)4096);
+}
+
+static inline size_t np_link_shm_size(uint32_t data_slots, uint32_t payload)
+{
+    return np_link_shm_inline_offset(data_slots, payload) +
+           ((size_t)NP_CTL_SLOTS * NP_INLINE_SIZE);
+}
+
+static inline uint64_t np_answer_word(uint32_t sequence, ucs_status_t status)
+{
+    return sequence | ((uint64_t)(uint8_t)-status << 32);
+}
+
+static inline ucs_status_t np_answer_status(uint64_t word)
+{
+    return (ucs_status_t)-(int)((word >> 32) & 0xff);
 }
 
 static inline np_slot_t *np_link_shm_data(void *shm)

@@ -1,0 +1,273 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Moving data through the views of both sides.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "dma.h"
+
+#include "tlb.h"
+
+#include "../../mem/access.h"
+#include "../../mem/signature.h"
+#include "../../pause.h"
+
+#include <string.h>
+
+/* What a whole piece may go through at once; a test build moves unit by unit */
+#ifdef NP_TEST_BUILD
+#  define NP_DMA_STEP  NP_DMA_UNIT
+#else
+#  define NP_DMA_STEP  NP_DMA_MAX
+#endif
+
+/* Signature, ready to be sent: a page, and as much as its rotation needs */
+#define NP_DMA_SIGNATURE (NP_PAGE_SIZE + sizeof(uint32_t))
+
+/* Where a walk over both sides is */
+typedef struct np_walk {
+    const np_dma_t   *dma;
+    const np_iov_t   *iov;
+    size_t           iovcnt;
+    uint64_t         flushes;
+    uint64_t         addr;
+} np_walk_t;
+
+
+void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len)
+{
+    unsigned last = ranges->count - 1;
+
+    if ((ranges->count > 0) &&
+        ((ranges->range[last].offset + ranges->range[last].len == offset) ||
+         (ranges->count == NP_DMA_MAX_RANGES))) {
+        ranges->range[last].len = (offset + len) - ranges->range[last].offset;
+        return;
+    }
+
+    ranges->range[ranges->count].offset = offset;
+    ranges->range[ranges->count++].len  = len;
+}
+
+static int np_walk_remote(const np_walk_t *walk, uint64_t va)
+{
+    uint8_t bit = (walk->dma->dir == NP_DIR_GET) ? NP_ENTRY_READ :
+                  NP_ENTRY_WRITE;
+    uint8_t view;
+
+    if (walk->dma->table == NULL) {
+        return 0;
+    }
+
+    view = atomic_load_explicit(&walk->dma->table->views[np_page_index(va)],
+                                memory_order_relaxed);
+    if (ucs_unlikely(walk->dma->tlb != NULL)) {
+        view = np_tlb_translate(walk->dma->tlb, walk->dma->remote->engine_id,
+                                va >> NP_PAGE_SHIFT, walk->flushes, view);
+    }
+    return view & bit;
+}
+
+static int np_walk_local(const np_walk_t *walk, uint64_t va)
+{
+    np_table_t *table;
+
+    if (!walk->dma->has_local) {
+        return 1;
+    }
+
+    table = np_table_find(va >> NP_ARENA_SHIFT);
+    return (table != NULL) &&
+           (atomic_load_explicit(&table->views[np_page_index(va)],
+                                 memory_order_relaxed) &
+            ((walk->dma->dir == NP_DIR_GET) ? NP_ENTRY_WRITE :
+             NP_ENTRY_READ));
+}
+
+/* Move what both sides have */
+static ucs_status_t np_walk_move(const np_walk_t *walk, const np_iov_t *iov,
+                                 size_t iovcnt, uint64_t addr)
+{
+    const np_dma_t *dma = walk->dma;
+    uint8_t *direct;
+    size_t i;
+
+    if (dma->direct == NULL) {
+        return np_vm_move(dma->dir, dma->pid, iov, iovcnt, addr);
+    }
+
+    direct = UCS_PTR_BYTE_OFFSET(dma->direct, addr - walk->addr);
+    for (i = 0; i < iovcnt; ++i) {
+        if (dma->dir == NP_DIR_PUT) {
+            memcpy(direct, iov[i].base, iov[i].len);
+        } else {
+            memcpy(iov[i].base, direct, iov[i].len);
+        }
+        direct += iov[i].len;
+    }
+    return UCS_OK;
+}
+
+/* Move what at least one side does not have: the signature, or nothing */
+static ucs_status_t
+np_walk_move_absent(const np_walk_t *walk, const np_iov_t *iov, size_t iovcnt,
+                    uint64_t addr, int has_remote, int has_local)
+{
+    uint8_t page[NP_DMA_SIGNATURE];
+    ucs_status_t status;
+    size_t i, done, len;
+    np_iov_t piece;
+
+    if (walk->dma->dir == NP_DIR_PUT ? !has_remote : !has_local) {
+        return UCS_OK; /* into the black hole */
+    }
+
+    for (i = 0; i < iovcnt; addr += iov[i++].len) {
+        for (done = 0; done < iov[i].len; done += len) {
+            len = ucs_min(iov[i].len - done, (size_t)NP_PAGE_SIZE);
+            np_signature_fill(page, addr + done, len);
+            if (walk->dma->dir == NP_DIR_PUT) {
+                piece  = (np_iov_t){page, len};
+                status = np_walk_move(walk, &piece, 1, addr + done);
+            } else if (walk->dma->has_local) {
+                status = np_access_write((uintptr_t)iov[i].base + done, page,
+                                         len);
+            } else {
+                memcpy(UCS_PTR_BYTE_OFFSET(iov[i].base, done), page, len);
+                status = UCS_OK;
+            }
+            if (status != UCS_OK) {
+                return status;
+            }
+        }
+    }
+    return UCS_OK;
+}
+
+/* Is every page of the piece there, on both sides? */
+static int np_walk_is_whole(const np_walk_t *walk, size_t offset, size_t len)
+{
+    uint64_t va, end = walk->addr + offset + len;
+    size_t i, first, last, start = 0;
+
+    for (va = walk->addr + offset; va < end;
+         va = (va | (NP_PAGE_SIZE - 1)) + 1) {
+        if (!np_walk_remote(walk, va)) {
+            return 0;
+        }
+    }
+
+    for (i = 0; walk->dma->has_local && (i < walk->iovcnt);
+         start += walk->iov[i++].len) {
+        first = ucs_max(start, offset);
+        last  = ucs_min(start + walk->iov[i].len, offset + len);
+        if (first >= last) {
+            continue;
+        }
+
+        end = (uintptr_t)walk->iov[i].base + (last - start);
+        for (va = (uintptr_t)walk->iov[i].base + (first - start); va < end;
+             va = (va | (NP_PAGE_SIZE - 1)) + 1) {
+            if (!np_walk_local(walk, va)) {
+                return 0;
+            }
+        }
+    }
+
+    return 1;
+}
+
+/* The piece ends where a page of either side ends, or a local one does */
+static size_t np_walk_step(const np_walk_t *walk, size_t offset, size_t len,
+                           np_iov_t *piece)
+{
+    uint64_t va = walk->addr + offset;
+
+    np_iov_slice(walk->iov, walk->iovcnt, offset, 1, piece);
+    len = ucs_min(len, NP_PAGE_SIZE - (va & (NP_PAGE_SIZE - 1)));
+    va  = (uintptr_t)piece->base;
+    len = ucs_min(len, NP_PAGE_SIZE - (va & (NP_PAGE_SIZE - 1)));
+
+    /* up to the end of this element of the list */
+    while (np_iov_slice(walk->iov, walk->iovcnt, offset, len, piece) > 1) {
+        len = piece[0].len;
+    }
+    return len;
+}
+
+/* Move [offset, offset + len), units in flight all the time */
+static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
+                                size_t len, np_ranges_t *absent)
+{
+    np_iov_t piece[NP_MAX_IOV];
+    size_t end = offset + len, step;
+    int has_remote, has_local;
+    ucs_status_t status;
+
+    if (ucs_likely(np_walk_is_whole(walk, offset, len))) {
+        if ((offset == 0) && (len == np_iov_length(walk->iov, walk->iovcnt))) {
+            return np_walk_move(walk, walk->iov, walk->iovcnt, walk->addr);
+        }
+        return np_walk_move(walk, piece,
+                            np_iov_slice(walk->iov, walk->iovcnt, offset, len,
+                                         piece), walk->addr + offset);
+    }
+
+    for (; offset < end; offset += step) {
+        step       = np_walk_step(walk, offset, end - offset, piece);
+        has_remote = np_walk_remote(walk, walk->addr + offset);
+        has_local  = np_walk_local(walk, (uintptr_t)piece[0].base);
+        if (has_remote && has_local) {
+            status = np_walk_move(walk, piece, 1, walk->addr + offset);
+        } else {
+            np_ranges_add(absent, offset, step);
+            status = np_walk_move_absent(walk, piece, 1, walk->addr + offset,
+                                         has_remote, has_local);
+        }
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+    return UCS_OK;
+}
+
+ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
+                         size_t iovcnt, uint64_t addr, size_t len,
+                         np_ranges_t *absent)
+{
+    ucs_status_t status = UCS_OK;
+    size_t offset, step;
+    np_walk_t walk;
+
+    absent->count = 0;
+    walk          = (np_walk_t){
+        .dma    = dma,
+        .iov    = iov,
+        .iovcnt = iovcnt,
+        .addr   = addr
+    };
+
+    for (offset = 0; (offset < len) && (status == UCS_OK); offset += step) {
+        step = NP_DMA_STEP - ((NP_DMA_STEP < NP_DMA_MAX) ?
+                              ((addr + offset) % NP_DMA_STEP) : 0);
+        step = ucs_min(step, len - offset);
+        np_moving_begin(dma->moving);
+        if (ucs_unlikely(dma->tlb != NULL) && (dma->remote != NULL)) {
+            /* acquire: older than the views that we look at now */
+            walk.flushes = atomic_load_explicit(
+                    &dma->remote->directory->flushes, memory_order_acquire);
+        }
+        /* After the begin: who ends an epoch waits for us, or we see it */
+        status = ((dma->epoch != NULL) &&
+                  (atomic_load_explicit(dma->epoch, memory_order_relaxed) !=
+                   dma->was_epoch)) ? UCS_ERR_CANCELED :
+                 np_walk_run(&walk, offset, step, absent);
+        np_moving_end(dma->moving);
+        NP_PAUSE(UNIT);
+    }
+    return status;
+}

@@ -1,0 +1,88 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What soft0 does where an RNIC would do DMA: it moves data in units through the
+ * views of both sides. A read of a page that the target's read view does not
+ * have gives the signature; a write to one that its write view does not have
+ * vanishes; and so on the initiator's side.
+ *
+ * Unlike a commodity RNIC it knows afterwards which bytes met an absent page, so
+ * that nothing that was written need ever be written again.
+ */
+
+#ifndef NP_SOFT_DMA_H_
+#define NP_SOFT_DMA_H_
+
+#include "drain.h"
+#include "vm.h"
+
+#include "../../iov.h"
+
+#include "../../mem/table.h"
+
+/** Bytes that one call moves at most: so long a page may have to wait */
+#define NP_DMA_MAX         (256 * UCS_KBYTE)
+
+/** Ranges that one call may report: every other page of NP_DMA_MAX */
+#define NP_DMA_MAX_RANGES  34
+
+/** Pieces of a transfer, as offsets into it; in order, not touching */
+typedef struct np_ranges {
+    unsigned count;
+    struct {
+        size_t offset;
+        size_t len;
+    } range[NP_DMA_MAX_RANGES];
+} np_ranges_t;
+
+/** The translation cache of a device, if it is modelled */
+typedef struct np_tlb np_tlb_t;
+
+/** A way to somebody's memory. All that it points to stays its owner's. */
+typedef struct np_dma {
+    np_dir_t    dir;
+    int         pid;        /**< process_vm_*, if not direct */
+    void        *direct;    /**< where the remote address is mapped here */
+    const np_table_t *table;   /**< of the remote arena; NULL: all is absent */
+    np_remote_t *remote;    /**< whose table it is; NULL with it */
+    np_moving_t *moving;    /**< the mover's word */
+    np_tlb_t    *tlb;       /**< NULL: every unit is translated anew */
+    const _Atomic uint32_t *epoch; /**< NULL, or the link's: nothing is moved if
+                                        it is not what was_epoch says */
+    uint32_t    was_epoch;
+    int         has_local;  /**< local memory has views too; else it is ours, or
+                                 the CPU's, and always there */
+} np_dma_t;
+
+/**
+ * Move one piece.
+ *
+ * @param [in]  iov     Local memory, @a len bytes in all.
+ * @param [in]  addr    Remote address, inside one arena.
+ * @param [in]  len     1 to NP_DMA_MAX.
+ * @param [out] absent  What met an absent page, on either side. If there are
+ *                      more ranges than fit, the last one covers the rest.
+ *
+ * @return UCS_OK: all units have been moved, or met what @a absent says;
+ *         UCS_ERR_INVALID_ADDR: the kernel found no memory behind a mapped page;
+ *         UCS_ERR_CANCELED: the epoch has ended;
+ *         others as np_vm_move.
+ */
+ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
+                         size_t iovcnt, uint64_t addr, size_t len,
+                         np_ranges_t *absent);
+
+/** Add a range behind all others */
+void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len);
+
+/** One page of a remote table: may it be read, or written? Between
+ *  np_moving_begin and _end. */
+static UCS_F_ALWAYS_INLINE int
+np_dma_page_is_mapped(const np_table_t *table, uint64_t va, np_dir_t dir)
+{
+    return atomic_load_explicit(&table->views[np_page_index(va)],
+                                memory_order_relaxed) &
+           ((dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE);
+}
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Reading entries. Every change of an entry increments its count by more than
+ * its two bits can take away, so the sum over a range is equal to what it was
+ * only if no entry of the range has changed.
+ */
+
+#ifndef NP_ENTRIES_H_
+#define NP_ENTRIES_H_
+
+#include "../iov.h"
+#include "../mem/table.h"
+
+/** What a look at the entries of a range has found */
+typedef struct np_entries {
+    uint64_t sum;
+    unsigned bits;    /**< NP_ENTRY_READ, NP_ENTRY_WRITE: true of all pages */
+} np_entries_t;
+
+/** Add the entries of [@a va, @a va + @a len), all in one arena, whose table this
+ *  is, to @a seen */
+static UCS_F_ALWAYS_INLINE void
+np_entries_add(const np_table_t *table, uint64_t va, size_t len,
+               np_entries_t *seen)
+{
+    uint32_t page = np_page_index(va);
+    uint32_t last = page + np_page_count(va, len);
+    uint32_t entry;
+
+    for (; page < last; ++page) {
+        /* acquire: a later look sees no older entry, data is moved after */
+        entry = atomic_load_explicit(&table->entries[page],
+                                     memory_order_acquire);
+        seen->sum  += entry;
+        seen->bits &= entry;
+    }
+}
+
+static UCS_F_ALWAYS_INLINE np_entries_t
+np_entries_of(const np_table_t *table, uint64_t va, size_t len)
+{
+    np_entries_t seen = {0, NP_ENTRY_BITS};
+
+    np_entries_add(table, va, len, &seen);
+    return seen;
+}
+
+/** Of our own memory; what has no table counts as absent */
+static inline np_entries_t np_entries_of_iov(const np_iov_t *iov, size_t iovcnt)
+{
+    np_entries_t seen = {0, NP_ENTRY_BITS};
+    uint64_t va, end, part;
+    np_table_t *table;
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        end = (uintptr_t)iov[i].base + iov[i].len;
+        for (va = (uintptr_t)iov[i].base; va < end; va += part) {
+            part  = ucs_min(end, ((va >> NP_ARENA_SHIFT) + 1)
+                                         << NP_ARENA_SHIFT) - va;
+            table = np_table_find(va >> NP_ARENA_SHIFT);
+            if (table == NULL) {
+                seen.bits = 0;
+            } else {
+                np_entries_add(table, va, part, &seen);
+            }
+        }
+    }
+    return seen;
+}
+
+/** Two looks at the same entries: were all pages mapped so, all the time
+ *  between? */
+static UCS_F_ALWAYS_INLINE int
+np_entries_held(const np_entries_t *before, const np_entries_t *after,
+                unsigned bits)
+{
+    return (before->sum == after->sum) &&
+           ((before->bits & after->bits & bits) == bits);
+}
+
+#endif

@@ -1,0 +1,409 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * FAULT, the initiator's part.
+ *
+ * A FAULT is sent only after the optimistic attempt has returned: what the
+ * target does about it is never undone by a late write of ours.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "fault.h"
+
+#include "entries.h"
+#include "piece.h"
+#include "request.h"
+
+#include "../engine.h"
+#include "../mem/mapper.h"
+#include "../pause.h"
+
+#include <string.h>
+
+
+static np_op_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
+                               uint64_t addr, uint32_t flags, np_slot_t **slot)
+{
+    np_op_t *op;
+
+    op = np_request_begin(link, NP_OP_FAULT, comp, slot);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->fault = (np_fault_t){
+        .len    = len,
+        .flags  = flags,
+        .remote = addr
+    };
+    (*slot)->fault = (np_slot_fault_t){
+        .remote = addr,
+        .len    = len,
+        .flags  = flags,
+        .epoch  = atomic_load_explicit(&link->shm->epoch, memory_order_relaxed)
+    };
+    return op;
+}
+
+static void np_fault_send(np_link_t *link, np_op_t *op, np_slot_t *slot)
+{
+    NP_STATS_INC(link->port->stats, remote_faults);
+    if (op->fault.flags & NP_FAULT_COPY) {
+        NP_STATS_INC(link->port->stats, copies);
+    } else if (op->fault.flags & NP_FAULT_INLINE) {
+        NP_STATS_INC(link->port->stats, inlines);
+    } else if (!(op->fault.flags & NP_FAULT_RETRY)) {
+        NP_STATS_INC(link->port->stats, reverses);
+    }
+
+    NP_PAUSE(FAULT_SEND);
+    np_request_send(link, op, slot, NP_SLOT_FAULT);
+}
+
+ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
+                          uint64_t addr)
+{
+    np_slot_t *slot;
+    np_op_t *op;
+
+    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_PUT | NP_FAULT_INLINE,
+                        &slot);
+    if (op == NULL) {
+        return np_link_refuse(link);
+    }
+
+    memcpy(np_request_inline(link, op->index), data, len);
+    np_op_order(link, op, addr, len, 1);
+    np_fault_send(link, op, slot);
+    return UCS_OK;
+}
+
+ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
+                          void *arg, size_t len, uint64_t addr, void *comp)
+{
+    np_slot_t *slot;
+    np_op_t *op;
+
+    op = np_fault_begin(link, comp, len, addr, NP_FAULT_INLINE, &slot);
+    if (op == NULL) {
+        return np_link_refuse(link);
+    }
+
+    op->fault.buffer = buffer;
+    op->fault.unpack = unpack;
+    op->fault.arg    = arg;
+    np_op_order(link, op, addr, len, 0);
+    np_fault_send(link, op, slot);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
+{
+    np_slot_t *slot;
+    np_op_t *op;
+
+    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY, &slot);
+    if (op != NULL) {
+        /* whoever tries again before the answer waits, and does not ask again */
+        np_op_order(link, op, addr, len, 1);
+        np_fault_send(link, op, slot);
+    }
+    return np_link_refuse(link);
+}
+
+/* How the next piece of a copy is to move, and how much of it */
+static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
+                              const np_iov_t *local, uint64_t addr, size_t *len)
+{
+    uint32_t flags = (copy->dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0;
+    size_t arena   = ((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT;
+
+    *len = ucs_min(*len, arena - addr);
+    if (copy->rounds >= NP_FAULT_ROUNDS) {
+        *len = ucs_min(*len, (size_t)NP_INLINE_SIZE);
+        return flags | NP_FAULT_INLINE | NP_FAULT_COPY;
+    }
+
+    if (np_engine.config.fault_mode == NP_FAULT_MODE_RETRY) {
+        *len = ucs_min(*len, NP_DMA_MAX);
+        return flags | NP_FAULT_RETRY;
+    }
+
+    if ((*len <= np_engine.config.inline_max) || link->no_vm ||
+        (link->pid == 0)) {
+        *len = ucs_min(*len, (size_t)NP_INLINE_SIZE);
+        return flags | NP_FAULT_INLINE;
+    }
+
+    /* the target reaches one piece of our memory at a time */
+    *len = ucs_min(*len, ucs_min(local->len, (size_t)NP_FAULT_MAX));
+    return flags;
+}
+
+/* Between a message and one piece of our own memory. Its pages may go while we
+ * are at it: so through our own views, as a device would. */
+static ucs_status_t
+np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
+                    size_t len)
+{
+    const np_iov_t iov = {area, len};
+    np_dma_t dma       = {
+        .dir    = dir,
+        .direct = ptr,
+        .moving = &link->shm->moving[NP_MOVER_INITIATOR]
+    };
+    ucs_status_t status;
+    np_ranges_t absent;
+    unsigned round;
+
+    for (round = 0; round < NP_FAULT_LOCAL_ROUNDS; ++round) {
+        status = np_mapper_fault_in((uintptr_t)ptr, len, dir == NP_DIR_PUT);
+        if (status == UCS_ERR_EXCEEDS_LIMIT) { /* nothing ever goes there */
+            memcpy((dir == NP_DIR_PUT) ? ptr : area,
+                   (dir == NP_DIR_PUT) ? area : ptr, len);
+            return UCS_OK;
+        } else if (status != UCS_OK) {
+            return status;
+        }
+
+        dma.table = np_table_find((uintptr_t)ptr >> NP_ARENA_SHIFT);
+        status    = np_dma_move(&dma, &iov, 1, (uintptr_t)ptr, len, &absent);
+        if ((status != UCS_OK) || (absent.count == 0)) {
+            return status;
+        }
+    }
+    return UCS_ERR_NO_RESOURCE;
+}
+
+/* Between a message and our own memory. NP_DIR_GET: out of it; NP_DIR_PUT: into
+ * it. As np_mapper_fault_in; UCS_ERR_NO_RESOURCE: it goes each time. */
+static ucs_status_t
+np_fault_move_local(np_link_t *link, np_dir_t dir, uint8_t *area,
+                    const np_iov_t *iov, size_t iovcnt)
+{
+    ucs_status_t status;
+    size_t i, done, len;
+    uint64_t va;
+
+    for (i = 0; i < iovcnt; area += iov[i++].len) {
+        for (done = 0; done < iov[i].len; done += len) {
+            va     = (uintptr_t)iov[i].base + done;
+            len    = ucs_min(iov[i].len - done,
+                             (((va >> NP_ARENA_SHIFT) + 1)
+                                      << NP_ARENA_SHIFT) - va);
+            status = np_fault_move_piece(link, dir, area + done, (void*)va,
+                                         len);
+            if (status != UCS_OK) {
+                return status;
+            }
+        }
+    }
+    return UCS_OK;
+}
+
+/* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE: later */
+static ucs_status_t
+np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
+                 np_dir_t dir, const np_iov_t *local, size_t count)
+{
+    ucs_status_t status;
+
+    if (request->flags & NP_FAULT_RETRY) {
+        return UCS_OK;
+    }
+
+    if (request->flags & NP_FAULT_INLINE) {
+        return (dir == NP_DIR_GET) ? UCS_OK :
+               np_fault_move_local(link, NP_DIR_GET,
+                                   np_request_inline(link, op->index), local,
+                                   count);
+    }
+
+    /* what has no entries, or loses them, is found out with the answer */
+    request->local = (uintptr_t)local[0].base;
+    status         = np_mapper_fault_in(request->local, request->len,
+                                        dir == NP_DIR_GET);
+    op->fault.ours = np_entries_of_iov(local, 1);
+    return (status == UCS_ERR_INVALID_ADDR) ? status : UCS_OK;
+}
+
+/* Ask for the beginning of a range; returns for how much, 0 if there is no
+ * room, or an error (the copy's status) */
+static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
+                                  size_t offset, size_t len)
+{
+    np_copy_t *copy = &copy_op->copy;
+    uint64_t addr   = copy->remote + offset;
+    np_iov_t local[NP_MAX_IOV];
+    ucs_status_t status;
+    size_t count;
+    uint32_t flags;
+    np_slot_t *slot;
+    np_op_t *op;
+
+    np_iov_slice(copy->iov, copy->iovcnt, offset, len, local);
+    flags = np_fault_plan(link, copy, &local[0], addr, &len);
+    count = np_iov_slice(copy->iov, copy->iovcnt, offset, len, local);
+    op    = np_fault_begin(link, NULL, len, addr, flags, &slot);
+    if (op == NULL) {
+        return 0;
+    }
+
+    op->fault.copy   = copy_op;
+    op->fault.offset = offset;
+    status           = np_fault_prepare(link, op, &slot->fault, copy->dir,
+                                        local, count);
+    if (ucs_unlikely(status != UCS_OK)) {
+        link->answers_used &= ~UCS_BIT(op->index);
+        np_op_put(link->port, op);
+        if (status != UCS_ERR_NO_RESOURCE) {
+            copy_op->status = status;
+        }
+        return 0;
+    }
+
+    ++copy->pending;
+    np_fault_send(link, op, slot);
+    return len;
+}
+
+int np_fault_send_todo(np_link_t *link, np_op_t *copy_op)
+{
+    np_copy_t *copy = &copy_op->copy;
+    np_ranges_t *todo = &copy->todo;
+    size_t sent;
+
+    while (copy->todo_next < todo->count) {
+        sent = np_fault_send_piece(link, copy_op,
+                                   todo->range[copy->todo_next].offset,
+                                   todo->range[copy->todo_next].len);
+        if (sent == 0) {
+            return 0;
+        }
+
+        todo->range[copy->todo_next].offset += sent;
+        todo->range[copy->todo_next].len    -= sent;
+        if (todo->range[copy->todo_next].len == 0) {
+            ++copy->todo_next;
+        }
+    }
+
+    todo->count     = 0;
+    copy->todo_next = 0;
+    return 1;
+}
+
+/* Once more, by the next round */
+static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
+                           size_t len)
+{
+    NP_STATS_INC(link->port->stats, replays);
+    ++copy->rounds;
+    np_ranges_add(&copy->todo, offset, len);
+}
+
+/* READY: the target holds the piece, try again, judged by entries */
+static void np_fault_retry(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy = &op->fault.copy->copy;
+    np_iov_t local[NP_MAX_IOV];
+    np_piece_t piece = {
+        .dir        = copy->dir,
+        .iov        = local,
+        .iovcnt     = np_iov_slice(copy->iov, copy->iovcnt, op->fault.offset,
+                                   op->fault.len, local),
+        .addr       = op->fault.remote,
+        .len        = op->fault.len,
+        .direct     = (copy->window == NULL) ? NULL :
+                      UCS_PTR_BYTE_OFFSET(copy->window_addr, op->fault.offset),
+        .has_local  = 1,
+        .by_entries = 1
+    };
+    np_ranges_t missing;
+    unsigned i;
+
+    NP_STATS_INC(link->port->stats, retries);
+    op->status = np_piece_move(link, &piece, &missing);
+    for (i = 0; (op->status == UCS_OK) && (i < missing.count); ++i) {
+        np_fault_again(link, copy, op->fault.offset + missing.range[i].offset,
+                       missing.range[i].len);
+    }
+
+    ++link->releases;
+    np_fault_release(link);
+}
+
+void np_fault_release(np_link_t *link)
+{
+    np_slot_t slot;
+
+    slot.release.count = link->releases;
+    if ((link->releases > 0) && np_request_tell(link, &slot, NP_SLOT_RELEASE)) {
+        link->releases = 0;
+    }
+}
+
+/* A piece of a copy */
+static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
+{
+    np_op_t *copy_op = op->fault.copy;
+    np_copy_t *copy  = &copy_op->copy;
+    np_iov_t local[NP_MAX_IOV];
+    np_entries_t ours;
+    size_t count;
+
+    count = np_iov_slice(copy->iov, copy->iovcnt, op->fault.offset,
+                         op->fault.len, local);
+    if ((op->status == UCS_OK) && (op->fault.flags & NP_FAULT_INLINE) &&
+        (copy->dir == NP_DIR_GET)) {
+        op->status = np_fault_move_local(link, NP_DIR_PUT,
+                                         np_request_inline(link, op->index),
+                                         local, count);
+    }
+
+    if ((op->status == UCS_ERR_NO_PROGRESS) ||
+        (op->status == UCS_ERR_NO_RESOURCE)) {
+        /* a page of ours was absent when the data came, or the target for it */
+        op->status = UCS_OK;
+        np_fault_again(link, copy, op->fault.offset, op->fault.len);
+    } else if (op->status != UCS_OK) {
+        NP_STATS_INC(link->port->stats, naks);
+    } else if (op->fault.flags & NP_FAULT_RETRY) {
+        np_fault_retry(link, op);
+    } else if (!(op->fault.flags & NP_FAULT_INLINE)) {
+        ours = np_entries_of_iov(local, count);
+        if (!np_entries_held(&op->fault.ours, &ours,
+                             (copy->dir == NP_DIR_GET) ? NP_ENTRY_WRITE :
+                             NP_ENTRY_READ)) {
+            np_fault_again(link, copy, op->fault.offset, op->fault.len);
+        }
+    }
+
+    --copy->pending;
+    if ((op->status != UCS_OK) && (copy_op->status == UCS_OK)) {
+        copy_op->status = op->status;
+    }
+}
+
+void np_fault_answered(np_link_t *link, np_op_t *op)
+{
+    const uint8_t *area = np_request_inline(link, op->index);
+
+    if (op->fault.copy != NULL) {
+        np_fault_piece_answered(link, op);
+    } else if (op->status != UCS_OK) {
+        NP_STATS_INC(link->port->stats, naks);
+    } else if (op->fault.flags & NP_FAULT_RETRY) {
+        ++link->releases;
+        np_fault_release(link);
+    } else if (op->fault.flags & NP_FAULT_PUT) {
+        /* nothing to take */
+    } else if (op->fault.buffer != NULL) {
+        memcpy(op->fault.buffer, area, op->fault.len);
+    } else {
+        op->fault.unpack(op->fault.arg, area, op->fault.len);
+    }
+}

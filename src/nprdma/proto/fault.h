@@ -1,0 +1,53 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Two-sided when a page is absent, the initiator's part: ask the target to bring
+ * its memory in and to finish the transfer (seed NP-RDMA, section 3.2).
+ */
+
+#ifndef NP_FAULT_H_
+#define NP_FAULT_H_
+
+#include "op.h"
+
+/** FAULTs of one piece after which the CPU copies it */
+#define NP_FAULT_ROUNDS 4
+
+/** Times that our own memory may go while it is packed, or unpacked */
+#define NP_FAULT_LOCAL_ROUNDS 16
+
+/**
+ * Write @a len bytes, at most NP_INLINE_SIZE, that @a data may lose at once.
+ *
+ * @return UCS_OK: on its way; UCS_ERR_NO_RESOURCE.
+ */
+ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
+                          uint64_t addr);
+
+/**
+ * Read @a len bytes, at most NP_INLINE_SIZE, into @a buffer, or if that is NULL
+ * for @a unpack.
+ *
+ * @return UCS_INPROGRESS; UCS_ERR_NO_RESOURCE.
+ */
+ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
+                          void *arg, size_t len, uint64_t addr, void *comp);
+
+/**
+ * Have memory brought in, and try again when an operation has completed.
+ *
+ * @return UCS_ERR_NO_RESOURCE.
+ */
+ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
+
+/** Ask for what a copy has to do, as much as there is room for; returns whether
+ *  all of it is asked for */
+int np_fault_send_todo(np_link_t *link, np_op_t *copy);
+
+/** The answer has come; the operation is still outstanding */
+void np_fault_answered(np_link_t *link, np_op_t *op);
+
+/** Give back what was held for us */
+void np_fault_release(np_link_t *link);
+
+#endif

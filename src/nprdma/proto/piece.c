@@ -1,0 +1,302 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * One-sided first.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "piece.h"
+
+#include "entries.h"
+
+#include "../engine.h"
+#include "../mem/mapper.h"
+#include "../mem/signature.h"
+#include "../pause.h"
+
+#include <string.h>
+
+/* Largest write that is read back: the paper's own limit */
+#define NP_PIECE_READBACK 4096
+
+
+np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
+{
+    if (link->remote == NULL) {
+        return NULL;
+    }
+
+    link->table       = np_remote_table(link->remote, arena);
+    link->table_arena = arena;
+    return link->table;
+}
+
+/* Bring our own memory in; what cannot have entries goes without */
+static ucs_status_t np_piece_prepare_local(np_link_t *link,
+                                           const np_piece_t *piece,
+                                           int *has_local)
+{
+    int write = piece->dir == NP_DIR_GET;
+    ucs_status_t status;
+    uint64_t va;
+    size_t i;
+
+    for (i = 0; i < piece->iovcnt; ++i) {
+        va = (uintptr_t)piece->iov[i].base;
+        if ((piece->iov[i].len == 0) ||
+            ucs_likely(np_mapper_is_mapped(va, piece->iov[i].len, write))) {
+            continue;
+        }
+
+        NP_STATS_INC(link->port->stats, local_faults);
+        status = np_mapper_fault_in(va, piece->iov[i].len, write);
+        if ((status == UCS_ERR_EXCEEDS_LIMIT) ||
+            (status == UCS_ERR_NO_RESOURCE)) {
+            *has_local = 0;
+            return UCS_OK;
+        }
+
+        if (status != UCS_OK) {
+            np_diag("local memory %#lx..%#lx cannot be %s: %s", va,
+                    va + piece->iov[i].len, write ? "written" : "read",
+                    ucs_status_string(status));
+            return status;
+        }
+    }
+
+    return UCS_OK;
+}
+
+/* Look at what was read: is any of it the signature? */
+static void np_piece_check_read(const np_piece_t *piece, np_ranges_t *missing)
+{
+    size_t start = 0, from, end, i;
+
+    for (i = 0; i < piece->iovcnt; start += piece->iov[i++].len) {
+        for (from = 0; from < piece->iov[i].len; from = end) {
+            from = np_signature_find(piece->iov[i].base, piece->addr + start,
+                                     piece->iov[i].len, NP_DMA_UNIT, from,
+                                     &end);
+            if (ucs_likely(from == piece->iov[i].len)) {
+                break;
+            }
+            np_ranges_add(missing, start + from, end - from);
+        }
+    }
+}
+
+/* Read back what was written: was it written? */
+static int np_piece_check_readback(const np_piece_t *piece,
+                                   const np_dma_t *dma)
+{
+    uint8_t buffer[NP_PIECE_READBACK];
+    np_iov_t iov  = {buffer, piece->len};
+    np_dma_t back = *dma;
+    size_t offset = 0, i, end;
+    np_ranges_t absent;
+
+    back.dir       = NP_DIR_GET;
+    back.has_local = 0;
+    if ((np_dma_move(&back, &iov, 1, piece->addr, piece->len, &absent) !=
+         UCS_OK) ||
+        (np_signature_find(buffer, piece->addr, piece->len, NP_DMA_UNIT, 0,
+                           &end) != piece->len)) {
+        return 0;
+    }
+
+    for (i = 0; i < piece->iovcnt; offset += piece->iov[i++].len) {
+        if ((piece->iov[i].len > 0) &&
+            (memcmp(buffer + offset, piece->iov[i].base,
+                    piece->iov[i].len) != 0)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int np_piece_uses_readback(const np_piece_t *piece)
+{
+    return (np_engine.config.write_check == NP_WRITE_CHECK_READBACK) &&
+           (piece->len <= NP_PIECE_READBACK);
+}
+
+static int np_piece_uses_entries(void)
+{
+    return np_engine.config.write_check != NP_WRITE_CHECK_AUTO;
+}
+
+/* What the target's entries say before a write: what we have seen of this page
+ * the last time is as good as a look now, since a later one must agree */
+static np_entries_t np_piece_entries_before(np_link_t *link,
+                                            const np_table_t *table,
+                                            const np_piece_t *piece)
+{
+    uint64_t page = piece->addr >> NP_PAGE_SHIFT;
+    np_seen_t *seen;
+
+    if (np_page_count(piece->addr, piece->len) == 1) {
+        seen = &link->seen[page % NP_LINK_SEEN];
+        if ((seen->page == page) && (seen->entry & NP_ENTRY_WRITE)) {
+            return (np_entries_t){seen->entry, seen->entry & NP_ENTRY_BITS};
+        }
+    }
+
+    return np_entries_of(table, piece->addr, piece->len);
+}
+
+static np_entries_t np_piece_entries_after(np_link_t *link,
+                                           const np_table_t *table,
+                                           const np_piece_t *piece)
+{
+    np_entries_t after = np_entries_of(table, piece->addr, piece->len);
+    uint64_t page      = piece->addr >> NP_PAGE_SHIFT;
+
+    if (np_page_count(piece->addr, piece->len) == 1) {
+        link->seen[page % NP_LINK_SEEN] = (np_seen_t){page, after.sum};
+    }
+    return after;
+}
+
+/* No memory behind a page that is mapped, on whichever side: ours is asked for
+ * anew, and the target will say what it thinks of its own */
+static ucs_status_t np_piece_not_there(np_link_t *link, const np_piece_t *piece,
+                                       int has_local, np_ranges_t *missing)
+{
+    ucs_status_t status = UCS_OK;
+    size_t i;
+
+    if (has_local) {
+        for (i = 0; i < piece->iovcnt; ++i) {
+            np_mapper_unmap((uintptr_t)piece->iov[i].base, piece->iov[i].len);
+        }
+        status = np_piece_prepare_local(link, piece, &has_local);
+    }
+
+    if (status == UCS_OK) {
+        np_ranges_add(missing, 0, piece->len);
+    }
+    return status;
+}
+
+/* All units have been moved: what has not arrived? */
+static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
+                           const np_dma_t *dma, const np_entries_t *before,
+                           const np_entries_t *after, const np_ranges_t *absent,
+                           np_ranges_t *missing)
+{
+    int is_put   = piece->dir == NP_DIR_PUT;
+    unsigned bit = is_put ? NP_ENTRY_WRITE : NP_ENTRY_READ;
+
+    if (!is_put && !piece->by_entries) {
+        np_piece_check_read(piece, missing);
+        if (ucs_unlikely(missing->count > 0) && (absent->count == 0)) {
+            NP_STATS_INC(link->port->stats, false_alarms);
+        }
+    } else if (!piece->by_entries &&
+               (np_engine.config.write_check == NP_WRITE_CHECK_AUTO)) {
+        *missing = *absent; /* this device can tell by itself */
+    } else if (np_piece_uses_readback(piece) && is_put) {
+        if (!np_piece_check_readback(piece, dma)) {
+            *missing = *absent;
+        }
+    } else if (!np_entries_held(before, after, bit)) {
+        /* what was written is never written again */
+        *missing = *absent;
+    }
+}
+
+/* One attempt; UCS_ERR_NO_PROGRESS: our own memory has changed meanwhile */
+static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
+                                 const np_dma_t *dma, np_ranges_t *missing)
+{
+    int by_entries      = (piece->dir == NP_DIR_PUT) ? np_piece_uses_entries() :
+                          piece->by_entries;
+    unsigned our_bit    = (piece->dir == NP_DIR_GET) ? NP_ENTRY_WRITE :
+                          NP_ENTRY_READ;
+    np_entries_t before = {0, 0}, after = {0, 0}, ours = {0, 0}, ours_after;
+    np_ranges_t absent;
+    ucs_status_t status;
+
+    if (dma->has_local) {
+        ours = np_entries_of_iov(piece->iov, piece->iovcnt);
+    }
+    NP_PAUSE(CHECKED_LOCAL);
+
+    if (by_entries) {
+        before = np_piece_entries_before(link, dma->table, piece);
+        NP_PAUSE(ENTRIES_BEFORE);
+        if (NP_IS_MUTANT(CHECK_BEFORE_DATA)) {
+            after = np_piece_entries_after(link, dma->table, piece);
+        }
+    }
+
+    status = np_dma_move(dma, piece->iov, piece->iovcnt, piece->addr,
+                         piece->len, &absent);
+    NP_PAUSE(MOVED);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return (status != UCS_ERR_INVALID_ADDR) ? status :
+               np_piece_not_there(link, piece, dma->has_local, missing);
+    }
+
+    if (by_entries && !NP_IS_MUTANT(CHECK_BEFORE_DATA)) {
+        after = np_piece_entries_after(link, dma->table, piece);
+        NP_PAUSE(ENTRIES_AFTER);
+    }
+
+    np_piece_judge(link, piece, dma, &before, &after, &absent, missing);
+    NP_PAUSE(JUDGED);
+
+    /* only now: what was judged by looking at our memory was in it */
+    if (dma->has_local) {
+        ours_after = np_entries_of_iov(piece->iov, piece->iovcnt);
+        if (ucs_unlikely(!np_entries_held(&ours, &ours_after, our_bit))) {
+            return UCS_ERR_NO_PROGRESS;
+        }
+    }
+    return UCS_OK;
+}
+
+ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
+                           np_ranges_t *missing)
+{
+    np_dma_t dma = {
+        .dir       = piece->dir,
+        .pid       = link->pid,
+        .direct    = piece->direct,
+        .table     = np_link_table(link, piece->addr),
+        .remote    = link->remote,
+        .tlb       = link->port->tlb,
+        .moving    = &link->shm->moving[NP_MOVER_INITIATOR],
+        .has_local = piece->has_local
+    };
+    ucs_status_t status;
+    unsigned round;
+
+    missing->count = 0;
+    if (ucs_unlikely(dma.table == NULL)) {
+        np_ranges_add(missing, 0, piece->len);
+        return UCS_OK;
+    }
+
+    for (round = 0; round < NP_PIECE_ROUNDS; ++round) {
+        missing->count = 0;
+        if (dma.has_local) {
+            status = np_piece_prepare_local(link, piece, &dma.has_local);
+            if (ucs_unlikely(status != UCS_OK)) {
+                return status;
+            }
+        }
+
+        status = np_piece_try(link, piece, &dma, missing);
+        if (ucs_likely(status != UCS_ERR_NO_PROGRESS)) {
+            return status;
+        }
+        NP_STATS_INC(link->port->stats, replays);
+    }
+
+    np_ranges_add(missing, 0, piece->len);
+    return UCS_OK;
+}

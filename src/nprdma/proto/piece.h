@@ -1,0 +1,56 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * One-sided first: move a piece, and find out what has not arrived (seed
+ * NP-RDMA, section 3.1; design, section 4).
+ */
+
+#ifndef NP_PIECE_H_
+#define NP_PIECE_H_
+
+#include "op.h"
+
+#include "../dev/soft/dma.h"
+
+/** Times that a piece is tried again because our own memory changed */
+#define NP_PIECE_ROUNDS 4
+
+/** A piece of a transfer */
+typedef struct np_piece {
+    np_dir_t       dir;
+    const np_iov_t *iov;       /**< local, @a len bytes in all */
+    size_t         iovcnt;
+    uint64_t       addr;       /**< remote; the piece lies in one arena */
+    size_t         len;        /**< at most NP_DMA_MAX */
+    void           *direct;    /**< where addr is mapped here, or NULL */
+    int            has_local;  /**< local memory is the program's: it has views */
+    int            by_entries; /**< judge a read by entries too (retry mode) */
+} np_piece_t;
+
+/**
+ * Move it.
+ *
+ * @param [out] missing  What has not arrived: for a write, what was never
+ *                       written; for a read, what looks like the signature.
+ *
+ * @return UCS_OK: it has arrived, but for @a missing; UCS_ERR_INVALID_ADDR: our
+ *         own memory is not there; UCS_ERR_UNSUPPORTED: the kernel refuses
+ *         process_vm_*; UCS_ERR_CONNECTION_RESET: no such process; others as
+ *         np_vm_move.
+ */
+ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
+                           np_ranges_t *missing);
+
+/** The table of an arena of the link's target; NULL: not known yet */
+np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena);
+
+static UCS_F_ALWAYS_INLINE np_table_t *
+np_link_table(np_link_t *link, uint64_t va)
+{
+    uint32_t arena = va >> NP_ARENA_SHIFT;
+
+    return ucs_likely((link->table_arena == arena) && (link->table != NULL)) ?
+           link->table : np_link_table_slow(link, arena);
+}
+
+#endif

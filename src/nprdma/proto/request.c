@@ -1,0 +1,184 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Control requests.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "request.h"
+
+#include "atomic.h"
+#include "fault.h"
+
+#include "../engine.h"
+#include "../pause.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+
+np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
+                          np_slot_t **slot)
+{
+    np_op_t *op;
+
+    if (!np_request_has_room(link)) {
+        return NULL;
+    }
+
+    op = np_op_get(link->port, kind, comp);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->index           = ucs_ffs64(~(uint64_t)link->answers_used);
+    link->answers_used |= UCS_BIT(op->index);
+    *slot               = np_ring_tx_slot(&link->ctl);
+    return op;
+}
+
+void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
+                     np_slot_kind_t kind)
+{
+    op->request = link->ctl.tail + 1; /* as the slot's word has it */
+    np_op_post(link, NP_QUEUE_REQUEST, op);
+    np_ring_tx_publish(&link->ctl, slot, 0, kind, op->index);
+    np_link_notify(link);
+}
+
+int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
+{
+    np_slot_t *next;
+
+    if (!np_ring_tx_has_slot(&link->ctl)) {
+        return 0;
+    }
+
+    next = np_ring_tx_slot(&link->ctl);
+    memcpy(next->data, slot->data, sizeof(next->data));
+    np_ring_tx_publish(&link->ctl, next, 0, kind, 0);
+    np_link_notify(link);
+    return 1;
+}
+
+/* The answer's word, 0 if it has not come */
+static uint64_t np_request_answer(np_link_t *link, const np_op_t *op)
+{
+    uint64_t word;
+
+    /* acquire: result and data are there */
+    word = atomic_load_explicit(&link->shm->answers[op->index].word,
+                                memory_order_acquire);
+    return ((uint32_t)word == op->request) ? word : 0;
+}
+
+static np_op_t *np_request_next_answered(np_link_t *link, uint64_t *word)
+{
+    np_op_t *op;
+
+    ucs_list_for_each(op, &link->queues[NP_QUEUE_REQUEST], list) {
+        *word = np_request_answer(link, op);
+        if (*word != 0) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+int np_request_is_answered(np_link_t *link)
+{
+    uint64_t word;
+
+    return np_request_next_answered(link, &word) != NULL;
+}
+
+unsigned np_request_progress(np_link_t *link)
+{
+    unsigned count = 0;
+    uint64_t word;
+    np_op_t *op;
+
+    /* From the beginning each time: what completes may begin and end others */
+    while ((op = np_request_next_answered(link, &word)) != NULL) {
+        NP_PAUSE(ANSWERED);
+        if (op->status == UCS_OK) {
+            op->status = np_answer_status(word);
+        }
+
+        if (op->kind == NP_OP_ATOMIC) {
+            np_atomic_answered(link, op);
+        } else {
+            np_fault_answered(link, op);
+        }
+
+        np_op_unpost(link, op);
+        link->answers_used &= ~UCS_BIT(op->index);
+        if ((op->kind == NP_OP_FAULT) && (op->fault.copy != NULL)) {
+            np_op_put(link->port, op); /* the copy completes for it */
+        } else {
+            np_op_finish(link, op);
+        }
+        ++count;
+    }
+    return count;
+}
+
+static uint64_t np_request_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
+}
+
+void np_request_ring_now(np_link_t *link)
+{
+    const uint64_t one = 1;
+
+    /* relaxed: only a hint, and progress comes again */
+    if ((link->target == NULL) || (link->bell < 0) ||
+        (atomic_load_explicit(link->ctl.head, memory_order_relaxed) ==
+         link->ctl.tail) ||
+        !atomic_load_explicit(&link->target->service_armed,
+                              memory_order_relaxed)) {
+        return;
+    }
+
+    /* seq_cst: the slots are seen by whoever is woken, or has just set it */
+    if (atomic_exchange_explicit(&link->target->service_armed, 0,
+                                 memory_order_seq_cst)) {
+        NP_STATS_INC(link->port->stats, rings);
+        if (write(link->bell, &one, sizeof(one)) != sizeof(one)) {
+            np_debug("the bell of process %d cannot be rung: %m", link->pid);
+        }
+    }
+}
+
+void np_request_ring_slow(np_link_t *link)
+{
+    uint32_t head = atomic_load_explicit(link->ctl.head, memory_order_relaxed);
+    uint64_t now;
+
+    if (head == link->ctl.tail) {
+        link->stuck_since = 0;
+        return;
+    }
+
+    now = np_request_now();
+    if ((link->stuck_since == 0) || (link->stuck_at != head)) {
+        link->stuck_since = now;
+        link->stuck_at    = head;
+        if (np_engine.config.service != NP_SERVICE_EVENT) {
+            return;
+        }
+    }
+
+    if (((now - link->stuck_since) >= NP_REQUEST_PATIENCE_NS) ||
+        (np_engine.config.service == NP_SERVICE_EVENT)) {
+        np_request_ring_now(link);
+    }
+}

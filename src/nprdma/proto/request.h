@@ -1,0 +1,69 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Control requests: what a target is asked to do, answered in any order, by its
+ * progress or by its service thread.
+ */
+
+#ifndef NP_REQUEST_H_
+#define NP_REQUEST_H_
+
+#include "op.h"
+
+/**
+ * Begin a request that will be answered.
+ *
+ * @param [out] slot  To be filled in by the caller.
+ *
+ * @return the operation, with op->index the number of its answer and of its
+ *         inline area; NULL if there is no room now (as
+ *         np_request_has_room says), or no memory.
+ */
+np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
+                          np_slot_t **slot);
+
+/** Send it: it is outstanding from now on */
+void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
+                     np_slot_kind_t kind);
+
+/** Send a request that is not answered; returns 0 if there is no room */
+int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
+
+/** Take the answers that have come; returns how many */
+unsigned np_request_progress(np_link_t *link);
+
+/** Has an answer come that np_request_progress would take? */
+int np_request_is_answered(np_link_t *link);
+
+/** How long a target in progress may take to look at a request, nanoseconds:
+ *  then its service threads are woken, which costs both sides more than that */
+#define NP_REQUEST_PATIENCE_NS 2000
+
+/** Slow half of np_request_ring */
+void np_request_ring_slow(np_link_t *link);
+
+/** Wake the target's service threads now, if it has not taken all */
+void np_request_ring_now(np_link_t *link);
+
+/** Requests may stand still because nobody at the target looks: call it again
+ *  and again while some are outstanding */
+static UCS_F_ALWAYS_INLINE void np_request_ring(np_link_t *link)
+{
+    if (!ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST])) {
+        np_request_ring_slow(link);
+    }
+}
+
+static UCS_F_ALWAYS_INLINE int np_request_has_room(np_link_t *link)
+{
+    return (link->answers_used != UCS_MASK(NP_CTL_SLOTS)) &&
+           np_ring_tx_has_slot(&link->ctl);
+}
+
+static UCS_F_ALWAYS_INLINE uint8_t *
+np_request_inline(np_link_t *link, unsigned index)
+{
+    return link->inline_areas + ((size_t)index * NP_INLINE_SIZE);
+}
+
+#endif

@@ -1,0 +1,304 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The service threads.
+ *
+ * Both wait on one epoll set of the ports' bells and listening sockets, edge
+ * triggered, so that each ring wakes one of them. A thread takes one request at
+ * a time: what it has not taken the other one can.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "service.h"
+
+#include "../engine.h"
+#include "../dev/soft/peer.h"
+#include "../proto/serve.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NP_SERVICE_THREADS  2
+#define NP_SERVICE_STACK    (256 * UCS_KBYTE)
+
+/* How long a new connection is left to the owner's progress */
+#define NP_SERVICE_ACCEPT_USEC 200
+
+typedef struct np_service {
+    pthread_mutex_t lock;       /* guards all but is_running */
+    ucs_list_link_t ports;
+    int             epoll_fd;
+    _Atomic int     is_running;
+} np_service_t;
+
+/* Owner: the process. A forked child begins with a new one. */
+static np_service_t np_service = {
+    .lock     = PTHREAD_MUTEX_INITIALIZER,
+    .ports    = UCS_LIST_INITIALIZER(&np_service.ports, &np_service.ports),
+    .epoll_fd = -1
+};
+
+
+static void np_service_after_fork(void)
+{
+    /* The threads are the parent's, and so is the epoll set. Its ports are
+     * left alone: they belong to the parent too. */
+    pthread_mutex_init(&np_service.lock, NULL);
+    ucs_list_head_init(&np_service.ports);
+    if (np_service.epoll_fd >= 0) {
+        close(np_service.epoll_fd);
+    }
+    np_service.epoll_fd = -1;
+    atomic_store(&np_service.is_running, 0);
+}
+
+/* One request of one of the port's peers. Returns 0 if there is none. */
+static int np_service_take(np_port_t *port, np_job_t *job)
+{
+    np_peer_t *peer;
+    int is_taken = 0;
+    unsigned i;
+
+    pthread_mutex_lock(&port->lock);
+    for (i = 0; !is_taken && (i < port->num_peers); ++i) {
+        peer = port->peers[i];
+        if ((peer == NULL) || (peer->shm == NULL) || peer->is_malformed ||
+            (np_ring_rx_peek(&peer->ctl) == 0)) {
+            continue;
+        }
+
+        is_taken = np_serve_take(peer, job);
+        if (is_taken) {
+            /* relaxed: under the lock, as whoever waits for it to fall */
+            atomic_fetch_add_explicit(&peer->jobs, 1, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&port->lock);
+    return is_taken;
+}
+
+static void np_service_execute(const np_job_t *job, np_mover_t mover,
+                               np_stats_t *stats)
+{
+    if (np_job_is_answered(job->word) && np_job_is_valid(job->word)) {
+        NP_STATS_INC(stats, served_thread);
+        /* if its page sleeps, the other thread is there for the next one */
+        atomic_store_explicit(&job->peer->port->shm->service_armed, 1,
+                              memory_order_relaxed);
+        np_serve_job(job, mover, stats);
+    } else if (np_word_kind(job->word) != NP_SLOT_SHARE) {
+        /* help with a copy is for the owner alone; nonsense is found by it too:
+         * whoever sends that gets no answer from us */
+        (void)np_serve_note(job->peer, &job->slot, job->word);
+    }
+
+    /* release: the peer is not touched any more */
+    atomic_fetch_sub_explicit(&job->peer->jobs, 1, memory_order_release);
+}
+
+/* Answer what there is on all ports; returns how many. A port stays while its
+ * lock is held or one of its peers has a job. */
+static unsigned np_service_round(np_mover_t mover, np_stats_t *stats)
+{
+    unsigned count = 0;
+    int is_taken;
+    np_port_t *port;
+    np_job_t job;
+
+    do {
+        is_taken = 0;
+        pthread_mutex_lock(&np_service.lock);
+        ucs_list_for_each(port, &np_service.ports, service) {
+            if (np_service_take(port, &job)) {
+                is_taken = 1;
+                break;
+            }
+        }
+        pthread_mutex_unlock(&np_service.lock);
+
+        if (is_taken) {
+            np_service_execute(&job, mover, stats);
+            ++count;
+        }
+    } while (is_taken);
+
+    return count;
+}
+
+/* Connections that wait although the owner had time to take them */
+static void np_service_accept(void)
+{
+    const struct timespec patience = {
+        .tv_nsec = NP_SERVICE_ACCEPT_USEC * 1000
+    };
+    np_port_t *port;
+
+    nanosleep(&patience, NULL);
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_for_each(port, &np_service.ports, service) {
+        np_port_accept(port, 0);
+    }
+    pthread_mutex_unlock(&np_service.lock);
+}
+
+static void np_service_arm(int armed)
+{
+    np_port_t *port;
+
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_for_each(port, &np_service.ports, service) {
+        atomic_store_explicit(&port->shm->service_armed, armed,
+                              memory_order_seq_cst);
+    }
+    pthread_mutex_unlock(&np_service.lock);
+}
+
+static void *np_service_main(void *arg)
+{
+    np_mover_t mover  = (np_mover_t)(uintptr_t)arg;
+    np_stats_t *stats = np_stats_get();
+    struct epoll_event event;
+    int count;
+
+    for (;;) {
+        if (np_service_round(mover, stats) > 0) {
+            continue;
+        }
+
+        if ((np_engine.config.service == NP_SERVICE_POLL) &&
+            (mover == NP_MOVER_SERVICE)) {
+            sched_yield();
+            continue;
+        }
+
+        /* Whoever finds the flag set rings; and what came before it was set is
+         * found by one more look. */
+        np_service_arm(1);
+        if (np_service_round(mover, stats) > 0) {
+            continue;
+        }
+
+        count = epoll_wait(np_service.epoll_fd, &event, 1, -1);
+        if ((count > 0) && (event.data.u32 == 1)) {
+            np_service_accept();
+        }
+    }
+
+    return NULL;
+}
+
+static int np_service_watch(np_port_t *port)
+{
+    struct epoll_event bell     = {.events = EPOLLIN | EPOLLET};
+    struct epoll_event listener = {.events = EPOLLIN | EPOLLET, .data.u32 = 1};
+
+    return (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, port->bell,
+                      &bell) == 0) &&
+           (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, port->listen_fd,
+                      &listener) == 0);
+}
+
+void np_service_add(np_port_t *port)
+{
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_add_tail(&np_service.ports, &port->service);
+    if ((np_service.epoll_fd >= 0) && !np_service_watch(port)) {
+        np_error("epoll_ctl(ADD) failed: %m. Peers are only answered by the "
+                 "program's own progress");
+    }
+    pthread_mutex_unlock(&np_service.lock);
+}
+
+void np_service_remove(np_port_t *port)
+{
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_del(&port->service);
+    if (np_service.epoll_fd >= 0) {
+        epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->bell, NULL);
+        epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->listen_fd, NULL);
+    }
+    pthread_mutex_unlock(&np_service.lock);
+}
+
+static int np_service_create(np_mover_t mover)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    pthread_t thread;
+    int ret;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, NP_SERVICE_STACK);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited by the thread */
+    ret = pthread_create(&thread, &attr, np_service_main,
+                         (void*)(uintptr_t)mover);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (ret != 0) {
+        np_error("cannot start a service thread: %s. Peers are only answered "
+                 "by the program's own progress. Check 'ulimit -u'",
+                 strerror(ret));
+        return 0;
+    }
+
+    pthread_setname_np(thread, (mover == NP_MOVER_SERVICE) ? "nprdma-svc" :
+                       "nprdma-svc2");
+    return 1;
+}
+
+static void np_service_start_slow(void)
+{
+    static int has_handler;
+    np_port_t *port;
+
+    pthread_mutex_lock(&np_service.lock);
+    if (atomic_load(&np_service.is_running)) {
+        goto out;
+    }
+
+    atomic_store(&np_service.is_running, 1); /* or failed: said once */
+    if (!has_handler) {
+        has_handler = 1;
+        pthread_atfork(NULL, NULL, np_service_after_fork);
+    }
+
+    np_service.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (np_service.epoll_fd < 0) {
+        np_error("epoll_create1() failed: %m. Check 'ulimit -n'");
+        goto out;
+    }
+
+    ucs_list_for_each(port, &np_service.ports, service) {
+        (void)np_service_watch(port);
+    }
+
+    if (np_service_create(NP_MOVER_SERVICE)) {
+        (void)np_service_create(NP_MOVER_SLEEPER);
+    }
+out:
+    pthread_mutex_unlock(&np_service.lock);
+}
+
+void np_service_start(void)
+{
+    if (ucs_unlikely(!atomic_load_explicit(&np_service.is_running,
+                                           memory_order_relaxed)) &&
+        (np_engine.config.service != NP_SERVICE_OFF)) {
+        np_service_start_slow();
+    }
+}

@@ -1,0 +1,27 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The service threads: they answer peers' control requests while the program
+ * computes. Two a process, so that one page that sleeps holds back nobody else;
+ * they start when the first key is handed out, and wait for a bell.
+ *
+ * They do not survive fork, run with all signals blocked, touch the program's
+ * memory only through the kernel, and complete nothing of their own process.
+ */
+
+#ifndef NP_SERVICE_H_
+#define NP_SERVICE_H_
+
+#include "../dev/soft/port.h"
+
+/** Have peers of this port answered. The port's owner. */
+void np_service_add(np_port_t *port);
+
+/** They leave this port alone after this call. The port's owner. */
+void np_service_remove(np_port_t *port);
+
+/** Somebody may ask from now on: start the threads, if they do not run and are
+ *  wanted. Any thread; costs one load when they run. */
+void np_service_start(void);
+
+#endif
