@@ -192,7 +192,9 @@ int64_t nprdma_scan(void *va, size_t len);
 #define NPRDMA_ORDER_AFTER  2u
 
 /**
- * Set the flags of the calling thread, for what it posts from now on.
+ * Set the flags of the calling thread, for what it posts from now on. What UCX
+ * keeps back for a while is posted by ucp_worker_progress(): leave the flags as
+ * they are until the operation is done.
  *
  * @param [in] flags  0, the default, or NPRDMA_ORDER_BEFORE and
  *                    NPRDMA_ORDER_AFTER, or-ed.

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -427,6 +428,125 @@ static void threads(void)
     }
 }
 
+/* What the child of the following offers, and what it is asked for */
+typedef struct offer {
+    uint64_t va;
+    size_t   key_size;
+    char     key[1024];
+} offer_t;
+
+enum {
+    ASK_CALLS = 'c',  /* how often its swapper was called */
+    ASK_EVICT = 'e',  /* take the memory away */
+    ASK_END   = 'q'
+};
+
+static pool_t peer_pool;
+
+static void peer_offer(fu_peer_t *peer)
+{
+    ucp_mem_map_params_t params = {0};
+    offer_t offer               = {0};
+    ucp_mem_h memh;
+    void *key;
+
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                        UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+    params.address    = peer_pool.mem;
+    params.length     = SIZE;
+    API_EQ(ucp_mem_map(node.context, &params, &memh), UCS_OK);
+    API_EQ(ucp_rkey_pack(node.context, memh, &key, &offer.key_size), UCS_OK);
+    API_TRUE(offer.key_size <= sizeof(offer.key));
+    memcpy(offer.key, key, offer.key_size);
+    offer.va = (uintptr_t)peer_pool.mem;
+    fu_oob_send(peer, &offer, sizeof(offer));
+    ucp_rkey_buffer_release(key);
+}
+
+static void peer_serve(fu_peer_t *peer)
+{
+    const double end = fu_now() + FU_WAIT_SECONDS;
+    unsigned answer;
+    char ask;
+
+    do {
+        ask = 0;
+        while (recv(peer->oob, &ask, 1, MSG_DONTWAIT) != 1) {
+            ucp_worker_progress(node.worker);
+            API_TRUE(fu_now() < end);
+        }
+        if (ask == ASK_EVICT) {
+            API_EQ(nprdma_notify_swap_out(peer_pool.mem, SIZE), 0);
+            API_EQ(madvise(peer_pool.mem, SIZE, MADV_DONTNEED), 0);
+            API_EQ(mprotect(peer_pool.mem, SIZE, PROT_NONE), 0);
+        }
+        answer = peer_pool.calls;
+        fu_oob_send(peer, &answer, sizeof(answer));
+    } while (ask != ASK_END);
+}
+
+static unsigned peer_ask(fu_peer_t *peer, char ask)
+{
+    unsigned answer;
+
+    fu_oob_send(peer, &ask, 1);
+    fu_oob_recv(peer, &answer, sizeof(answer));
+    return answer;
+}
+
+static void peer_get(fu_peer_t *peer, ucp_rkey_h rkey, uint64_t va)
+{
+    static char mem[SIZE];
+    ucp_request_param_t param = {0};
+    size_t i;
+
+    memset(mem, 0, SIZE);
+    API_EQ(fu_wait(&node, ucp_get_nbx(peer->ep, mem, SIZE, va, rkey, &param),
+                   "get"), UCS_OK);
+    for (i = 0; i < SIZE; ++i) {
+        API_EQ(mem[i], 0x5a);
+    }
+}
+
+/* A peer reads what is swapped out: the swapper brings it in, once */
+static void peer(void)
+{
+    nprdma_counters_t counters;
+    fu_peer_t peer;
+    ucp_rkey_h rkey;
+    unsigned calls;
+    offer_t offer;
+    int is_parent = fu_fork(&peer);
+
+    open_ucx();
+    API_EQ(fu_connect(&node, &peer, UCP_ERR_HANDLING_MODE_NONE), UCS_OK);
+    if (!is_parent) {
+        pool_open(&peer_pool);
+        peer_offer(&peer);
+        peer_serve(&peer);
+        _exit(0);
+    }
+
+    fu_oob_recv(&peer, &offer, sizeof(offer));
+    API_EQ(ucp_ep_rkey_unpack(peer.ep, offer.key, &rkey), UCS_OK);
+    peer_get(&peer, rkey, offer.va);
+    calls = peer_ask(&peer, ASK_CALLS);
+    API_TRUE(calls > 0);
+    API_EQ(nprdma_get_counters(&counters, sizeof(counters)), 0);
+    API_TRUE(counters.remote_faults > 0);
+
+    peer_get(&peer, rkey, offer.va);
+    API_EQ(peer_ask(&peer, ASK_CALLS), calls);
+
+    API_EQ(peer_ask(&peer, ASK_EVICT), calls);
+    peer_get(&peer, rkey, offer.va);
+    API_TRUE(peer_ask(&peer, ASK_CALLS) > calls);
+
+    peer_ask(&peer, ASK_END);
+    ucp_rkey_destroy(rkey);
+    fu_reap(&peer);
+}
+
 /* Count something, say so, and go on until the input ends; each line of it is
  * one more */
 static void serve(void)
@@ -460,6 +580,7 @@ static const api_case_t cases[] = {
     {"counters", counters},
     {"forked", forked},
     {"threads", threads},
+    {"peer", peer},
     {"serve", serve}
 };
 
