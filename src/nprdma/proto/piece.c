@@ -100,6 +100,7 @@ static int np_piece_check_readback(const np_piece_t *piece,
 
     back.dir       = NP_DIR_GET;
     back.has_local = 0;
+    back.is_whole  = 0;
     if ((np_dma_move(&back, &iov, 1, piece->addr, piece->len, &absent) !=
          UCS_OK) ||
         (np_signature_find(buffer, piece->addr, piece->len, NP_DMA_UNIT, 0,
@@ -253,7 +254,10 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
     if (dma->has_local) {
         ours_after = np_entries_of_iov(piece->iov, piece->iovcnt);
         if (ucs_unlikely(!np_entries_held(&ours, &ours_after, our_bit))) {
-            return UCS_ERR_NO_PROGRESS;
+            if (piece->dir == NP_DIR_GET) {
+                return UCS_ERR_NO_PROGRESS;
+            }
+            *missing = absent; /* what was written is never written again */
         }
     }
     return UCS_OK;
@@ -270,7 +274,8 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
         .remote    = link->remote,
         .tlb       = link->port->tlb,
         .moving    = &link->shm->moving[NP_MOVER_INITIATOR],
-        .has_local = piece->has_local
+        .has_local = piece->has_local,
+        .is_whole  = (piece->dir == NP_DIR_PUT) && (piece->len <= NP_PIECE_ONCE)
     };
     ucs_status_t status;
     unsigned round;

@@ -12,6 +12,10 @@
 
 #include "../dev/soft/dma.h"
 
+/** Writes of at most so many bytes are seen at the target once and whole: locks
+ *  and mailbox flags are made of them */
+#define NP_PIECE_ONCE   sizeof(uint64_t)
+
 /** Times that a piece is tried again because our own memory changed */
 #define NP_PIECE_ROUNDS 4
 

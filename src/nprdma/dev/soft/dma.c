@@ -41,11 +41,16 @@ typedef struct np_walk {
 void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len)
 {
     unsigned last = ranges->count - 1;
+    size_t end;
 
     if ((ranges->count > 0) &&
         ((ranges->range[last].offset + ranges->range[last].len == offset) ||
          (ranges->count == NP_DMA_MAX_RANGES))) {
-        ranges->range[last].len = (offset + len) - ranges->range[last].offset;
+        end = ucs_max(offset + len,
+                      ranges->range[last].offset + ranges->range[last].len);
+        ranges->range[last].offset = ucs_min(offset,
+                                             ranges->range[last].offset);
+        ranges->range[last].len    = end - ranges->range[last].offset;
         return;
     }
 
@@ -215,6 +220,11 @@ static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
         return np_walk_move(walk, piece,
                             np_iov_slice(walk->iov, walk->iovcnt, offset, len,
                                          piece), walk->addr + offset);
+    }
+
+    if (walk->dma->is_whole) {
+        np_ranges_add(absent, offset, len);
+        return UCS_OK;
     }
 
     for (; offset < end; offset += step) {

@@ -26,7 +26,8 @@
 /** Ranges that one call may report: every other page of NP_DMA_MAX */
 #define NP_DMA_MAX_RANGES  34
 
-/** Pieces of a transfer, as offsets into it; in order, not touching */
+/** Pieces of a transfer, as offsets into it; in order, not touching, where nobody
+ *  says otherwise */
 typedef struct np_ranges {
     unsigned count;
     struct {
@@ -50,6 +51,8 @@ typedef struct np_dma {
     const _Atomic uint32_t *epoch; /**< NULL, or the link's: nothing is moved if
                                         it is not what was_epoch says */
     uint32_t    was_epoch;
+    int         is_whole;   /**< a write of which nothing is written if a part
+                                 of it meets an absent page, on either side */
     int         has_local;  /**< local memory has views too; else it is ours, or
                                  the CPU's, and always there */
 } np_dma_t;
@@ -72,7 +75,8 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
                          size_t iovcnt, uint64_t addr, size_t len,
                          np_ranges_t *absent);
 
-/** Add a range behind all others */
+/** Add a range. If there is no room it becomes part of the last one, with all
+ *  that is between. */
 void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len);
 
 /** One page of a remote table: may it be read, or written? Between
