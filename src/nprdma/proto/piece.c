@@ -34,7 +34,8 @@ np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
     return link->table;
 }
 
-/* Bring our own memory in; what cannot have entries goes without */
+/* Bring our own memory in; what cannot have entries goes without.
+ * UCS_ERR_NO_RESOURCE: it goes again each time */
 static ucs_status_t np_piece_prepare_local(np_link_t *link,
                                            const np_piece_t *piece,
                                            int *has_local)
@@ -53,10 +54,13 @@ static ucs_status_t np_piece_prepare_local(np_link_t *link,
 
         NP_STATS_INC(link->port->stats, local_faults);
         status = np_mapper_fault_in(va, piece->iov[i].len, write);
-        if ((status == UCS_ERR_EXCEEDS_LIMIT) ||
-            (status == UCS_ERR_NO_RESOURCE)) {
+        if (status == UCS_ERR_EXCEEDS_LIMIT) {
             *has_local = 0;
             return UCS_OK;
+        }
+
+        if (status == UCS_ERR_NO_RESOURCE) {
+            return status;
         }
 
         if (status != UCS_OK) {
@@ -176,10 +180,13 @@ static ucs_status_t np_piece_not_there(np_link_t *link, const np_piece_t *piece,
         status = np_piece_prepare_local(link, piece, &has_local);
     }
 
-    if (status == UCS_OK) {
-        np_ranges_add(missing, 0, piece->len);
+    if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
+        return status;
     }
-    return status;
+
+    missing->count = 0;
+    np_ranges_add(missing, 0, piece->len);
+    return UCS_OK;
 }
 
 /* All units have been moved: what has not arrived? */
@@ -290,7 +297,9 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
         missing->count = 0;
         if (dma.has_local) {
             status = np_piece_prepare_local(link, piece, &dma.has_local);
-            if (ucs_unlikely(status != UCS_OK)) {
+            if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
+                break;
+            } else if (ucs_unlikely(status != UCS_OK)) {
                 return status;
             }
         }

@@ -19,6 +19,7 @@
 #include "../mem/access.h"
 #include "../mem/alloc.h"
 #include "../mem/mapper.h"
+#include "../mem/swapper.h"
 #include "../pause.h"
 
 #include <string.h>
@@ -26,6 +27,9 @@
 
 /* Times that a target tries again by itself when its pages go meanwhile */
 #define NP_SERVE_ROUNDS 4
+
+/* Times that a swapper may take a page away before it is copied */
+#define NP_SERVE_COPY_ROUNDS 64
 
 
 static ucs_status_t
@@ -89,21 +93,13 @@ int np_serve_note(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
     }
 }
 
-/* The CPU copies, whatever the entries say */
 static ucs_status_t
 np_serve_copy_bytes(np_peer_t *peer, const np_slot_fault_t *fault,
                     uint8_t *area)
 {
-    np_iov_t iov = {(void*)fault->remote, fault->len};
-
     if (atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed) !=
         fault->epoch) {
         return UCS_ERR_CANCELED;
-    }
-
-    if (!(fault->flags & NP_FAULT_INLINE)) {
-        return np_vm_move((fault->flags & NP_FAULT_PUT) ? NP_DIR_GET :
-                          NP_DIR_PUT, peer->cred.pid, &iov, 1, fault->local);
     }
 
     return (fault->flags & NP_FAULT_PUT) ?
@@ -111,10 +107,70 @@ np_serve_copy_bytes(np_peer_t *peer, const np_slot_fault_t *fault,
            np_access_read(area, fault->remote, fault->len);
 }
 
+/* Copy if no page of it may go just now: a program that swaps by itself expects
+ * its frames to be left alone. UCS_ERR_NO_PROGRESS: some may. */
+static ucs_status_t
+np_serve_copy_try(np_peer_t *peer, const np_slot_fault_t *fault, uint8_t *area,
+                  np_moving_t *moving)
+{
+    np_dir_t dir        = (fault->flags & NP_FAULT_PUT) ? NP_DIR_PUT :
+                          NP_DIR_GET;
+    const uint64_t end  = fault->remote + fault->len;
+    ucs_status_t status = UCS_OK;
+    const np_table_t *table;
+    uint64_t va;
+
+    np_moving_begin(moving);
+    table = np_table_find(fault->remote >> NP_ARENA_SHIFT);
+    for (va = fault->remote; (table != NULL) && (va < end);
+         va = (va | (NP_PAGE_SIZE - 1)) + 1) {
+        if (!np_dma_page_is_mapped(table, va, dir)) {
+            status = UCS_ERR_NO_PROGRESS;
+            break;
+        }
+    }
+
+    if (status == UCS_OK) {
+        status = np_serve_copy_bytes(peer, fault, area);
+    }
+    np_moving_end(moving);
+    return status;
+}
+
+/* The CPU copies: pages that the OS takes come back by themselves, those of a
+ * swapper are asked for.
+ * UCS_ERR_NO_PROGRESS: it is not inside the message: ask once more, so that it
+ * is; UCS_ERR_NO_RESOURCE: the swapper takes it away again each time. */
 static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
                                   uint8_t *area, np_moving_t *moving)
 {
+    np_swap_range_t *range;
     ucs_status_t status;
+    unsigned round;
+
+    if (!(fault->flags & NP_FAULT_INLINE)) {
+        return UCS_ERR_NO_PROGRESS; /* the initiator's pages may go as well */
+    }
+
+    for (round = 0; round < NP_SERVE_COPY_ROUNDS; ++round) {
+        status = np_serve_copy_try(peer, fault, area, moving);
+        if (status != UCS_ERR_NO_PROGRESS) {
+            return status;
+        }
+
+        status = np_mapper_fault_in(fault->remote, fault->len,
+                                    !!(fault->flags & NP_FAULT_PUT));
+        NP_PAUSE(SERVE_MAPPED);
+        if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
+            return status;
+        }
+    }
+
+    range = np_swap_range_get(fault->remote, fault->remote + fault->len);
+    if (range != NULL) {
+        np_swap_range_put(range);
+        return UCS_ERR_NO_RESOURCE;
+    }
 
     np_moving_begin(moving);
     status = np_serve_copy_bytes(peer, fault, area);
