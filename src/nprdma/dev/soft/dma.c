@@ -209,8 +209,9 @@ static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
                                 size_t len, np_ranges_t *absent)
 {
     np_iov_t piece[NP_MAX_IOV];
-    size_t end = offset + len, step;
-    int has_remote, has_local;
+    size_t end     = offset + len, step;
+    int has_remote = 0, has_local;
+    uint64_t page  = 0; /* nothing is ever there */
     ucs_status_t status;
 
     if (ucs_likely(np_walk_is_whole(walk, offset, len))) {
@@ -228,8 +229,13 @@ static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
     }
 
     for (; offset < end; offset += step) {
-        step       = np_walk_step(walk, offset, end - offset, piece);
-        has_remote = np_walk_remote(walk, walk->addr + offset);
+        step = np_walk_step(walk, offset, end - offset, piece);
+        if (((walk->addr + offset) >> NP_PAGE_SHIFT) != page) {
+            /* Once a page: a unit that ends up in two pieces here is one read
+             * there, and must not be half the signature */
+            page       = (walk->addr + offset) >> NP_PAGE_SHIFT;
+            has_remote = np_walk_remote(walk, walk->addr + offset);
+        }
         has_local  = np_walk_local(walk, (uintptr_t)piece[0].base);
         if (has_remote && has_local) {
             status = np_walk_move(walk, piece, 1, walk->addr + offset);
