@@ -152,7 +152,7 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
     const np_iov_t iov = {area, len};
     np_dma_t dma       = {
         .dir    = dir,
-        .direct = ptr,
+        .pid    = NP_VM_SELF, /* what is not there is an error, no signal */
         .moving = &link->shm->moving[NP_MOVER_INITIATOR]
     };
     ucs_status_t status;
@@ -171,7 +171,9 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
 
         dma.table = np_table_find((uintptr_t)ptr >> NP_ARENA_SHIFT);
         status    = np_dma_move(&dma, &iov, 1, (uintptr_t)ptr, len, &absent);
-        if ((status != UCS_OK) || (absent.count == 0)) {
+        if (status == UCS_ERR_INVALID_ADDR) {
+            np_mapper_unmap((uintptr_t)ptr, len); /* mapped once: ask anew */
+        } else if ((status != UCS_OK) || (absent.count == 0)) {
             return status;
         }
     }
