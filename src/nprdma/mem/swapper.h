@@ -25,6 +25,20 @@ np_swap_range_t *np_swap_range_get(uint64_t va, uint64_t end);
 /** One use less */
 void np_swap_range_put(np_swap_range_t *range);
 
+/** Does the program swap any of [@a va, @a va + @a len) by itself? Without any
+ *  range of the whole process this costs one load. */
+static inline int np_swap_range_touches(uint64_t va, uint64_t len)
+{
+    np_swap_range_t *range = np_swap_range_get(va, va + len);
+
+    if (ucs_likely(range == NULL)) {
+        return 0;
+    }
+
+    np_swap_range_put(range);
+    return 1;
+}
+
 /** A child after fork: it has none */
 void np_swap_range_after_fork(void);
 

@@ -19,6 +19,7 @@
 
 #include "../engine.h"
 #include "../mem/mapper.h"
+#include "../mem/swapper.h"
 #include "../pause.h"
 
 #include <string.h>
@@ -204,6 +205,29 @@ np_fault_move_local(np_link_t *link, np_dir_t dir, uint8_t *area,
         }
     }
     return UCS_OK;
+}
+
+ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
+                                 const np_iov_t *iov, size_t iovcnt)
+{
+    ucs_status_t status = UCS_OK;
+    size_t i;
+
+    for (i = 0; (i < iovcnt) && (status == UCS_OK); area += iov[i++].len) {
+        if (iov[i].len == 0) {
+            continue; /* its base may be NULL */
+        }
+
+        if (ucs_unlikely(np_swap_range_touches((uintptr_t)iov[i].base,
+                                               iov[i].len))) {
+            status = np_fault_move_local(link, dir, area, &iov[i], 1);
+        } else if (dir == NP_DIR_PUT) {
+            memcpy(iov[i].base, area, iov[i].len);
+        } else {
+            memcpy(area, iov[i].base, iov[i].len);
+        }
+    }
+    return status;
 }
 
 /* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE: later */

@@ -10,6 +10,18 @@
 
 #include "op.h"
 
+/**
+ * Copy between @a area, which nobody takes, and a list of our own memory, which
+ * a swapper may take.
+ *
+ * @param [in] dir  NP_DIR_PUT: into our memory.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: it goes each time, try later;
+ *         UCS_ERR_INVALID_ADDR; UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
+                                 const np_iov_t *iov, size_t iovcnt);
+
 /** FAULTs of one piece after which the CPU copies it */
 #define NP_FAULT_ROUNDS 4
 

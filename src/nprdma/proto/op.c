@@ -11,6 +11,7 @@
 #include "op.h"
 
 #include "copy.h"
+#include "fault.h"
 #include "request.h"
 #include "rma.h"
 #include "serve.h"
@@ -191,44 +192,52 @@ void np_op_finish(np_link_t *link, np_op_t *op)
     np_op_complete(link->port, op);
 }
 
-static void np_op_take_get(np_link_t *link, np_op_t *op, const np_slot_t *slot)
+/* UCS_ERR_NO_RESOURCE: our own memory goes each time: later */
+static ucs_status_t
+np_op_take_get(np_link_t *link, np_op_t *op, const np_slot_t *slot)
 {
-    const void *data = link->data.payload + slot->rma.offset;
+    uint8_t *data = link->data.payload + slot->rma.offset;
     np_iov_t piece[NP_MAX_IOV];
-    size_t i, count;
+    size_t count;
 
     if (op->rma.copy != NULL) {
         count = np_iov_slice(op->rma.copy->copy.iov, op->rma.copy->copy.iovcnt,
                              op->rma.offset, op->rma.len, piece);
-        for (i = 0; i < count; ++i) {
-            memcpy(piece[i].base, data, piece[i].len);
-            data = UCS_PTR_BYTE_OFFSET(data, piece[i].len);
-        }
+        return np_fault_copy_local(link, NP_DIR_PUT, data, piece, count);
     } else if (op->rma.buffer != NULL) {
         memcpy(op->rma.buffer, data, op->rma.len);
     } else {
         op->rma.unpack(op->rma.arg, data, op->rma.len);
     }
+    return UCS_OK;
 }
 
-/* The target has passed this operation's slot */
-static void np_op_slot_done(np_link_t *link, np_op_t *op)
+/* The target has passed this operation's slot. Returns 0 if what it says cannot
+ * be taken yet. */
+static int np_op_slot_done(np_link_t *link, np_op_t *op)
 {
     np_slot_t *slot = &link->data.slots[op->index & link->data.mask];
+    ucs_status_t status;
 
     if (op->status == UCS_OK) {
-        op->status = (ucs_status_t)slot->rma.status;
-    }
-    if ((op->kind == NP_OP_GET) && (op->status == UCS_OK)) {
-        np_op_take_get(link, op, slot);
+        status = (ucs_status_t)slot->rma.status;
+        if ((op->kind == NP_OP_GET) && (status == UCS_OK)) {
+            status = np_op_take_get(link, op, slot);
+            if (status == UCS_ERR_NO_RESOURCE) {
+                return 0;
+            }
+        }
+        op->status = status;
     }
 
+    np_op_unpost(link, op);
     if (op->rma.copy != NULL) {
         np_copy_piece_done(op->rma.copy, op->status);
         np_op_put(link->port, op);
     } else {
         np_op_finish(link, op);
     }
+    return 1;
 }
 
 static unsigned np_link_complete_slots(np_link_t *link)
@@ -243,12 +252,10 @@ static unsigned np_link_complete_slots(np_link_t *link)
 
     do {
         op = ucs_list_head(queue, np_op_t, list);
-        if (!np_ring_tx_is_read(&link->data, op->index)) {
+        if (!np_ring_tx_is_read(&link->data, op->index) ||
+            !np_op_slot_done(link, op)) {
             break;
         }
-
-        np_op_unpost(link, op);
-        np_op_slot_done(link, op);
         ++count;
     } while (!ucs_list_is_empty(queue));
 

@@ -106,26 +106,6 @@ np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key)
     return window;
 }
 
-/* Copy between a list and mapped memory, in the caller */
-static void np_iov_copy(np_dir_t dir, const np_iov_t *iov, size_t iovcnt,
-                        void *ptr)
-{
-    size_t i;
-
-    for (i = 0; i < iovcnt; ++i) {
-        if (iov[i].len == 0) {
-            continue; /* its base may be NULL */
-        }
-
-        if (dir == NP_DIR_PUT) {
-            memcpy(ptr, iov[i].base, iov[i].len);
-        } else {
-            memcpy(iov[i].base, ptr, iov[i].len);
-        }
-        ptr = UCS_PTR_BYTE_OFFSET(ptr, iov[i].len);
-    }
-}
-
 /* Pieces so small that both sides end at the same time, so large that claiming
  * and the system call do not count */
 static uint32_t np_rma_share_chunk(size_t len)
@@ -283,6 +263,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          uint64_t addr, np_op_t **op_p, void *comp)
 {
     np_ring_tx_t *ring = &link->data;
+    ucs_status_t status;
     np_slot_t *slot;
     uint32_t start;
     np_op_t *op;
@@ -304,7 +285,13 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
         .status = UCS_ERR_NO_PROGRESS
     };
     if (kind == NP_OP_PUT) {
-        np_iov_copy(NP_DIR_PUT, iov, iovcnt, ring->payload + slot->rma.offset);
+        status = np_fault_copy_local(link, NP_DIR_GET,
+                                     ring->payload + slot->rma.offset, iov,
+                                     iovcnt);
+        if (ucs_unlikely(status != UCS_OK)) {
+            np_op_put(link->port, op);
+            return status;
+        }
     }
 
     op->index    = ring->tail;

@@ -34,7 +34,8 @@ ucs_status_t np_rma_vm_refused(np_link_t *link);
  *                    the bytes is filled into the operation by the caller.
  * @param [out] op_p  The operation, which is outstanding.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY;
+ *         UCS_ERR_INVALID_ADDR: a swapper has not got it.
  */
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,

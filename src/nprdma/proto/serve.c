@@ -32,30 +32,6 @@
 #define NP_SERVE_COPY_ROUNDS 64
 
 
-static ucs_status_t
-np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
-             uint32_t len)
-{
-    uint8_t *data = peer->data.payload + rma->offset;
-    uint64_t addr = rma->addr;
-    ucs_status_t status;
-
-    status = np_access_check(addr, len);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    return (kind == NP_SLOT_PUT) ? np_access_write(addr, data, len) :
-           np_access_read(data, addr, len);
-}
-
-void np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
-{
-    uint8_t kind = np_word_kind(word);
-
-    slot->rma.status = np_serve_rma(peer, &slot->rma, kind, np_word_len(word));
-}
-
 static void np_serve_segment(np_peer_t *peer, uint64_t id)
 {
     np_msg_t msg = {
@@ -121,10 +97,9 @@ np_serve_copy_try(np_peer_t *peer, const np_slot_fault_t *fault, uint8_t *area,
     uint64_t va;
 
     np_moving_begin(moving);
-    table = np_table_find(fault->remote >> NP_ARENA_SHIFT);
-    for (va = fault->remote; (table != NULL) && (va < end);
-         va = (va | (NP_PAGE_SIZE - 1)) + 1) {
-        if (!np_dma_page_is_mapped(table, va, dir)) {
+    for (va = fault->remote; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
+        table = np_table_find(va >> NP_ARENA_SHIFT);
+        if ((table != NULL) && !np_dma_page_is_mapped(table, va, dir)) {
             status = UCS_ERR_NO_PROGRESS;
             break;
         }
@@ -144,7 +119,6 @@ np_serve_copy_try(np_peer_t *peer, const np_slot_fault_t *fault, uint8_t *area,
 static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
                                   uint8_t *area, np_moving_t *moving)
 {
-    np_swap_range_t *range;
     ucs_status_t status;
     unsigned round;
 
@@ -166,9 +140,7 @@ static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
         }
     }
 
-    range = np_swap_range_get(fault->remote, fault->remote + fault->len);
-    if (range != NULL) {
-        np_swap_range_put(range);
+    if (np_swap_range_touches(fault->remote, fault->len)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -176,6 +148,55 @@ static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
     status = np_serve_copy_bytes(peer, fault, area);
     np_moving_end(moving);
     return status;
+}
+
+/* The data ring's way to memory that the program swaps by itself */
+static ucs_status_t
+np_serve_rma_swapped(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
+                     uint32_t len)
+{
+    const np_slot_fault_t fault = {
+        .remote = rma->addr,
+        .len    = len,
+        .flags  = NP_FAULT_INLINE | ((kind == NP_SLOT_PUT) ? NP_FAULT_PUT : 0),
+        .epoch  = atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed)
+    };
+    ucs_status_t status;
+
+    status = np_mapper_fault_in(rma->addr, len, kind == NP_SLOT_PUT);
+    NP_PAUSE(SERVE_MAPPED);
+    return ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE) &&
+            (status != UCS_ERR_EXCEEDS_LIMIT)) ? status :
+           np_serve_copy(peer, &fault, peer->data.payload + rma->offset,
+                         &peer->shm->moving[NP_MOVER_TARGET]);
+}
+
+static ucs_status_t
+np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
+             uint32_t len)
+{
+    uint8_t *data = peer->data.payload + rma->offset;
+    uint64_t addr = rma->addr;
+    ucs_status_t status;
+
+    status = np_access_check(addr, len);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (ucs_unlikely(np_swap_range_touches(addr, len))) {
+        return np_serve_rma_swapped(peer, rma, kind, len);
+    }
+
+    return (kind == NP_SLOT_PUT) ? np_access_write(addr, data, len) :
+           np_access_read(data, addr, len);
+}
+
+void np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
+{
+    uint8_t kind = np_word_kind(word);
+
+    slot->rma.status = np_serve_rma(peer, &slot->rma, kind, np_word_len(word));
 }
 
 /* Move between the message and our memory, through our own views */
