@@ -101,6 +101,7 @@ static ucs_status_t np_walk_move(const np_walk_t *walk, const np_iov_t *iov,
     uint8_t *direct;
     size_t i;
 
+    NP_PAUSE(UNIT_IN_FLIGHT);
     if (dma->direct == NULL) {
         return np_vm_move(dma->dir, dma->pid, iov, iovcnt, addr);
     }

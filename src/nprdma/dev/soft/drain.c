@@ -13,6 +13,7 @@
 #include "host.h"
 
 #include "../../mem/table.h"
+#include "../../stats.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -89,6 +90,9 @@ void np_drain_target(np_drain_entry_t *entry)
     }
 }
 
+/* Counts of whoever drains; guarded by the lock */
+static np_stats_t *np_drain_stats;
+
 void np_drain(void)
 {
     np_directory_t *directory = np_directory_own();
@@ -105,6 +109,10 @@ void np_drain(void)
     np_barrier_peers();
 
     pthread_mutex_lock(&np_drain_lock);
+    if (np_drain_stats == NULL) {
+        np_drain_stats = np_stats_get();
+    }
+    NP_STATS_INC(np_drain_stats, flushes);
     ucs_list_for_each(entry, &np_drain_entries, list) {
         for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
             np_drain_word(entry, mover);

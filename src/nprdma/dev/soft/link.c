@@ -136,7 +136,7 @@ static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
         link->bell   = fcntl(fds[2], F_DUPFD_CLOEXEC, 0);
     }
 
-    if ((link->remote == NULL) &&
+    if ((link->remote == NULL) && msg->has_tables &&
         (np_remote_get(link->addr.engine_id, fds[1], &link->remote) !=
          UCS_OK)) {
         np_debug("process %d shows no tables: transfers are two-sided",
@@ -276,7 +276,7 @@ static ucs_status_t np_link_introduce(np_link_t *link)
     }
 
     fds[1] = link->port->shm_fd;
-    fds[2] = np_port_directory_fd(link->port);
+    fds[2] = np_port_directory_fd(link->port, &msg.has_tables);
     status = np_sock_send(link->fd, &msg, fds, 3);
     close(fds[0]);
     if (status != UCS_OK) {

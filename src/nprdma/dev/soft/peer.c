@@ -199,7 +199,9 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
 {
     np_port_t *port = peer->port;
     np_msg_t reply  = {.type = NP_MSG_ACCEPT, .version = NP_WIRE_VERSION};
-    int reply_fds[] = {port->shm_fd, np_port_directory_fd(port), port->bell};
+    int reply_fds[] = {port->shm_fd,
+                       np_port_directory_fd(port, &reply.has_tables),
+                       port->bell};
     uint32_t slots, payload;
     void *shm, *initiator;
     ucs_status_t status;
@@ -238,7 +240,8 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
             UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(slots, payload));
     np_drain_add(&peer->drain, peer->shm, peer->cred.pid, peer->start_time,
                  UCS_MASK(NP_MOVER_LAST) & ~UCS_BIT(NP_MOVER_INITIATOR));
-    if (np_remote_get(msg->engine_id, fds[2], &peer->remote) != UCS_OK) {
+    if (msg->has_tables &&
+        (np_remote_get(msg->engine_id, fds[2], &peer->remote) != UCS_OK)) {
         np_debug("process %d shows no tables", peer->cred.pid);
     }
 
@@ -294,6 +297,21 @@ static void np_peer_receive(np_peer_t *peer, int is_owner)
             shutdown(peer->fd, SHUT_RDWR);
         }
     }
+}
+
+unsigned np_port_hear_strangers(np_port_t *port)
+{
+    unsigned count = 0, i;
+    np_peer_t *peer;
+
+    for (i = 0; i < port->num_peers; ++i) {
+        peer = port->peers[i];
+        if ((peer != NULL) && (peer->shm == NULL) && !peer->is_gone) {
+            np_peer_receive(peer, 0);
+            count += (peer->shm == NULL) && !peer->is_gone;
+        }
+    }
+    return count;
 }
 
 static void np_peer_handle_event(np_event_t *event)

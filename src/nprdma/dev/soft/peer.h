@@ -52,6 +52,10 @@ struct np_peer {
 void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
                     int is_owner);
 
+/** Hear of those that have connected, but had not said who they are; under the
+ *  port's lock. Returns how many still have not. */
+unsigned np_port_hear_strangers(np_port_t *port);
+
 void np_peer_destroy(np_peer_t *peer);
 
 /** Tell the initiator whether we look at its rings all the time */

@@ -44,7 +44,7 @@ static void np_port_handle_listener(np_event_t *event)
 
 unsigned np_port_accept(np_port_t *port, int is_owner)
 {
-    unsigned count = 0;
+    unsigned strangers;
     np_sock_cred_t cred;
     int fd;
 
@@ -52,10 +52,12 @@ unsigned np_port_accept(np_port_t *port, int is_owner)
     while (np_sock_accept(port->listen_fd, &port->spare_fd, &fd, &cred) ==
            UCS_OK) {
         np_peer_accept(port, fd, &cred, is_owner);
-        ++count;
     }
+
+    /* the owner hears them by events of their own */
+    strangers = is_owner ? 0 : np_port_hear_strangers(port);
     pthread_mutex_unlock(&port->lock);
-    return count;
+    return strangers;
 }
 
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
@@ -89,7 +91,8 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
                        PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (port->peers == MAP_FAILED) {
-        np_error("no memory for a table of %d peers: %m", NP_PORT_MAX_PEERS);
+        np_error("no memory for %zu bytes of the table of peers: %m",
+                 NP_PORT_MAX_PEERS * sizeof(*port->peers));
         port->peers = NULL;
         return UCS_ERR_NO_MEMORY;
     }
@@ -229,11 +232,12 @@ void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr)
     addr->cookie    = np_engine.cookie;
 }
 
-int np_port_directory_fd(np_port_t *port)
+int np_port_directory_fd(np_port_t *port, uint32_t *has_tables)
 {
     int fd = np_directory_fd();
 
-    return (fd < 0) ? port->shm_fd : fd;
+    *has_tables = (fd >= 0);
+    return *has_tables ? fd : port->shm_fd;
 }
 
 /* A program that spins shall not pay for a system call, nor one that looks

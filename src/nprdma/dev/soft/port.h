@@ -139,12 +139,12 @@ void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr);
 /** Look at the sockets: new peers, answers, deaths. Returns how many events. */
 unsigned np_port_housekeep(np_port_t *port);
 
-/** The directory of our arenas, to be sent; if there is none, a descriptor that
- *  nobody will take for one */
-int np_port_directory_fd(np_port_t *port);
+/** The directory of our arenas, to be sent; if there is none, any descriptor */
+int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
 
-/** Take new connections in, if this is not being done; returns how many. The
- *  owner, or a service thread. */
+/** Take new connections in, if this is not being done: the owner, or a service
+ *  thread. To the latter it returns how many have not said who they are: it
+ *  must come again for them. */
 unsigned np_port_accept(np_port_t *port, int is_owner);
 
 /** Let fd take part in the port's events */

@@ -228,7 +228,8 @@ typedef struct np_msg {
     uint64_t size;        /**< CONNECT, SEGMENT: bytes of the segment */
     uint64_t segment_id;  /**< SEGMENT */
     uint32_t bit;         /**< ACCEPT: bit in the target's activity map */
-    uint32_t reserved;
+    uint32_t has_tables;  /**< CONNECT, ACCEPT: is there a directory of arenas?
+                               Else its descriptor is anything */
 } np_msg_t;
 
 
