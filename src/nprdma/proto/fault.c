@@ -133,8 +133,9 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
         return flags | NP_FAULT_RETRY;
     }
 
-    if ((*len <= np_engine.config.inline_max) || link->no_vm ||
-        (link->pid == 0)) {
+    /* a word: it must not show the signature, which the target may find here */
+    if ((*len <= ucs_max(np_engine.config.inline_max, NP_PIECE_ONCE)) ||
+        link->no_vm || (link->pid == 0)) {
         *len = ucs_min(*len, (size_t)NP_INLINE_SIZE);
         return flags | NP_FAULT_INLINE;
     }
