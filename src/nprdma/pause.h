@@ -22,6 +22,8 @@
     X(CHECKED_LOCAL)     /* local entries read, nothing moved */ \
     X(ENTRIES_BEFORE)    /* remote entries read, nothing written */ \
     X(UNIT)              /* between two DMA units */ \
+    X(UNIT_IN_FLIGHT)    /* translated, not moved: nobody of this thread may
+                            wait for it here */ \
     X(MOVED)             /* all units moved, nothing checked */ \
     X(ENTRIES_AFTER)     /* remote entries read again */ \
     X(JUDGED)            /* data looked at, local entries not yet again */ \

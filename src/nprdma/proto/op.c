@@ -19,6 +19,7 @@
 #include "../engine.h"
 #include "../extension.h"
 #include "../mem/overlap.h"
+#include "../pause.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -410,7 +411,7 @@ void np_link_fence(np_link_t *link)
 {
     /* Stores into mapped memory are in order with the slots' words */
     atomic_thread_fence(memory_order_release);
-    if (link->outstanding > 0) {
+    if ((link->outstanding > 0) && !NP_IS_MUTANT(FENCE_LETS_PASS)) {
         link->fence = link->sequence;
         link->gate |= NP_GATE_FENCED;
     }

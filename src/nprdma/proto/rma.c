@@ -16,6 +16,7 @@
 #include "request.h"
 
 #include "../engine.h"
+#include "../pause.h"
 
 #include <stdlib.h>
 
@@ -487,8 +488,13 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
         }
 
         if (status != UCS_ERR_UNSUPPORTED) {
-            return (status != UCS_OK) ? status :
-                   np_rma_fault_put(link, data, addr, &missing);
+            if (status == UCS_OK) {
+                status = np_rma_fault_put(link, data, addr, &missing);
+            }
+            if (NP_IS_MUTANT(FAULT_TOO_EARLY)) { /* the end of the attempt */
+                (void)np_rma_move_piece(link, &piece, &missing);
+            }
+            return status;
         }
     }
 
