@@ -10,6 +10,8 @@ packages=(
     libopenmpi-dev openmpi-bin  # benchmarks and MPI tests
     libgtest-dev                # UCT and UCP tests
     hpcc                        # a real MPI application
+    spin                        # the model of the paging protocol
+    man-db                      # the manual pages are looked at
     gnuplot-nox fonts-dejavu-core
     util-linux procps binutils file
 )
