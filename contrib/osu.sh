@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Sets up, builds, and measures osu_latency and osu_bw over nprdma, over UCX's
 # shared memory (posix,cma) and over its tcp, alternately; prints a table of
-# medians and ratios, and plots it into build/osu.
+# medians and ratios, plots it into build/osu, and shows a page fault.
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -170,6 +170,19 @@ make_plots() {
     echo "plot: $out/osu.svg $out/osu.png"
 }
 
+# The same read twice: what osu_* never shows, since it touches all it sends
+show_page_faults() {
+    local install=$nprdma_top/build/install
+    echo
+    echo "8 bytes read from the other rank, nothing pinned, 1000 pages of:"
+    env UCX_TLS=nprdma timeout -k 5 30 "$install/bin/nprdma-run" \
+        "$install/libexec/nprdma/bench/paging" -d 2>"$out/error.log" || {
+        tail -n 5 "$out/error.log" >&2
+        nprdma_die "the page faults could not be shown: see above"
+    }
+    echo "More of this: contrib/bench-paging.sh"
+}
+
 nprdma_prepare build all
 osu=$(find_osu)
 binding=(--map-by core --bind-to core)
@@ -198,3 +211,4 @@ reduce "$out/both" >"$out/medians"
 rm -f "$out/both"
 print_table | tee "$out/table.txt"
 make_plots
+show_page_faults

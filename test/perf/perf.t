@@ -7,6 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/../mpi/tap.sh"
 
 bench=$NPRDMA_SRC/contrib/bench.sh
+paging=$NPRDMA_SRC/contrib/bench-paging.sh
 memory=$NPRDMA_SRC/contrib/bench/memory.sh
 programs=$NPRDMA_PREFIX/libexec/nprdma/bench
 
@@ -77,6 +78,44 @@ test_bench() {
         [ "$(wc -l <"$TAP_DIR/bench/samples.tsv")" = 9 ]
 }
 
+# paging_all PATTERN AWK-CONDITION: there are such samples, and all fulfil it
+paging_all() {
+    awk -F '\t' "/$1/ { ++n; bad += !($2) } END { exit !n || bad }" \
+        "$TAP_DIR/paging/samples.tsv"
+}
+
+test_paging() {
+    # Data is checked by the program itself. Swap is the whole machine's.
+    run 300 "$paging" --prefix "$NPRDMA_PREFIX" --out "$TAP_DIR/paging" \
+        --quick --no-swap --sparse 16
+    if grep -qE 'one CPU|cma|posix does not' "$TAP_OUT" && [ "$RC" -ne 0 ]
+    then
+        tap_skip "bench-paging.sh measures" "$(tail -n 1 "$TAP_OUT")"
+        return
+    fi
+    tap_expect_success "bench-paging.sh measures"
+    tap_check "its table has a verdict for each goal" \
+        grep -qE '^[0-9]+ of [1-9][0-9]+ goals' "$TAP_DIR/paging/table.txt"
+    # shellcheck disable=SC2016
+    tap_check "every transfer of memory never touched has met a fault" \
+        paging_all '\tfaults\t' '$7 >= 1'
+    # shellcheck disable=SC2016
+    tap_check "of a sparse region only what is used is resident" \
+        paging_all '\tsparse\t.*\trss\t' '$7 < 2 * 16384'
+}
+
+# The same figures, one as wanted and one not
+test_paging_report() {
+    local value
+    for value in 1.2:ok 1.3:MISSED; do
+        printf '1\tlatency\tkernel\tread\t8\t%s\t%s\n' pinned 1 again 1 \
+            nprdma "${value%:*}" |
+            awk -f "$NPRDMA_SRC/contrib/bench/paging.awk" >"$TAP_OUT"
+        tap_check "a read of ${value%:*} of pinned is ${value#*:}" \
+            grep -qE "^no fault us .* ${value#*:} *\$" "$TAP_OUT"
+    done
+}
+
 # Verdicts come from the samples: the same ones, one side twice as slow
 test_report() {
     local factor wanted
@@ -97,6 +136,10 @@ test_mistakes() {
     tap_expect_error "bench.sh: no such case" "--list shows them"
     run 10 "$bench" --prefix /nowhere
     tap_expect_error "bench.sh: a wrong prefix" "no /nowhere/bin/nprdma-run"
+    run 10 "$paging" --rounds many
+    tap_expect_error "bench-paging.sh: a wrong number" "not 'many'"
+    run 10 "$paging" --prefix /nowhere
+    tap_expect_error "bench-paging.sh: a wrong prefix" "no /nowhere/"
     run 10 "$memory" --prefix "$NPRDMA_PREFIX" 2
     tap_expect_error "memory.sh: too few ranks" "two numbers are wanted"
 }
@@ -105,6 +148,8 @@ test_reg
 test_dirty
 test_memory
 test_bench
+test_paging
+test_paging_report
 test_report
 test_mistakes
 tap_done
