@@ -49,9 +49,8 @@ typedef struct paging_run {
     int                    round;
 } paging_run_t;
 
-typedef double (*paging_measure_t)(paging_run_t *run, paging_tl_t *tl,
-                                   paging_mem_t *mem, paging_dir_t dir,
-                                   size_t len);
+typedef double (*paging_measure_t)(paging_tl_t *tl, paging_mem_t *mem,
+                                   paging_dir_t dir, size_t len);
 
 static paging_shared_t *paging_shared;
 
@@ -101,8 +100,8 @@ static void paging_end(paging_run_t *run)
     bench_barrier(run->rank);
 }
 
-static double paging_latency(paging_run_t *run, paging_tl_t *tl,
-                             paging_mem_t *mem, paging_dir_t dir, size_t len)
+static double paging_latency(paging_tl_t *tl, paging_mem_t *mem,
+                             paging_dir_t dir, size_t len)
 {
     int count = (len <= 4096) ? 2000 : (len <= 65536) ? 200 :
                 (len <= 1048576) ? 20 : 4;
@@ -120,8 +119,8 @@ static double paging_latency(paging_run_t *run, paging_tl_t *tl,
     return (bench_seconds() - start) / count * 1e6;
 }
 
-static double paging_bandwidth(paging_run_t *run, paging_tl_t *tl,
-                               paging_mem_t *mem, paging_dir_t dir, size_t len)
+static double paging_bandwidth(paging_tl_t *tl, paging_mem_t *mem,
+                               paging_dir_t dir, size_t len)
 {
     size_t count = 2 * PAGING_AREA / len;
     double start;
@@ -145,8 +144,8 @@ static void paging_compare_sides(paging_run_t *run, paging_kind_t *kind,
         side = (i + run->round) % 3;
         if (paging_begin(run, (side == 0) ? &run->tl : kind->stock, 1)) {
             value = (side == 0) ?
-                    measure(run, &run->tl, &kind->touched, dir, len) :
-                    measure(run, kind->stock, &kind->pinned, dir, len);
+                    measure(&run->tl, &kind->touched, dir, len) :
+                    measure(kind->stock, &kind->pinned, dir, len);
             paging_sample(run, name, kind->name, paging_dirs[dir], len,
                           sides[side], value);
             paging_end(run);
@@ -167,8 +166,8 @@ static uint64_t paging_faults(void)
 
 /* What a transfer has left at the target; the pattern is that of the local
  * buffer */
-static void paging_check_written(paging_run_t *run, paging_mem_t *mem,
-                                 size_t stride, size_t len, int count)
+static void paging_check_written(paging_mem_t *mem, size_t stride, size_t len,
+                                 int count)
 {
     int i;
 
@@ -208,7 +207,7 @@ static void paging_minor(paging_run_t *run, paging_kind_t *kind,
     }
     if (!paging_begin(run, &run->tl, in_progress)) {
         if (dir == PAGING_WRITE) {
-            paging_check_written(run, &kind->fresh, stride, len, count);
+            paging_check_written(&kind->fresh, stride, len, count);
         }
         bench_barrier(run->rank);
         return;
@@ -257,7 +256,7 @@ static void paging_rate(paging_run_t *run, paging_kind_t *kind,
                       count / (bench_seconds() - start));
         paging_end(run);
     } else if (dir == PAGING_WRITE) {
-        paging_check_written(run, &kind->fresh, PAGING_PAGE, 8, count);
+        paging_check_written(&kind->fresh, PAGING_PAGE, 8, count);
     }
 }
 
@@ -589,7 +588,11 @@ static void paging_demo(paging_run_t *run)
         return;
     }
 
-    paging_move(&run->tl, mems[0], PAGING_READ, 8, 0);
+    /* Until keys and entries have come */
+    for (i = 0; i < count; ++i) {
+        paging_move(&run->tl, mems[0], PAGING_READ, 8, i * PAGING_PAGE);
+        uct_worker_progress(run->tl.worker);
+    }
     for (j = 0; j < 2; ++j) {
         nprdma_get_counters(&before, sizeof(before));
         for (i = 0; i < count; ++i) {

@@ -228,8 +228,9 @@ void paging_mem_close(paging_mem_t *mem, paging_tl_t *tl, bench_rank_t *rank)
     }
 }
 
-static void paging_completed(uct_completion_t *self)
+static void paging_completed(uct_completion_t *comp)
 {
+    (void)comp; /* the count says it */
 }
 
 static void paging_unpack(void *arg, const void *data, size_t len)
