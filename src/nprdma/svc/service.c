@@ -37,6 +37,10 @@
 /* How long a new connection is left to the owner's progress */
 #define NP_SERVICE_ACCEPT_USEC 200
 
+/* Looks for what those say who have connected, a millisecond apart. Later, the
+ * owner hears them. */
+#define NP_SERVICE_STRANGER_LOOKS 1000
+
 typedef struct np_service {
     pthread_mutex_t lock;       /* guards all but is_running */
     ucs_list_link_t ports;
@@ -138,20 +142,23 @@ static unsigned np_service_round(np_mover_t mover, np_stats_t *stats)
     return count;
 }
 
-/* Connections that wait although the owner had time to take them */
-static void np_service_accept(void)
+/* Connections that wait although the owner had time to take them. Returns how
+ * many it must look for again. */
+static unsigned np_service_accept(void)
 {
     const struct timespec patience = {
         .tv_nsec = NP_SERVICE_ACCEPT_USEC * 1000
     };
+    unsigned strangers = 0;
     np_port_t *port;
 
     nanosleep(&patience, NULL);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_for_each(port, &np_service.ports, service) {
-        np_port_accept(port, 0);
+        strangers += np_port_accept(port, 0);
     }
     pthread_mutex_unlock(&np_service.lock);
+    return strangers;
 }
 
 static void np_service_arm(int armed)
@@ -170,6 +177,7 @@ static void *np_service_main(void *arg)
 {
     np_mover_t mover  = (np_mover_t)(uintptr_t)arg;
     np_stats_t *stats = np_stats_get();
+    unsigned looks    = 0; /* that are left, for strangers */
     struct epoll_event event;
     int count;
 
@@ -191,9 +199,15 @@ static void *np_service_main(void *arg)
             continue;
         }
 
-        count = epoll_wait(np_service.epoll_fd, &event, 1, -1);
-        if ((count > 0) && (event.data.u32 == 1)) {
-            np_service_accept();
+        count = epoll_wait(np_service.epoll_fd, &event, 1,
+                           (looks > 0) ? 1 : -1);
+        if ((count < 0) || ((count > 0) && (event.data.u32 == 0))) {
+            continue; /* the bell */
+        }
+
+        looks = (count > 0) ? NP_SERVICE_STRANGER_LOOKS : looks - 1;
+        if (np_service_accept() == 0) {
+            looks = 0;
         }
     }
 
