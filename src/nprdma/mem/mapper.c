@@ -25,7 +25,7 @@
  *    then the map sets them after; or it comes between, and the map begins
  *    again; or it comes last and clears both.
  * 2. When an entry is set, no device has a way to the black hole cached: the
- *    map's flush began after the views were set, and since then nobody has
+ *    map's flush (or refresh, which waits for nobody) began after the views were set, and since then nobody has
  *    cleared them (1.).
  * 3. A map whose page was brought in before an unmap began does not outlive it.
  *    If it had finished, its entry or views are seen. If not, it had counted
@@ -68,6 +68,7 @@
 _Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
 
 static void (*_Atomic np_mapper_flush_func)(void);
+static void (*_Atomic np_mapper_refresh_func)(void);
 
 /* Pages that a fault-in maps with one flush */
 typedef struct np_batch {
@@ -83,6 +84,12 @@ void np_mapper_set_flush(void (*flush)(void))
     atomic_store_explicit(&np_mapper_flush_func, flush, memory_order_release);
 }
 
+void np_mapper_set_refresh(void (*refresh)(void))
+{
+    atomic_store_explicit(&np_mapper_refresh_func, refresh,
+                          memory_order_release);
+}
+
 static void np_mapper_flush(void)
 {
     void (*flush)(void) = atomic_load_explicit(&np_mapper_flush_func,
@@ -91,6 +98,21 @@ static void np_mapper_flush(void)
     if (flush != NULL) {
         flush();
     }
+
+/* After a map. Who is moving now may still go by the older views: it reads the
+ * signature, or writes into the black hole, as it would have a moment ago, and
+ * the entry, which comes after this, does not say that it did not. */
+static void np_mapper_refresh(void)
+{
+    void (*refresh)(void) = atomic_load_explicit(&np_mapper_refresh_func,
+                                                 memory_order_acquire);
+
+    if (refresh != NULL) {
+        refresh();
+    } else {
+        np_mapper_flush();
+    }
+}
 }
 
 /* Whole pages of user space, as far as the range is there; 0: none of it is */
@@ -330,7 +352,7 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
         }
 
         NP_PAUSE(MAP_TRANSLATED);
-        np_mapper_flush();
+        np_mapper_refresh();
         NP_PAUSE(MAP_FLUSHED);
         if (!NP_IS_MUTANT(ENTRY_BEFORE_FLUSH)) {
             *lost_p = np_batch_step(batch, 1);

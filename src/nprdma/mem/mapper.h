@@ -32,6 +32,13 @@ typedef struct np_swapper {
 void np_mapper_set_flush(void (*flush)(void));
 
 /**
+ * What it does instead where pages have only been added: whoever has cached that
+ * they are absent must look again, and nobody need be waited for. Without it the
+ * flush does.
+ */
+void np_mapper_set_refresh(void (*refresh)(void));
+
+/**
  * Bring pages in and map them: for reading, or for reading and writing. Pages
  * that are mapped so already cost one load each. Splits at arenas.
  *

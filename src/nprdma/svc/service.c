@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,17 +43,30 @@
 #define NP_SERVICE_STRANGER_LOOKS 1000
 
 typedef struct np_service {
+    pthread_mutex_t life;       /* held while threads are started or ended; taken
+                                   before lock */
     pthread_mutex_t lock;       /* guards all but is_running */
     ucs_list_link_t ports;
     int             epoll_fd;
+    unsigned        threads;    /* that have begun */
+    pthread_cond_t  begun;      /* threads has changed */
+    pthread_t       ids[NP_SERVICE_THREADS];
+    unsigned        num_ids;    /* that were created; under life */
+    int             stop_fd;    /* eventfd: readable when they are to end */
+    int             is_wanted;  /* they were started once: ports that come later
+                                   have them too */
+    _Atomic int     is_stopping;
     _Atomic int     is_running;
 } np_service_t;
 
 /* Owner: the process. A forked child begins with a new one. */
 static np_service_t np_service = {
+    .life     = PTHREAD_MUTEX_INITIALIZER,
     .lock     = PTHREAD_MUTEX_INITIALIZER,
+    .begun    = PTHREAD_COND_INITIALIZER,
     .ports    = UCS_LIST_INITIALIZER(&np_service.ports, &np_service.ports),
-    .epoll_fd = -1
+    .epoll_fd = -1,
+    .stop_fd  = -1
 };
 
 
@@ -60,12 +74,20 @@ static void np_service_after_fork(void)
 {
     /* The threads are the parent's, and so is the epoll set. Its ports are
      * left alone: they belong to the parent too. */
+    pthread_mutex_init(&np_service.life, NULL);
     pthread_mutex_init(&np_service.lock, NULL);
     ucs_list_head_init(&np_service.ports);
     if (np_service.epoll_fd >= 0) {
         close(np_service.epoll_fd);
     }
+    pthread_cond_init(&np_service.begun, NULL);
+    if (np_service.stop_fd >= 0) {
+        close(np_service.stop_fd);
+    }
     np_service.epoll_fd = -1;
+    np_service.stop_fd  = -1;
+    np_service.threads  = 0;
+    np_service.num_ids  = 0;
     atomic_store(&np_service.is_running, 0);
 }
 
@@ -181,7 +203,13 @@ static void *np_service_main(void *arg)
     struct epoll_event event;
     int count;
 
-    for (;;) {
+    pthread_mutex_lock(&np_service.lock);
+    ++np_service.threads;
+    pthread_cond_signal(&np_service.begun);
+    pthread_mutex_unlock(&np_service.lock);
+
+    while (!atomic_load_explicit(&np_service.is_stopping,
+                                 memory_order_relaxed)) {
         if (np_service_round(mover, stats) > 0) {
             continue;
         }
@@ -201,8 +229,8 @@ static void *np_service_main(void *arg)
 
         count = epoll_wait(np_service.epoll_fd, &event, 1,
                            (looks > 0) ? 1 : -1);
-        if ((count < 0) || ((count > 0) && (event.data.u32 == 0))) {
-            continue; /* the bell */
+        if ((count < 0) || ((count > 0) && (event.data.u32 != 1))) {
+            continue; /* a bell, or the end */
         }
 
         looks = (count > 0) ? NP_SERVICE_STRANGER_LOOKS : looks - 1;
@@ -211,6 +239,7 @@ static void *np_service_main(void *arg)
         }
     }
 
+    np_stats_put(stats);
     return NULL;
 }
 
@@ -227,24 +256,67 @@ static int np_service_watch(np_port_t *port)
 
 void np_service_add(np_port_t *port)
 {
+    int is_wanted;
+
     pthread_mutex_lock(&np_service.lock);
     ucs_list_add_tail(&np_service.ports, &port->service);
+    is_wanted = np_service.is_wanted;
     if ((np_service.epoll_fd >= 0) && !np_service_watch(port)) {
         np_error("epoll_ctl(ADD) failed: %m. Peers are only answered by the "
                  "program's own progress");
     }
     pthread_mutex_unlock(&np_service.lock);
+
+    if (is_wanted) {
+        np_service_start();
+    }
+}
+
+/* The last port has gone: end the threads, so that a program that has closed
+ * everything is alone with itself again */
+static void np_service_stop(void)
+{
+    const uint64_t one = 1;
+    unsigned i;
+
+    atomic_store(&np_service.is_stopping, 1);
+    if (write(np_service.stop_fd, &one, sizeof(one)) != sizeof(one)) {
+        np_error("the service threads cannot be told to end: %m");
+        return;
+    }
+
+    for (i = 0; i < np_service.num_ids; ++i) {
+        pthread_join(np_service.ids[i], NULL);
+    }
+
+    close(np_service.epoll_fd);
+    close(np_service.stop_fd);
+    np_service.epoll_fd = -1;
+    np_service.stop_fd  = -1;
+    np_service.threads  = 0;
+    np_service.num_ids  = 0;
+    atomic_store(&np_service.is_stopping, 0);
+    atomic_store(&np_service.is_running, 0);
 }
 
 void np_service_remove(np_port_t *port)
 {
+    int is_last;
+
+    pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_del(&port->service);
     if (np_service.epoll_fd >= 0) {
         epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->bell, NULL);
         epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->listen_fd, NULL);
     }
+    is_last = ucs_list_is_empty(&np_service.ports);
     pthread_mutex_unlock(&np_service.lock);
+
+    if (is_last && (np_service.num_ids > 0)) {
+        np_service_stop();
+    }
+    pthread_mutex_unlock(&np_service.life);
 }
 
 static int np_service_create(np_mover_t mover)
@@ -255,7 +327,6 @@ static int np_service_create(np_mover_t mover)
     int ret;
 
     pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, NP_SERVICE_STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited by the thread */
@@ -270,6 +341,7 @@ static int np_service_create(np_mover_t mover)
         return 0;
     }
 
+    np_service.ids[np_service.num_ids++] = thread;
     pthread_setname_np(thread, (mover == NP_MOVER_SERVICE) ? "nprdma-svc" :
                        "nprdma-svc2");
     return 1;
@@ -278,10 +350,15 @@ static int np_service_create(np_mover_t mover)
 static void np_service_start_slow(void)
 {
     static int has_handler;
+    struct epoll_event stop = {.events = EPOLLIN, .data.u32 = 2};
+    unsigned wanted;
     np_port_t *port;
 
+    pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
-    if (atomic_load(&np_service.is_running)) {
+    np_service.is_wanted = 1;
+    if (atomic_load(&np_service.is_running) ||
+        ucs_list_is_empty(&np_service.ports)) {
         goto out;
     }
 
@@ -292,8 +369,12 @@ static void np_service_start_slow(void)
     }
 
     np_service.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (np_service.epoll_fd < 0) {
-        np_error("epoll_create1() failed: %m. Check 'ulimit -n'");
+    np_service.stop_fd  = eventfd(0, EFD_CLOEXEC);
+    if ((np_service.epoll_fd < 0) || (np_service.stop_fd < 0) ||
+        (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, np_service.stop_fd,
+                   &stop) != 0)) {
+        np_error("no epoll set for the service threads: %m. Check 'ulimit "
+                 "-n'");
         goto out;
     }
 
@@ -301,11 +382,17 @@ static void np_service_start_slow(void)
         (void)np_service_watch(port);
     }
 
-    if (np_service_create(NP_MOVER_SERVICE)) {
-        (void)np_service_create(NP_MOVER_SLEEPER);
+    wanted  = np_service_create(NP_MOVER_SERVICE);
+    wanted += wanted && np_service_create(NP_MOVER_SLEEPER);
+
+    /* A program that ends at once meets whole threads: leak checkers look into
+     * them */
+    while (np_service.threads < wanted) {
+        pthread_cond_wait(&np_service.begun, &np_service.lock);
     }
 out:
     pthread_mutex_unlock(&np_service.lock);
+    pthread_mutex_unlock(&np_service.life);
 }
 
 void np_service_start(void)

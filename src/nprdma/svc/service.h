@@ -5,7 +5,7 @@
  * computes. Two a process, so that one page that sleeps holds back nobody else;
  * they start when the first key is handed out, and wait for a bell.
  *
- * They do not survive fork, run with all signals blocked, touch the program's
+ * They end with the last port, do not survive fork, run with all signals blocked, touch the program's
  * memory only through the kernel, and complete nothing of their own process.
  */
 

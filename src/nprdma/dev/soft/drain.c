@@ -93,16 +93,22 @@ void np_drain_target(np_drain_entry_t *entry)
 /* Counts of whoever drains; guarded by the lock */
 static np_stats_t *np_drain_stats;
 
-void np_drain(void)
+void np_drain_refresh(void)
 {
     np_directory_t *directory = np_directory_own();
-    np_drain_entry_t *entry;
-    np_mover_t mover;
 
     if (directory != NULL) {
         atomic_fetch_add_explicit(&directory->flushes, 1,
                                   memory_order_seq_cst);
     }
+}
+
+void np_drain(void)
+{
+    np_drain_entry_t *entry;
+    np_mover_t mover;
+
+    np_drain_refresh();
 
     /* Whoever begins after this sees the new translations; whoever has begun
      * before has marked its word */

@@ -43,6 +43,9 @@ void np_drain_target(np_drain_entry_t *entry);
  */
 void np_drain(void);
 
+/** The first half alone: nobody is waited for. Enough where pages were added. */
+void np_drain_refresh(void);
+
 
 /** From here on translations are looked at. One writer a word at a time. */
 static UCS_F_ALWAYS_INLINE void np_moving_begin(np_moving_t *moving)

@@ -227,23 +227,25 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
         goto err_unmap;
     }
 
-    peer->shm       = shm;
     peer->shm_size  = msg->size;
     peer->initiator = initiator;
     peer->engine_id = msg->engine_id;
     np_peer_init_ring(&peer->data, np_link_shm_data(shm), slots,
                       np_link_shm_payload(shm, slots), payload,
-                      &peer->shm->data_head);
+                      &((np_link_shm_t*)shm)->data_head);
     np_peer_init_ring(&peer->ctl, np_link_shm_ctl(shm, slots), NP_CTL_SLOTS,
-                      NULL, 0, &peer->shm->ctl_head);
+                      NULL, 0, &((np_link_shm_t*)shm)->ctl_head);
     peer->inline_areas =
             UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(slots, payload));
-    np_drain_add(&peer->drain, peer->shm, peer->cred.pid, peer->start_time,
+    np_drain_add(&peer->drain, shm, peer->cred.pid, peer->start_time,
                  UCS_MASK(NP_MOVER_LAST) & ~UCS_BIT(NP_MOVER_INITIATOR));
     if (msg->has_tables &&
         (np_remote_get(msg->engine_id, fds[2], &peer->remote) != UCS_OK)) {
         np_debug("process %d shows no tables", peer->cred.pid);
     }
+
+    /* release: whoever sees it sees all of the above */
+    atomic_store_explicit(&peer->shm, shm, memory_order_release);
 
     reply.bit = peer->number % NP_PORT_ACTIVITY;
     status    = np_sock_send(peer->fd, &reply, reply_fds, 3);

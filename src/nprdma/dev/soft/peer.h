@@ -27,7 +27,9 @@ struct np_peer {
     np_event_t      event;        /**< first member */
     np_ring_rx_t    data;
     np_ring_rx_t    ctl;
-    np_link_shm_t   *shm;         /**< NULL until the segment has come */
+    np_link_shm_t   *_Atomic shm; /**< NULL until the segment has come; set last,
+                                       with release: the owner finds what a
+                                       service thread has attached */
     np_port_shm_t   *initiator;   /**< the port to wake */
     np_port_t       *port;
     size_t          shm_size;

@@ -192,6 +192,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
 
     np_vm_allow_peers();
     np_mapper_set_flush(np_drain);
+    np_mapper_set_refresh(np_drain_refresh);
     port->stats = np_stats_get();
     if (np_engine.config.tlb != NP_TLB_OFF) {
         port->tlb = np_tlb_create(np_engine.config.tlb,
