@@ -83,10 +83,17 @@ ssize_t rma_post(Node &node, RmaKind kind, const UctMem &local, size_t offset,
                  size_t length, uint64_t remote_address, uct_rkey_t rkey,
                  Comp *comp)
 {
-    uct_ep_h ep     = node.ep->ep;
-    uint8_t *buffer = local.at(offset);
-    uct_iov_t iov   = local.iov(offset, length);
-    Piece piece     = {buffer, length};
+    return rma_post(node, kind, local.at(offset), local.memh, length,
+                    remote_address, rkey, comp);
+}
+
+ssize_t rma_post(Node &node, RmaKind kind, uint8_t *buffer, uct_mem_h memh,
+                 size_t length, uint64_t remote_address, uct_rkey_t rkey,
+                 Comp *comp)
+{
+    uct_ep_h ep   = node.ep->ep;
+    uct_iov_t iov = {buffer, length, memh, 0, 1};
+    Piece piece   = {buffer, length};
 
     switch (kind) {
     case RmaKind::PutShort:

@@ -25,6 +25,11 @@ ssize_t rma_post(Node &node, RmaKind kind, const UctMem &local, size_t offset,
                  size_t length, uint64_t remote_address, uct_rkey_t rkey,
                  Comp *comp);
 
+// The same with any memory of one's own.
+ssize_t rma_post(Node &node, RmaKind kind, uint8_t *buffer, uct_mem_h memh,
+                 size_t length, uint64_t remote_address, uct_rkey_t rkey,
+                 Comp *comp);
+
 // Start one and wait for its completion (puts without one: for its start).
 void rma_transfer(Node &node, RmaKind kind, const UctMem &local,
                   size_t offset, size_t length, uint64_t remote_address,
