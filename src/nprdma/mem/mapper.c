@@ -98,6 +98,7 @@ static void np_mapper_flush(void)
     if (flush != NULL) {
         flush();
     }
+}
 
 /* After a map. Who is moving now may still go by the older views: it reads the
  * signature, or writes into the black hole, as it would have a moment ago, and
@@ -112,7 +113,6 @@ static void np_mapper_refresh(void)
     } else {
         np_mapper_flush();
     }
-}
 }
 
 /* Whole pages of user space, as far as the range is there; 0: none of it is */
