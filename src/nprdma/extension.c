@@ -41,13 +41,51 @@ typedef struct np_extension_swapper {
     nprdma_swapper_t user;
 } np_extension_swapper_t;
 
-__thread unsigned np_order_flags;
+/* What a thread says of itself, beside NPRDMA_ORDER_.. */
+enum {
+    NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: nobody need bring
+                                          them in */
+    NP_THREAD_IN_SWAPPER = 1u << 17  /**< is in a swapper of the program */
+};
 
-/* This thread tells that pages are in: nobody need bring them in */
-static __thread int np_extension_is_told;
+/* One word for each thread. Not thread-local memory: the plug-in is loaded late,
+ * and memory of that kind that is made late confuses leak checkers. */
+static pthread_key_t np_thread_key;
+static pthread_once_t np_thread_once = PTHREAD_ONCE_INIT;
+static _Atomic int np_thread_has_key;
 
-/* This thread is in a swapper of the program */
-static __thread int np_extension_in_swapper;
+
+static void np_thread_make_key(void)
+{
+    if (pthread_key_create(&np_thread_key, NULL) == 0) {
+        /* release: whoever sees it finds the key */
+        atomic_store_explicit(&np_thread_has_key, 1, memory_order_release);
+    }
+}
+
+static unsigned np_thread_get(void)
+{
+    return ucs_likely(!atomic_load_explicit(&np_thread_has_key,
+                                            memory_order_acquire)) ? 0 :
+           (uintptr_t)pthread_getspecific(np_thread_key);
+}
+
+/* Set what @a mask covers; 0 or an errno */
+static int np_thread_set(unsigned mask, unsigned value)
+{
+    pthread_once(&np_thread_once, np_thread_make_key);
+    if (!atomic_load_explicit(&np_thread_has_key, memory_order_acquire)) {
+        return EAGAIN;
+    }
+
+    value |= np_thread_get() & ~mask;
+    return pthread_setspecific(np_thread_key, (void*)(uintptr_t)value);
+}
+
+unsigned np_order_flags(void)
+{
+    return np_thread_get() & NP_ORDER_FLAGS;
+}
 
 /* Swappers; the lock guards the list, no other lock is taken under it */
 static UCS_LIST_HEAD(np_extension_swappers);
@@ -158,7 +196,7 @@ static int np_extension_notify_swap_out(void *va, size_t len)
 
 static int np_extension_notify_swap_in(void *va, size_t len)
 {
-    int was_told = np_extension_is_told;
+    unsigned was = np_thread_get();
     ucs_status_t status;
 
     if (!np_extension_is_range(va, len)) {
@@ -169,27 +207,28 @@ static int np_extension_notify_swap_in(void *va, size_t len)
         return 0;
     }
 
-    np_extension_is_told = 1;
+    (void)np_thread_set(NP_THREAD_TELLS, NP_THREAD_TELLS);
     status = np_mapper_fault_in((uintptr_t)va, len, 1);
     if (status == UCS_ERR_INVALID_ADDR) {
         status = np_mapper_fault_in((uintptr_t)va, len, 0);
     }
-    np_extension_is_told = was_told;
+    (void)np_thread_set(NP_THREAD_TELLS, was & NP_THREAD_TELLS);
     return np_extension_errno(status);
 }
 
 static int np_extension_swap_in(void *arg, void *va, size_t len, int write)
 {
     const nprdma_swapper_t *user = &((np_extension_swapper_t*)arg)->user;
+    unsigned was                 = np_thread_get();
     int ret;
 
-    if (np_extension_is_told) {
+    if (np_thread_get() & NP_THREAD_TELLS) {
         return 0;
     }
 
-    ++np_extension_in_swapper;
+    (void)np_thread_set(NP_THREAD_IN_SWAPPER, NP_THREAD_IN_SWAPPER);
     ret = user->swap_in(user->arg, va, len, write);
-    --np_extension_in_swapper;
+    (void)np_thread_set(NP_THREAD_IN_SWAPPER, was & NP_THREAD_IN_SWAPPER);
     return (ret == 0) ? 0 : -1;
 }
 
@@ -262,7 +301,7 @@ static int np_extension_unregister_swapper(void *va, size_t len)
         return -ENOTCONN;
     }
 
-    if (np_extension_in_swapper) {
+    if (np_thread_get() & NP_THREAD_IN_SWAPPER) {
         return -EDEADLK; /* it would wait for the call that it is in */
     }
 
@@ -287,7 +326,7 @@ static int np_extension_prefetch(void *va, size_t len, int flags)
         return -ENOTCONN;
     }
 
-    if (np_extension_in_swapper) {
+    if (np_thread_get() & NP_THREAD_IN_SWAPPER) {
         return -EDEADLK; /* of what it was asked for: it would call itself */
     }
 
@@ -318,13 +357,12 @@ static int np_extension_set_order(unsigned flags)
         return -EINVAL;
     }
 
-    np_order_flags = flags;
-    return 0;
+    return -np_thread_set(NP_ORDER_FLAGS, flags);
 }
 
 static unsigned np_extension_get_order(void)
 {
-    return np_order_flags;
+    return np_order_flags();
 }
 
 static int np_extension_get_counters(nprdma_counters_t *counters, size_t size)

@@ -34,6 +34,6 @@ typedef struct np_extension {
 extern const np_extension_t nprdma_extension_v1;
 
 /** NPRDMA_ORDER_..: how what this thread posts is ordered */
-extern __thread unsigned np_order_flags;
+unsigned np_order_flags(void);
 
 #endif

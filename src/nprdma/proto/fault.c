@@ -400,11 +400,12 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
         NP_STATS_INC(link->port->stats, naks);
     } else if (op->fault.flags & NP_FAULT_RETRY) {
         np_fault_retry(link, op);
-    } else if (!(op->fault.flags & NP_FAULT_INLINE)) {
+    } else if (!(op->fault.flags & NP_FAULT_INLINE) &&
+               (copy->dir == NP_DIR_GET)) {
+        /* A write that the target calls done is: it has seen no page of ours
+         * absent, and must not be repeated */
         ours = np_entries_of_iov(local, count);
-        if (!np_entries_held(&op->fault.ours, &ours,
-                             (copy->dir == NP_DIR_GET) ? NP_ENTRY_WRITE :
-                             NP_ENTRY_READ)) {
+        if (!np_entries_held(&op->fault.ours, &ours, NP_ENTRY_WRITE)) {
             np_fault_again(link, copy, op->fault.offset, op->fault.len);
         }
     }

@@ -113,7 +113,7 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
         np_link_hold_next(link);
     }
 
-    if (ucs_unlikely(np_order_flags & NPRDMA_ORDER_AFTER) &&
+    if (ucs_unlikely(np_order_flags() & NPRDMA_ORDER_AFTER) &&
         (queue != NP_QUEUE_FLUSH)) {
         np_link_fence(link);
     }
@@ -161,7 +161,7 @@ ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
         break;
     }
 
-    if (waits || (np_order_flags & NPRDMA_ORDER_BEFORE)) {
+    if (waits || (np_order_flags() & NPRDMA_ORDER_BEFORE)) {
         NP_STATS_INC(link->port->stats, order_waits);
         return np_link_refuse(link);
     }
