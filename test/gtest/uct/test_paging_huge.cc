@@ -122,7 +122,10 @@ TEST_P(HugePages, OnEitherSide)
                     rma_finish(node, kind, mine.at(offset), used,
                                remote.address + offset, remote.rkey());
                     EXPECT_EQ(round < 2, growth.of(&C::remote_faults) >
-                                         growth.of(&C::false_alarms));
+                                         growth.of(&C::false_alarms))
+                            << name_of(kind) << ", round " << round << ": "
+                            << growth.of(&C::remote_faults) << " faults, "
+                            << growth.of(&C::false_alarms) << " false alarms";
                 }
                 node.sync();
                 if (put ? rank.target() : rank.initiator()) {
