@@ -39,7 +39,18 @@ if [ -z "${NPRDMA_TEST_LAUNCH:-}" ]; then
     tap_check "all lanes are nprdma's" grep -q 'nprdma/soft0' "$TAP_OUT"
 fi
 
+for ranks in 2 4; do
+    run_mpi 130 "$ranks" "$NPRDMA_BUILD/mpi_passive"
+    tap_expect_success "mpi_passive, $ranks ranks"
+    grep '^# ' "$TAP_OUT" || true
+done
+
 # The programs must be able to fail.
+UCX_TLS=tcp,self run 60 mpirun --allow-run-as-root --oversubscribe \
+    --bind-to none --mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any \
+    --mca opal_common_ucx_devices any -n 2 "$NPRDMA_BUILD/mpi_passive" 3
+tap_expect_error "who needs the owner's progress is noticed" \
+    "0 of 1 ranks had finished when the owner ended to compute"
 run_mpi 130 2 bash -c 'LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$1" exec "$2"' \
     spoil "$(shim_path libmpi_spoil)" "$NPRDMA_BUILD/mpi_p2p"
 tap_expect_error "a spoilt bit is noticed" 'byte [0-9]+ of [0-9]+ .* wanted'
