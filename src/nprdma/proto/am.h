@@ -8,7 +8,7 @@
 #ifndef NP_AM_H_
 #define NP_AM_H_
 
-#include "op.h"
+#include "order.h"
 
 #include <string.h>
 

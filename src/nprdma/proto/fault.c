@@ -14,6 +14,7 @@
 #include "fault.h"
 
 #include "entries.h"
+#include "order.h"
 #include "piece.h"
 #include "request.h"
 

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Operations: what an endpoint has outstanding, flush, fence, and failure.
+ * Operations: what an endpoint has outstanding, and failure.
  *
  * An operation belongs to one of its link's lists until it completes.
  * Operations come from the port's free list.
@@ -139,44 +139,11 @@ void np_op_unpost(np_link_t *link, np_op_t *op);
 
 void np_op_put(np_port_t *port, np_op_t *op);
 
+/** Tell the user, and give the operation back */
+void np_op_complete(np_port_t *port, np_op_t *op);
+
 /** It is done: tell the user. An error that nobody waits for ends the link. */
 void np_op_finish(np_link_t *link, np_op_t *op);
-
-/** Later transfers that overlap this one wait until it completes */
-void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
-                 int is_write);
-
-/** An operation must wait for one that is outstanding: nothing is tried again
- *  before one completes. @return UCS_ERR_NO_RESOURCE */
-ucs_status_t np_link_refuse(np_link_t *link);
-
-/** Slow half of np_link_order */
-ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
-                                int is_write);
-
-/** Would any operation find room now? Looks past NP_GATE_PENDING, which is for
- *  whoever keeps the waiting ones in order. */
-int np_link_has_resources(np_link_t *link);
-
-/** Slow half of np_link_enter */
-ucs_status_t np_link_enter_slow(np_link_t *link);
-
-/**
- * Everything before is complete.
- *
- * @param [in] comp  Completed later, if UCS_INPROGRESS is returned; may be
- *                   NULL.
- *
- * @return UCS_OK, UCS_INPROGRESS, UCS_ERR_NO_MEMORY, or why the link is down;
- *         of a link also UCS_ERR_NO_RESOURCE: others wait for room, and this
- *         flush must wait behind them.
- */
-ucs_status_t np_link_flush(np_link_t *link, void *comp);
-ucs_status_t np_port_flush(np_port_t *port, void *comp);
-
-/** What comes later waits for what came before */
-void np_link_fence(np_link_t *link);
-void np_port_fence(np_port_t *port);
 
 /** Complete everything that is outstanding with @a status */
 void np_link_cancel(np_link_t *link, ucs_status_t status);
@@ -187,21 +154,6 @@ void np_link_report(np_link_t *link);
 /** Move what only our own progress moves; returns how many completed */
 unsigned np_port_work_slow(np_port_t *port);
 
-
-/** May an operation start? The one branch of the fast path. */
-static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
-{
-    return ucs_likely(link->gate == 0) ? UCS_OK : np_link_enter_slow(link);
-}
-
-/** May a transfer of [@a addr, @a addr + @a len) start beside what is in
- *  flight? */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-np_link_order(np_link_t *link, uint64_t addr, size_t len, int is_write)
-{
-    return ucs_likely(link->outstanding == 0) ? UCS_OK :
-           np_link_order_slow(link, addr, len, is_write);
-}
 
 static UCS_F_ALWAYS_INLINE unsigned np_port_work(np_port_t *port)
 {

@@ -8,7 +8,7 @@
 #ifndef NP_RMA_H_
 #define NP_RMA_H_
 
-#include "op.h"
+#include "order.h"
 #include "../dev/soft/dma.h"
 
 #include <string.h>

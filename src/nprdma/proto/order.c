@@ -1,0 +1,267 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What waits for what.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "order.h"
+
+#include "../engine.h"
+#include "../extension.h"
+#include "../mem/overlap.h"
+#include "../pause.h"
+
+
+void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
+                 int is_write)
+{
+    np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
+    op->is_ordered = 1;
+}
+
+ucs_status_t np_link_refuse(np_link_t *link)
+{
+    link->is_refused = 1;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
+                                int is_write)
+{
+    int waits;
+
+    switch (np_engine.config.order) {
+    case NP_ORDER_RELAXED:
+        waits = 0;
+        break;
+    case NP_ORDER_STRICT:
+        waits = 1;
+        break;
+    default:
+        waits = np_overlap_check(&link->overlap, addr, len, is_write);
+        break;
+    }
+
+    if (waits || (np_order_flags() & NPRDMA_ORDER_BEFORE)) {
+        NP_STATS_INC(link->port->stats, order_waits);
+        return np_link_refuse(link);
+    }
+    return UCS_OK;
+}
+
+int np_link_has_completed(np_link_t *link, uint64_t sequence)
+{
+    np_op_t *op;
+    unsigned i;
+
+    for (i = 0; i < NP_QUEUE_FLUSH; ++i) {
+        if (!ucs_list_is_empty(&link->queues[i])) {
+            op = ucs_list_head(&link->queues[i], np_op_t, list);
+            if (op->sequence <= sequence) {
+                return 0;
+            }
+        }
+    }
+
+    return 1;
+}
+
+void np_op_flush_done(np_port_t *port, np_op_t *op)
+{
+    np_op_t *group = op->flush.group;
+
+    if (group == NULL) {
+        np_op_complete(port, op);
+        return;
+    }
+
+    if (op->status != UCS_OK) {
+        group->status = op->status;
+    }
+    np_op_put(port, op);
+    if (--group->group.pending == 0) {
+        np_op_complete(port, group);
+    }
+}
+
+unsigned np_link_complete_flushes(np_link_t *link)
+{
+    unsigned count = 0;
+    np_op_t *op;
+
+    while (!ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
+        op = ucs_list_head(&link->queues[NP_QUEUE_FLUSH], np_op_t, list);
+        if (!np_link_has_completed(link, op->sequence)) {
+            break;
+        }
+
+        ucs_list_del(&op->list);
+        np_op_flush_done(link->port, op);
+        ++count;
+    }
+
+    return count;
+}
+
+ucs_status_t np_link_flush(np_link_t *link, void *comp)
+{
+    np_op_t *op;
+
+    if (link->gate & NP_GATE_DOWN) {
+        np_link_report(link);
+        return (link->outstanding == 0) ? link->status : UCS_INPROGRESS;
+    }
+
+    if (link->gate & NP_GATE_PENDING) {
+        return UCS_ERR_NO_RESOURCE; /* it belongs behind those that wait */
+    }
+
+    if (link->outstanding == 0) {
+        return UCS_OK;
+    }
+
+    if (comp != NULL) {
+        op = np_op_get(link->port, NP_OP_FLUSH, comp);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->flush.group = NULL;
+        np_op_post(link, NP_QUEUE_FLUSH, op);
+    }
+
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_port_flush(np_port_t *port, void *comp)
+{
+    np_op_t *group, *op;
+    np_link_t *link;
+
+    if (ucs_list_is_empty(&port->busy_links)) {
+        return UCS_OK;
+    }
+
+    if (comp == NULL) {
+        return UCS_INPROGRESS;
+    }
+
+    group = np_op_get(port, NP_OP_GROUP, comp);
+    if (group == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    group->group.pending = 0;
+    ucs_list_for_each(link, &port->busy_links, busy) {
+        op = np_op_get(port, NP_OP_FLUSH, NULL);
+        if (op == NULL) {
+            /* what has been posted completes the group without the rest: so
+             * take its completion away */
+            group->comp = NULL;
+            if (group->group.pending == 0) {
+                np_op_put(port, group);
+            }
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->flush.group = group;
+        ++group->group.pending;
+        np_op_post(link, NP_QUEUE_FLUSH, op);
+    }
+
+    return UCS_INPROGRESS;
+}
+
+void np_link_fence(np_link_t *link)
+{
+    /* Stores into mapped memory are in order with the slots' words */
+    atomic_thread_fence(memory_order_release);
+    if ((link->outstanding > 0) && !NP_IS_MUTANT(FENCE_LETS_PASS)) {
+        link->fence = link->sequence;
+        link->gate |= NP_GATE_FENCED;
+    }
+}
+
+void np_port_fence(np_port_t *port)
+{
+    np_link_t *link;
+
+    atomic_thread_fence(memory_order_release);
+    ucs_list_for_each(link, &port->busy_links, busy) {
+        np_link_fence(link);
+    }
+}
+
+ucs_status_t np_link_enter_slow(np_link_t *link)
+{
+    ucs_status_t status;
+
+    if (link->gate & NP_GATE_DOWN) {
+        np_link_report(link);
+        return link->status;
+    }
+
+    if (link->gate & NP_GATE_PENDING) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->gate & NP_GATE_UNCONNECTED) {
+        status = np_link_connect(link);
+        if (status != UCS_OK) {
+            if (link->gate & NP_GATE_DOWN) {
+                np_link_report(link);
+            }
+            return status;
+        }
+    }
+
+    if (link->gate & NP_GATE_FENCED) {
+        if (!np_link_has_completed(link, link->fence)) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+        link->gate &= ~NP_GATE_FENCED;
+    }
+
+    return UCS_OK;
+}
+
+int np_link_has_resources(np_link_t *link)
+{
+    unsigned gate = link->gate & ~NP_GATE_PENDING;
+    uint32_t start;
+
+    if (gate & NP_GATE_DOWN) {
+        return 1; /* whoever tries learns that it is down */
+    }
+
+    if (link->is_refused) {
+        return 0;
+    }
+
+    if ((gate & NP_GATE_FENCED) && !np_link_has_completed(link, link->fence)) {
+        return 0;
+    }
+
+    if (gate & NP_GATE_UNCONNECTED) {
+        return 1;
+    }
+
+    /* A link that is to become wide does so when all is read */
+    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
+        np_link_busy(link);
+        return np_link_is_widened(link);
+    }
+
+    /* Half of the payload area: who has waited once shall not wait for each
+     * message that follows */
+    if (!np_ring_tx_has_payload(&link->data,
+                                link->port->config.payload_size / 2, &start)) {
+        return 0;
+    }
+
+    return np_ring_tx_has_slot(&link->data) && np_ring_tx_has_slot(&link->ctl);
+}
