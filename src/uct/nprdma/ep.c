@@ -1,7 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Endpoints: UCT's operations in the engine's words.
+ * Endpoints: UCT's operations in the engine's words. Atomics are in atomic.c,
+ * what waits for room in pending.c.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -11,7 +12,6 @@
 #include "nprdma.h"
 
 #include "../../nprdma/proto/am.h"
-#include "../../nprdma/proto/atomic.h"
 #include "../../nprdma/proto/rma.h"
 
 /* Payload of an active message that fits into a slot beside UCT's header */
@@ -32,10 +32,6 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
                  (const np_port_addr_t*)params->iface_addr);
     return UCS_OK;
 }
-
-static void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
-                                        uct_pending_purge_callback_t cb,
-                                        void *arg);
 
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_ep_t)
 {
@@ -341,196 +337,6 @@ uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, ZCOPY,
                                  uct_iov_total_length(iov, iovcnt));
     return status;
-}
-
-static np_atomic_op_t uct_nprdma_atomic_op(unsigned opcode)
-{
-    switch (opcode) {
-    case UCT_ATOMIC_OP_ADD:
-        return NP_ATOMIC_ADD;
-    case UCT_ATOMIC_OP_AND:
-        return NP_ATOMIC_AND;
-    case UCT_ATOMIC_OP_OR:
-        return NP_ATOMIC_OR;
-    case UCT_ATOMIC_OP_XOR:
-        return NP_ATOMIC_XOR;
-    case UCT_ATOMIC_OP_SWAP:
-        return NP_ATOMIC_SWAP;
-    default:
-        return NP_ATOMIC_LAST;
-    }
-}
-
-static ucs_status_t
-uct_nprdma_ep_atomic(uct_ep_h tl_ep, np_atomic_op_t op, size_t size,
-                     uint64_t value, uint64_t compare, uint64_t remote_addr,
-                     uct_rkey_t rkey, void *result, uct_completion_t *comp)
-{
-    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-
-    if (op == NP_ATOMIC_LAST) {
-        return UCS_ERR_UNSUPPORTED;
-    }
-
-    UCT_TL_EP_STAT_ATOMIC(&ep->super);
-    return np_atomic_post(&ep->link, (np_key_t*)rkey, op, size, value, compare,
-                          remote_addr, result, comp);
-}
-
-static ucs_status_t
-uct_nprdma_ep_atomic_cswap64(uct_ep_h ep, uint64_t compare, uint64_t swap,
-                             uint64_t remote_addr, uct_rkey_t rkey,
-                             uint64_t *result, uct_completion_t *comp)
-{
-    return uct_nprdma_ep_atomic(ep, NP_ATOMIC_CSWAP, sizeof(uint64_t), swap,
-                                compare, remote_addr, rkey, result, comp);
-}
-
-static ucs_status_t
-uct_nprdma_ep_atomic_cswap32(uct_ep_h ep, uint32_t compare, uint32_t swap,
-                             uint64_t remote_addr, uct_rkey_t rkey,
-                             uint32_t *result, uct_completion_t *comp)
-{
-    return uct_nprdma_ep_atomic(ep, NP_ATOMIC_CSWAP, sizeof(uint32_t), swap,
-                                compare, remote_addr, rkey, result, comp);
-}
-
-static ucs_status_t
-uct_nprdma_ep_atomic64_post(uct_ep_h ep, unsigned opcode, uint64_t value,
-                            uint64_t remote_addr, uct_rkey_t rkey)
-{
-    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
-                                sizeof(uint64_t), value, 0, remote_addr, rkey,
-                                NULL, NULL);
-}
-
-static ucs_status_t
-uct_nprdma_ep_atomic32_post(uct_ep_h ep, unsigned opcode, uint32_t value,
-                            uint64_t remote_addr, uct_rkey_t rkey)
-{
-    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
-                                sizeof(uint32_t), value, 0, remote_addr, rkey,
-                                NULL, NULL);
-}
-
-static ucs_status_t
-uct_nprdma_ep_atomic64_fetch(uct_ep_h ep, unsigned opcode, uint64_t value,
-                             uint64_t *result, uint64_t remote_addr,
-                             uct_rkey_t rkey, uct_completion_t *comp)
-{
-    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
-                                sizeof(uint64_t), value, 0, remote_addr, rkey,
-                                result, comp);
-}
-
-static ucs_status_t
-uct_nprdma_ep_atomic32_fetch(uct_ep_h ep, unsigned opcode, uint32_t value,
-                             uint32_t *result, uint64_t remote_addr,
-                             uct_rkey_t rkey, uct_completion_t *comp)
-{
-    return uct_nprdma_ep_atomic(ep, uct_nprdma_atomic_op(opcode),
-                                sizeof(uint32_t), value, 0, remote_addr, rkey,
-                                result, comp);
-}
-
-static ucs_status_t
-uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
-                          unsigned flags)
-{
-    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-
-    if ((ep->num_pending == 0) && np_link_has_resources(&ep->link)) {
-        return UCS_ERR_BUSY;
-    }
-
-    UCS_STATIC_ASSERT(sizeof(uct_pending_req_priv_arb_t) <=
-                      UCT_PENDING_REQ_PRIV_LEN);
-    uct_pending_req_arb_group_push(&ep->arb_group, req);
-    ucs_arbiter_group_schedule(&uct_nprdma_ep_iface(ep)->arbiter,
-                               &ep->arb_group);
-
-    /* Nothing overtakes what waits, active messages least of all */
-    ++ep->num_pending;
-    ep->link.gate |= NP_GATE_PENDING;
-    UCT_TL_EP_STAT_PEND(&ep->super);
-    return UCS_OK;
-}
-
-static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
-{
-    if (--ep->num_pending == 0) {
-        ep->link.gate &= ~NP_GATE_PENDING;
-    }
-}
-
-static ucs_arbiter_cb_result_t
-uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
-                               ucs_arbiter_group_t *group,
-                               ucs_arbiter_elem_t *elem, void *arg)
-{
-    uct_nprdma_ep_t *ep    = ucs_container_of(group, uct_nprdma_ep_t,
-                                              arb_group);
-    uct_pending_req_t *req = ucs_container_of(elem, uct_pending_req_t, priv);
-    unsigned *count        = arg;
-    ucs_status_t status;
-
-    if (!np_link_has_resources(&ep->link)) {
-        return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
-    }
-
-    ep->link.gate &= ~NP_GATE_PENDING;
-    status         = req->func(req);
-    ep->link.gate |= NP_GATE_PENDING;
-
-    if (status == UCS_OK) {
-        ++(*count);
-        uct_nprdma_ep_pending_removed(ep);
-        return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
-    } else if (status == UCS_INPROGRESS) {
-        ++(*count);
-        return UCS_ARBITER_CB_RESULT_NEXT_GROUP;
-    }
-
-    return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
-}
-
-unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface)
-{
-    unsigned count = 0;
-
-    ucs_arbiter_dispatch(&iface->arbiter, 1, uct_nprdma_ep_progress_pending,
-                         &count);
-    return count;
-}
-
-static ucs_arbiter_cb_result_t
-uct_nprdma_ep_purge_one(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
-                        ucs_arbiter_elem_t *elem, void *arg)
-{
-    uct_nprdma_ep_t *ep       = ucs_container_of(group, uct_nprdma_ep_t,
-                                                 arb_group);
-    uct_pending_req_t *req    = ucs_container_of(elem, uct_pending_req_t,
-                                                 priv);
-    uct_purge_cb_args_t *args = arg;
-
-    uct_nprdma_ep_pending_removed(ep);
-    if (args->cb != NULL) {
-        args->cb(req, args->arg);
-    } else {
-        np_warn("ep %p drops pending request %p", ep, req);
-    }
-    return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
-}
-
-static void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
-                                        uct_pending_purge_callback_t cb,
-                                        void *arg)
-{
-    uct_nprdma_ep_t *ep      = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-    uct_purge_cb_args_t args = {cb, arg};
-
-    ucs_arbiter_group_purge(&uct_nprdma_ep_iface(ep)->arbiter, &ep->arb_group,
-                            uct_nprdma_ep_purge_one, &args);
 }
 
 static ucs_status_t

@@ -57,6 +57,37 @@ extern uct_tl_t uct_nprdma_tl;
 /** The endpoints' half of the table of operations */
 extern const uct_iface_ops_t uct_nprdma_ep_ops;
 
+/** atomic.c: members of that table */
+ucs_status_t
+uct_nprdma_ep_atomic_cswap64(uct_ep_h ep, uint64_t compare, uint64_t swap,
+                             uint64_t remote_addr, uct_rkey_t rkey,
+                             uint64_t *result, uct_completion_t *comp);
+ucs_status_t
+uct_nprdma_ep_atomic_cswap32(uct_ep_h ep, uint32_t compare, uint32_t swap,
+                             uint64_t remote_addr, uct_rkey_t rkey,
+                             uint32_t *result, uct_completion_t *comp);
+ucs_status_t
+uct_nprdma_ep_atomic64_post(uct_ep_h ep, unsigned opcode, uint64_t value,
+                            uint64_t remote_addr, uct_rkey_t rkey);
+ucs_status_t
+uct_nprdma_ep_atomic32_post(uct_ep_h ep, unsigned opcode, uint32_t value,
+                            uint64_t remote_addr, uct_rkey_t rkey);
+ucs_status_t
+uct_nprdma_ep_atomic64_fetch(uct_ep_h ep, unsigned opcode, uint64_t value,
+                             uint64_t *result, uint64_t remote_addr,
+                             uct_rkey_t rkey, uct_completion_t *comp);
+ucs_status_t
+uct_nprdma_ep_atomic32_fetch(uct_ep_h ep, unsigned opcode, uint32_t value,
+                             uint32_t *result, uint64_t remote_addr,
+                             uct_rkey_t rkey, uct_completion_t *comp);
+
+/** pending.c: the same */
+ucs_status_t
+uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
+                          unsigned flags);
+void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
+                                 uct_pending_purge_callback_t cb, void *arg);
+
 /** What the engine tells us */
 void uct_nprdma_ep_link_down(np_link_t *link, ucs_status_t status);
 

@@ -1,0 +1,113 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Endpoints: operations that wait for room, or for others.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma.h"
+
+#include "../../nprdma/proto/order.h"
+
+
+ucs_status_t
+uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
+                          unsigned flags)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+
+    if ((ep->num_pending == 0) && np_link_has_resources(&ep->link)) {
+        return UCS_ERR_BUSY;
+    }
+
+    UCS_STATIC_ASSERT(sizeof(uct_pending_req_priv_arb_t) <=
+                      UCT_PENDING_REQ_PRIV_LEN);
+    uct_pending_req_arb_group_push(&ep->arb_group, req);
+    ucs_arbiter_group_schedule(&uct_nprdma_ep_iface(ep)->arbiter,
+                               &ep->arb_group);
+
+    /* Nothing overtakes what waits, active messages least of all */
+    ++ep->num_pending;
+    ep->link.gate |= NP_GATE_PENDING;
+    UCT_TL_EP_STAT_PEND(&ep->super);
+    return UCS_OK;
+}
+
+static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
+{
+    if (--ep->num_pending == 0) {
+        ep->link.gate &= ~NP_GATE_PENDING;
+    }
+}
+
+static ucs_arbiter_cb_result_t
+uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
+                               ucs_arbiter_group_t *group,
+                               ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_nprdma_ep_t *ep    = ucs_container_of(group, uct_nprdma_ep_t,
+                                              arb_group);
+    uct_pending_req_t *req = ucs_container_of(elem, uct_pending_req_t, priv);
+    unsigned *count        = arg;
+    ucs_status_t status;
+
+    if (!np_link_has_resources(&ep->link)) {
+        return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+    }
+
+    ep->link.gate &= ~NP_GATE_PENDING;
+    status         = req->func(req);
+    ep->link.gate |= NP_GATE_PENDING;
+
+    if (status == UCS_OK) {
+        ++(*count);
+        uct_nprdma_ep_pending_removed(ep);
+        return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+    } else if (status == UCS_INPROGRESS) {
+        ++(*count);
+        return UCS_ARBITER_CB_RESULT_NEXT_GROUP;
+    }
+
+    return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+}
+
+unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface)
+{
+    unsigned count = 0;
+
+    ucs_arbiter_dispatch(&iface->arbiter, 1, uct_nprdma_ep_progress_pending,
+                         &count);
+    return count;
+}
+
+static ucs_arbiter_cb_result_t
+uct_nprdma_ep_purge_one(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
+                        ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_nprdma_ep_t *ep       = ucs_container_of(group, uct_nprdma_ep_t,
+                                                 arb_group);
+    uct_pending_req_t *req    = ucs_container_of(elem, uct_pending_req_t,
+                                                 priv);
+    uct_purge_cb_args_t *args = arg;
+
+    uct_nprdma_ep_pending_removed(ep);
+    if (args->cb != NULL) {
+        args->cb(req, args->arg);
+    } else {
+        np_warn("ep %p drops pending request %p", ep, req);
+    }
+    return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+}
+
+void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
+                                 uct_pending_purge_callback_t cb, void *arg)
+{
+    uct_nprdma_ep_t *ep      = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_purge_cb_args_t args = {cb, arg};
+
+    ucs_arbiter_group_purge(&uct_nprdma_ep_iface(ep)->arbiter, &ep->arb_group,
+                            uct_nprdma_ep_purge_one, &args);
+}
