@@ -78,7 +78,9 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
  *  when no call of it is in progress. */
 ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len);
 
-/** A child after fork: locks may be held by threads that it does not have */
+/** A child after fork: locks may be held by threads that it does not have.
+ *  Called by a fork handler once there was a swapper; without one a child has
+ *  nothing to forget, since it has no tables. */
 void np_mapper_after_fork(void);
 
 #endif

@@ -21,6 +21,8 @@ static UCS_LIST_HEAD(np_swap_ranges);
 /* How many there are; most programs have none */
 static _Atomic unsigned np_swap_count;
 
+static pthread_once_t np_swap_atfork_once = PTHREAD_ONCE_INIT;
+
 
 /* The first range that ends behind @a va; NULL: none */
 static np_swap_range_t *np_swap_range_find_locked(uint64_t va)
@@ -65,6 +67,16 @@ void np_swap_range_put(np_swap_range_t *range)
     pthread_mutex_unlock(&np_swap_lock);
 }
 
+/* A child has none of its parent's: whose threads may be in one of them, and
+ * hold the lock, in the moment of the fork */
+static void np_swap_atfork(void)
+{
+    if (pthread_atfork(NULL, NULL, np_mapper_after_fork) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "memory that its parent swaps");
+    }
+}
+
 ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
                                    const np_swapper_t *swapper)
 {
@@ -88,6 +100,7 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
     range->first   = va;
     range->end     = va + len;
     range->swapper = *swapper;
+    pthread_once(&np_swap_atfork_once, np_swap_atfork);
 
     pthread_mutex_lock(&np_swap_lock);
     next = np_swap_range_find_locked(va);
