@@ -193,8 +193,8 @@ int64_t nprdma_scan(void *va, size_t len);
 
 /**
  * Set the flags of the calling thread, for what it posts from now on. What UCX
- * keeps back for a while is posted by ucp_worker_progress(): leave the flags as
- * they are until the operation is done.
+ * keeps back for a while, and posts from within ucp_worker_progress(), keeps the
+ * flags with which it was posted first.
  *
  * @param [in] flags  0, the default, or NPRDMA_ORDER_BEFORE and
  *                    NPRDMA_ORDER_AFTER, or-ed.

@@ -43,10 +43,16 @@ typedef struct np_extension_swapper {
 
 /* What a thread says of itself, beside NPRDMA_ORDER_.. */
 enum {
+    NP_THREAD_ORDERS     = 1u << 15, /**< posts by other flags, which stand
+                                          NP_THREAD_ORDER_SHIFT higher */
     NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: nobody need bring
                                           them in */
     NP_THREAD_IN_SWAPPER = 1u << 17  /**< is in a swapper of the program */
 };
+
+#define NP_THREAD_ORDER_SHIFT 8
+#define NP_THREAD_ORDER_MASK  (NP_THREAD_ORDERS | \
+                               (NP_ORDER_FLAGS << NP_THREAD_ORDER_SHIFT))
 
 /* One word for each thread. Not thread-local memory: the plug-in is loaded late,
  * and memory of that kind that is made late confuses leak checkers. */
@@ -84,7 +90,23 @@ static int np_thread_set(unsigned mask, unsigned value)
 
 unsigned np_order_flags(void)
 {
-    return np_thread_get() & NP_ORDER_FLAGS;
+    unsigned word = np_thread_get();
+
+    return ((word & NP_THREAD_ORDERS) ? (word >> NP_THREAD_ORDER_SHIFT) :
+            word) & NP_ORDER_FLAGS;
+}
+
+int np_order_lend(unsigned flags)
+{
+    return (flags != np_order_flags()) &&
+           (np_thread_set(NP_THREAD_ORDER_MASK,
+                          NP_THREAD_ORDERS |
+                          (flags << NP_THREAD_ORDER_SHIFT)) == 0);
+}
+
+void np_order_return(void)
+{
+    (void)np_thread_set(NP_THREAD_ORDER_MASK, 0);
 }
 
 /* Swappers; the lock guards the list, no other lock is taken under it */
@@ -357,12 +379,13 @@ static int np_extension_set_order(unsigned flags)
         return -EINVAL;
     }
 
-    return -np_thread_set(NP_ORDER_FLAGS, flags);
+    /* what it posts now is its own, even in a callback of what waited */
+    return -np_thread_set(NP_ORDER_FLAGS | NP_THREAD_ORDER_MASK, flags);
 }
 
 static unsigned np_extension_get_order(void)
 {
-    return np_order_flags();
+    return np_thread_get() & NP_ORDER_FLAGS;
 }
 
 static int np_extension_get_counters(nprdma_counters_t *counters, size_t size)

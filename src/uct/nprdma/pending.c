@@ -10,8 +10,23 @@
 
 #include "nprdma.h"
 
+#include "../../nprdma/extension.h"
 #include "../../nprdma/proto/order.h"
 
+/* What a request that waits has in its private words */
+typedef struct uct_nprdma_pending {
+    uct_pending_req_priv_arb_t super;
+    unsigned                   order; /* flags of whoever has posted it */
+} uct_nprdma_pending_t;
+
+
+static UCS_F_ALWAYS_INLINE uct_nprdma_pending_t *
+uct_nprdma_pending(uct_pending_req_t *req)
+{
+    UCS_STATIC_ASSERT(sizeof(uct_nprdma_pending_t) <=
+                      UCT_PENDING_REQ_PRIV_LEN);
+    return (uct_nprdma_pending_t*)&req->priv;
+}
 
 ucs_status_t
 uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
@@ -23,8 +38,7 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
         return UCS_ERR_BUSY;
     }
 
-    UCS_STATIC_ASSERT(sizeof(uct_pending_req_priv_arb_t) <=
-                      UCT_PENDING_REQ_PRIV_LEN);
+    uct_nprdma_pending(req)->order = np_order_flags();
     uct_pending_req_arb_group_push(&ep->arb_group, req);
     ucs_arbiter_group_schedule(&uct_nprdma_ep_iface(ep)->arbiter,
                                &ep->arb_group);
@@ -53,14 +67,19 @@ uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
     uct_pending_req_t *req = ucs_container_of(elem, uct_pending_req_t, priv);
     unsigned *count        = arg;
     ucs_status_t status;
+    int is_lent;
 
     if (!np_link_has_resources(&ep->link)) {
         return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
     }
 
+    is_lent        = np_order_lend(uct_nprdma_pending(req)->order);
     ep->link.gate &= ~NP_GATE_PENDING;
     status         = req->func(req);
     ep->link.gate |= NP_GATE_PENDING;
+    if (ucs_unlikely(is_lent)) {
+        np_order_return();
+    }
 
     if (status == UCS_OK) {
         ++(*count);
