@@ -11,6 +11,8 @@ packages=(
     libgtest-dev                # UCT and UCP tests
     hpcc                        # a real MPI application
     spin                        # the model of the paging protocol
+    qemu-system-x86 mmdebstrap  # the virtual RDMA lab, and its guests' root
+    squashfs-tools-ng cpio xz-utils kmod socat
     man-db                      # the manual pages are looked at
     gnuplot-nox fonts-dejavu-core
     util-linux procps binutils file

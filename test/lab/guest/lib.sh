@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# For jobs: what most of them need.
+# shellcheck shell=bash
+set -euo pipefail
+
+# The reference transport: UCX 1.13's own wire-up over UD drops packets that
+# come over rxe unless it does not check their addresses.
+LAB_UCX_RC=(UCX_TLS=rc_verbs,ud_verbs:aux,self UCX_UD_VERBS_ETH_DGID_CHECK=n
+    UCX_NET_DEVICES=rxe0:1)
+
+# Open MPI among guests, started through the shared folder
+LAB_MPIRUN=(mpirun --allow-run-as-root --oversubscribe --bind-to none
+    --mca plm_rsh_agent /lab/guest/lab-rsh --mca oob_tcp_if_include eth0
+    --mca btl_tcp_if_include eth0)
+
+# check NAME COMMAND...: says what is tried, and shows its output if it fails
+check() {
+    local name=$1 log code=0
+    shift
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 </dev/null || code=$?
+    if [ "$code" -ne 0 ]; then
+        echo "FAILED $name (exit code $code)"
+        tail -n 40 "$log" | sed 's/^/    /'
+        exit "$code"
+    fi
+    echo "ok $name"
+    CHECK_OUT=$log
+}
+
+die() {
+    echo "$*" >&2
+    exit 1
+}
+
+# skip REASON: this cannot run here
+skip() {
+    echo "SKIP $*"
+    exit 77
+}
+
+# listening GUEST PORT
+listening() {
+    local show=(ss -Hltn "sport = :$2")
+    if [ "$1" != "$LAB_GUEST" ]; then
+        show=(on "$1" "${show[@]}")
+    fi
+    "${show[@]}" | grep -q .
+}
+
+# with_server GUEST PORT "SERVER COMMAND" CLIENT...: runs the client when the
+# server listens; both must succeed.
+with_server() {
+    local guest=$1 port=$2 code=0 tries pid log
+    local -a server
+    read -r -a server <<<"$3"
+    shift 3
+    if [ "$guest" != "$LAB_GUEST" ]; then
+        server=(on "$guest" "${server[@]}")
+    fi
+    log=$(mktemp)
+    "${server[@]}" >"$log" 2>&1 </dev/null &
+    pid=$!
+    for ((tries = 0; tries < 100; ++tries)); do
+        if listening "$guest" "$port" || ! kill -0 "$pid" 2>/dev/null; then
+            break
+        fi
+        sleep 0.1
+    done
+    "$@" || code=$?
+    if [ "$code" -ne 0 ]; then
+        kill "$pid" 2>/dev/null || true
+    fi
+    wait "$pid" || code=$((code == 0 ? $? : code))
+    if [ "$code" -ne 0 ]; then
+        echo "the server said:"
+        tail -n 20 "$log"
+    fi
+    return "$code"
+}

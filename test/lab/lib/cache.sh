@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What guests are made of: a root, kernels, initramfs images. Each is a
+# directory of the cache, made anew only when its inputs change.
+# shellcheck shell=bash
+
+LAB_SUITE=bookworm
+LAB_KERNELS="6.1 6.12"
+LAB_CACHE=${NPRDMA_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nprdma-lab}
+
+# Modules that the initramfs loads, in any order
+LAB_BOOT_MODULES=(virtio_pci virtio_blk squashfs overlay 9p 9pnet_virtio)
+
+# cached NAME NEEDED-MB INPUT COMMAND...: makes directory NAME of the cache by
+# running the command in a new one, unless it was made from the same input
+cached() {
+    local name=$1 space=$2 input=$3 dir=$LAB_CACHE/$1 start=$SECONDS new code=0
+    shift 3
+    mkdir -p "$LAB_CACHE" 2>/dev/null ||
+        die "$LAB_RC_SKIP" "cannot make the cache $LAB_CACHE: set" \
+            "NPRDMA_LAB_CACHE"
+    input=$(sha256sum <<<"$input" | cut -c 1-32)
+    exec {CACHE_LOCK}>"$LAB_CACHE/.lock-$name"
+    if ! flock -n "$CACHE_LOCK"; then
+        say "waiting for another lab that makes $name"
+        flock "$CACHE_LOCK"
+    fi
+    if [ "$(cat "$dir/.input" 2>/dev/null)" != "$input" ]; then
+        if [ "$(df -Pm "$LAB_CACHE" | awk 'NR == 2 { print $4 }')" -lt \
+            "$space" ]; then
+            die "$LAB_RC_SKIP" "no room for $name: $LAB_CACHE needs $space" \
+                "MB: free some, or set NPRDMA_LAB_CACHE"
+        fi
+        say "making $name (once)"
+        new=$(mktemp -d "$LAB_CACHE/.new-$name.XXXXXX")
+        CACHE_NEW=$new
+        "$@" "$new" || code=$?
+        if [ "$code" -ne 0 ]; then
+            rm -rf "$new"
+            die "$LAB_RC_SKIP" "${CACHE_ERROR:-cannot make $name: see above}"
+        fi
+        echo "$input" >"$new/.input"
+        # Guests may still run on the old one: they keep what they opened
+        if [ -e "$dir" ]; then
+            mv "$dir" "$new.old"
+        fi
+        mv "$new" "$dir"
+        rm -rf "$new.old"
+        CACHE_NEW=
+        say "made $name: $((SECONDS - start)) s"
+    fi
+    flock -u "$CACHE_LOCK"
+    exec {CACHE_LOCK}>&-
+}
+
+# child COMMAND...: a long-running command that does not outlive the lab
+child() {
+    local code=0
+    setpriv --pdeathsig TERM "$@" <&0 &
+    CHILD=$!
+    wait "$CHILD" || code=$?
+    CHILD=
+    return "$code"
+}
+
+root_packages() {
+    sed '/^#/d' "$LAB_DIR/packages"
+}
+
+root_input() {
+    root_packages
+    declare -f root_make
+}
+
+root_make() {
+    local dir=$1 list
+    list=$(root_packages | paste -s -d ,)
+    if ! apt_open "$LAB_SUITE"; then
+        CACHE_ERROR=$APT_ERROR
+        return 1
+    fi
+    if ! child mmdebstrap --quiet --variant=minbase --include="$list" \
+        --aptopt='APT::Install-Recommends "false"' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --customize-hook='mkdir -p "$1/lab"' \
+        "$LAB_SUITE" "$dir/root.tar" "$APT_SOURCES" >"$dir/log" 2>&1 ||
+        ! child tar2sqfs -q -c lz4 "$dir/root.img" <"$dir/root.tar" \
+            >>"$dir/log" 2>&1; then
+        tail -n 15 "$dir/log" >&2
+        CACHE_ERROR="cannot make the guest's root: the end of the log is above"
+        return 1
+    fi
+    rm "$dir/root.tar"
+}
+
+kernel_suite() {
+    case $1 in
+    6.1) echo "$LAB_SUITE" ;;
+    *) echo "$LAB_SUITE-backports" ;;
+    esac
+}
+
+kernel_input() {
+    kernel_suite "$1"
+    declare -f kernel_make initramfs_make
+    echo "${LAB_BOOT_MODULES[*]}"
+    cat "$LAB_DIR/guest/initramfs"
+}
+
+# The image is unpacked, not installed; DIR gets vmlinuz, modules/VERSION,
+# initramfs, release
+kernel_make() {
+    local series=$1 dir=$2 suite package release
+    suite=$(kernel_suite "$series")
+    if ! apt_open "$suite"; then
+        CACHE_ERROR="no kernel $series: $APT_ERROR"
+        return 1
+    fi
+    package=$("${APT_CACHE[@]}" show linux-image-amd64 |
+        sed -n "s/^Depends: *\(linux-image-${series//./\\.}\.[^ ,]*\).*/\1/p" |
+        sort -V | tail -n 1)
+    if [ -z "$package" ]; then
+        CACHE_ERROR="no kernel $series: $suite has none"
+        return 1
+    fi
+    if ! apt_fetch "$dir" "$package" busybox-static; then
+        CACHE_ERROR="no kernel $series: cannot fetch $package from the mirror"
+        return 1
+    fi
+    mkdir "$dir/image"
+    # What no virtual machine has
+    dpkg-deb --fsys-tarfile "$dir"/linux-image-*.deb |
+        tar -x -C "$dir/image" \
+            --exclude='./lib/modules/*/kernel/sound' \
+            --exclude='./lib/modules/*/kernel/drivers/gpu' \
+            --exclude='./lib/modules/*/kernel/drivers/media' \
+            --exclude='./lib/modules/*/kernel/drivers/net/wireless' \
+            --exclude='./lib/modules/*/kernel/drivers/staging'
+    dpkg-deb -x "$dir"/busybox-static_*.deb "$dir/busybox"
+    release=$(ls "$dir/image/lib/modules")
+    echo "$release" >"$dir/release"
+    mv "$dir/image/boot/vmlinuz-$release" "$dir/vmlinuz"
+    mv "$dir/image/boot/config-$release" "$dir/config"
+    /sbin/depmod -b "$dir/image" "$release" || return 1
+    initramfs_make "$dir" "$release" || return 1
+    mv "$dir/image/lib/modules" "$dir/modules"
+    rm -rf "$dir/image" "$dir/busybox" "$dir"/*.deb
+}
+
+# busybox, and the modules in the order in which they are to be loaded
+initramfs_make() {
+    local dir=$1 release=$2 tree=$1/tree module path
+    mkdir -p "$tree"/{bin,modules}
+    cp "$dir/busybox/bin/busybox" "$tree/bin/"
+    cp "$LAB_DIR/guest/initramfs" "$tree/init"
+    chmod 755 "$tree/init"
+    for module in "${LAB_BOOT_MODULES[@]}"; do
+        /sbin/modprobe -d "$dir/image" -S "$release" -D "$module" |
+            sed -n 's/^insmod \([^ ]*\).*/\1/p'
+    done | awk '!seen[$0]++' >"$dir/order"
+    while read -r path; do
+        module=${path##*/}
+        case $module in
+        *.xz) xz -dc "$path" >"$tree/modules/${module%.xz}" ;;
+        *) cp "$path" "$tree/modules/" ;;
+        esac
+        echo "${module%.xz}" >>"$tree/modules/order"
+    done <"$dir/order"
+    (cd "$tree" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) \
+        >"$dir/initramfs" || return 1
+    rm -rf "$tree"
+}
+
+# cache_prepare SERIES: all that guests of that kernel need
+cache_prepare() {
+    need qemu-system-x86_64 qemu-system-x86
+    need mmdebstrap mmdebstrap
+    need tar2sqfs squashfs-tools-ng
+    need cpio cpio
+    need xz xz-utils
+    need modprobe kmod
+    need dpkg-deb dpkg
+    cached root 1500 "$(root_input)" root_make
+    cached "kernel-$1" 1000 "$(kernel_input "$1")" kernel_make "$1"
+}
