@@ -33,8 +33,11 @@ typedef struct paging_options {
 typedef struct paging_kind {
     const char   *name;
     paging_tl_t  *stock;
+    char         *kernel;      /* at the target; NULL: the transport allocates */
     paging_mem_t touched;      /* everything touched, entries mapped */
     paging_mem_t pinned;       /* the same for the other transport */
+    paging_mem_t again;        /* once more: if a transport allocates it, then
+                                  where it lies is a part of what it costs */
     paging_mem_t fresh;        /* forgotten before each use */
 } paging_kind_t;
 
@@ -145,7 +148,8 @@ static void paging_compare_sides(paging_run_t *run, paging_kind_t *kind,
         if (paging_begin(run, (side == 0) ? &run->tl : kind->stock, 1)) {
             value = (side == 0) ?
                     measure(&run->tl, &kind->touched, dir, len) :
-                    measure(kind->stock, &kind->pinned, dir, len);
+                    measure(kind->stock, (side == 1) ? &kind->pinned :
+                            &kind->again, dir, len);
             paging_sample(run, name, kind->name, paging_dirs[dir], len,
                           sides[side], value);
             paging_end(run);
@@ -476,12 +480,40 @@ static void paging_prefetch(paging_mem_t *mem)
     }
 }
 
+/* What is compared, anew for each round, and in another order: which frames the
+ * OS gives decides how well they share a cache */
+static void paging_kind_open(paging_run_t *run, paging_kind_t *kind)
+{
+    paging_mem_t *mems[] = {&kind->touched, &kind->pinned, &kind->again};
+    int i, which;
+
+    for (i = 0; i < 3; ++i) {
+        which = (i + run->round) % 3;
+        paging_mem_open(mems[which], (which == 0) ? &run->tl : kind->stock,
+                        run->rank, run->shared, kind->kernel, PAGING_AREA);
+        if (!paging_is_initiator(run)) {
+            memset(mems[which]->ptr, 0, PAGING_AREA);
+        }
+    }
+    if (!paging_is_initiator(run)) {
+        paging_prefetch(&kind->touched);
+    }
+    bench_barrier(run->rank);
+}
+
+static void paging_kind_close(paging_run_t *run, paging_kind_t *kind)
+{
+    paging_mem_close(&kind->touched, &run->tl, run->rank);
+    paging_mem_close(&kind->pinned, kind->stock, run->rank);
+    paging_mem_close(&kind->again, kind->stock, run->rank);
+}
+
 static void paging_open(paging_run_t *run)
 {
     paging_kind_t *kernel = &run->kinds[0], *direct = &run->kinds[1];
     bench_rank_t *rank    = run->rank;
     void *local           = bench_memory(2 * PAGING_AREA);
-    void *ptr = NULL, *fresh = NULL;
+    void *fresh           = NULL;
     int i, is_target = rank->rank == PAGING_TARGET;
 
     paging_tl_open(&run->tl, "nprdma", rank, run->shared, local,
@@ -494,27 +526,16 @@ static void paging_open(paging_run_t *run)
     *kernel = (paging_kind_t){.name = "kernel", .stock = &run->cma};
     *direct = (paging_kind_t){.name = "direct", .stock = &run->posix};
     if (is_target) {
-        ptr   = paging_map(PAGING_AREA);
-        fresh = paging_map(PAGING_AREA);
+        kernel->kernel = paging_map(PAGING_AREA);
+        fresh          = paging_map(PAGING_AREA);
     }
-    paging_mem_open(&kernel->touched, &run->tl, rank, run->shared, ptr,
-                    PAGING_AREA);
-    paging_mem_open(&kernel->pinned, &run->cma, rank, run->shared, ptr,
-                    PAGING_AREA);
     paging_mem_open(&kernel->fresh, &run->tl, rank, run->shared, fresh,
-                    PAGING_AREA);
-    paging_mem_open(&direct->touched, &run->tl, rank, run->shared, NULL,
-                    PAGING_AREA);
-    paging_mem_open(&direct->pinned, &run->posix, rank, run->shared, NULL,
                     PAGING_AREA);
     paging_mem_open(&direct->fresh, &run->tl, rank, run->shared, NULL,
                     PAGING_AREA);
     for (i = 0; is_target && (i < 2); ++i) {
         /* A hypervisor may take long for the first touch of a frame */
-        memset(run->kinds[i].touched.ptr, 0, PAGING_AREA);
-        memset(run->kinds[i].pinned.ptr, 0, PAGING_AREA);
         memset(run->kinds[i].fresh.ptr, 0, PAGING_AREA);
-        paging_prefetch(&run->kinds[i].touched);
     }
     bench_barrier(rank);
 }
@@ -525,9 +546,6 @@ static void paging_close(paging_run_t *run)
 
     for (i = 0; i < 2; ++i) {
         paging_mem_close(&run->kinds[i].fresh, &run->tl, run->rank);
-        paging_mem_close(&run->kinds[i].touched, &run->tl, run->rank);
-        paging_mem_close(&run->kinds[i].pinned, run->kinds[i].stock,
-                         run->rank);
     }
     paging_tl_close(&run->posix, run->rank);
     paging_tl_close(&run->cma, run->rank);
@@ -543,6 +561,9 @@ static void paging_round(paging_run_t *run)
     wake = paging_wake(run->rank, run->shared, 200);
     if (paging_is_initiator(run)) {
         paging_sample(run, "wake", "-", "thread", 0, "os", wake * 1e6);
+    }
+    for (k = 0; k < 2; ++k) {
+        paging_kind_open(run, &run->kinds[k]);
     }
     paging_control(run);
 
@@ -569,6 +590,9 @@ static void paging_round(paging_run_t *run)
         }
     }
     paging_major(run);
+    for (k = 0; k < 2; ++k) {
+        paging_kind_close(run, &run->kinds[k]);
+    }
 }
 
 /* A few lines for somebody who wants to see it happen */
@@ -581,10 +605,12 @@ static void paging_demo(paging_run_t *run)
     nprdma_counters_t before, after;
     int i, j, count = 1000;
 
+    paging_kind_open(run, kind);
     if (!paging_is_initiator(run)) {
         paging_forget(&kind->fresh, kind->fresh.len);
     }
     if (!paging_begin(run, &run->tl, 1)) {
+        paging_kind_close(run, kind);
         return;
     }
 
@@ -609,6 +635,7 @@ static void paging_demo(paging_run_t *run)
     }
     fflush(stdout);
     paging_end(run);
+    paging_kind_close(run, kind);
 }
 
 static void paging_main(bench_rank_t *rank, void *arg)

@@ -75,6 +75,7 @@ typedef struct np_batch {
     uint64_t va;
     uint32_t count;
     uint32_t bits;                  /* wanted */
+    np_bring_t *bring;              /* or NULL */
     uint32_t seen[NP_BATCH_PAGES];  /* entries before pages were brought in */
 } np_batch_t;
 
@@ -250,10 +251,21 @@ np_bring_in(uint64_t va, uint64_t end, int write, uint64_t *done)
 /* On error the batch ends before the page that is not there */
 static ucs_status_t np_batch_bring_in(np_batch_t *batch, uint32_t first)
 {
+    np_bring_t *bring = batch->bring;
     const int write = !!(batch->bits & NP_ENTRY_WRITE);
     ucs_status_t status;
     uint32_t i, end;
     uint64_t done;
+
+    if ((bring != NULL) && !bring->is_done &&
+        !np_swap_range_touches(batch->va, np_batch_end(batch) - batch->va)) {
+        bring->is_done = 1;
+        bring->status  = bring->use(bring->arg);
+        if (bring->status != UCS_OK) {
+            batch->count = first;
+        }
+        return bring->status;
+    }
 
     for (i = first; i < batch->count; i = end) {
         end = i + 1;
@@ -390,6 +402,12 @@ static ucs_status_t np_batch_fault_in(np_batch_t *batch)
 
 ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write)
 {
+    return np_mapper_fault_in_by(va, len, write, NULL);
+}
+
+ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
+                                   np_bring_t *bring)
+{
     ucs_status_t status;
     np_arenas_t arenas;
     np_batch_t batch;
@@ -403,8 +421,9 @@ ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write)
         return UCS_ERR_INVALID_ADDR;
     }
 
-    end        = ucs_align_up_pow2(va + len, NP_PAGE_SIZE);
-    batch.bits = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
+    end         = ucs_align_up_pow2(va + len, NP_PAGE_SIZE);
+    batch.bits  = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
+    batch.bring = bring;
     for (batch.va = va & ~(NP_PAGE_SIZE - 1); batch.va < end;
          batch.va = np_batch_end(&batch)) {
         batch.count = ucs_min((end - batch.va) >> NP_PAGE_SHIFT,

@@ -50,6 +50,27 @@ void np_mapper_set_refresh(void (*refresh)(void));
  */
 ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write);
 
+/** Another way to bring pages in: to use all of them, through the kernel */
+typedef struct np_bring {
+    /** @return UCS_OK: all pages of the range were there; else why not */
+    ucs_status_t (*use)(void *arg);
+    void         *arg;
+    int          is_done;   /**< filled in: @a use was called, and returned this
+                                 status */
+    ucs_status_t status;
+} np_bring_t;
+
+/**
+ * As np_mapper_fault_in, but if any page has to be brought in, and the program
+ * swaps none of them by itself, @a bring does it, once, in place of a system
+ * call that only does that. What it has done stays done, whatever comes of the
+ * mapping.
+ *
+ * @param [in] len  Less than 4 MiB.
+ */
+ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
+                                   np_bring_t *bring);
+
 /** Times that a fault-in tries again when its pages are unmapped meanwhile */
 #define NP_MAPPER_ROUNDS 16
 

@@ -16,11 +16,6 @@
 _Static_assert((NP_ARENA_SHIFT - NP_PIECE_SHIFT) == 6,
                "the pieces of an arena are the bits of a word");
 
-/* Views of 8 pages */
-typedef uint64_t np_views_t __attribute__((may_alias));
-#define NP_VIEWS_PAGES  sizeof(np_views_t)
-#define NP_VIEWS_EACH   UINT64_C(0x0101010101010101)
-
 static np_stripe_t np_stripes[NP_STRIPES] = {
     [0 ... NP_STRIPES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}
 };
@@ -58,8 +53,7 @@ int np_span_has_views(const np_span_t *span, uint32_t bits)
     while (page < end) {
         if (((page % NP_VIEWS_PAGES) == 0) &&
             ((end - page) >= NP_VIEWS_PAGES)) {
-            if (__atomic_load_n((const np_views_t*)&table->views[page],
-                                __ATOMIC_ACQUIRE) & (bits * NP_VIEWS_EACH)) {
+            if (np_views_load(table, page) & (bits * NP_VIEWS_EACH)) {
                 return 1;
             }
             page += NP_VIEWS_PAGES;

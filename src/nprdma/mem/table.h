@@ -127,4 +127,62 @@ static UCS_F_ALWAYS_INLINE uint64_t np_page_count(uint64_t va, uint64_t len)
            (((va + len - 1) >> NP_PAGE_SHIFT) - (va >> NP_PAGE_SHIFT) + 1);
 }
 
+/** Views of NP_VIEWS_PAGES pages, looked at together. Each byte is one view: a
+ *  look at all is as good as a look at each. */
+typedef uint64_t np_views_t __attribute__((may_alias));
+
+#define NP_VIEWS_PAGES      sizeof(np_views_t)
+#define NP_VIEWS_EACH       UINT64_C(0x0101010101010101)
+
+static UCS_F_ALWAYS_INLINE np_views_t
+np_views_load(const np_table_t *table, uint32_t page)
+{
+    return __atomic_load_n((const np_views_t*)&table->views[page],
+                           __ATOMIC_ACQUIRE);
+}
+
+/** Do the views of all these pages have @a bits? */
+static inline int np_views_have(const np_table_t *table, uint32_t page,
+                                uint32_t count, uint32_t bits)
+{
+    const np_views_t wanted = bits * NP_VIEWS_EACH;
+    const uint32_t end      = page + count;
+    np_views_t views        = wanted;
+
+    for (; (page < end) && ((page % NP_VIEWS_PAGES) != 0); ++page) {
+        views &= atomic_load_explicit(&table->views[page],
+                                      memory_order_acquire) * NP_VIEWS_EACH;
+    }
+
+    for (; (end - page) >= NP_VIEWS_PAGES; page += NP_VIEWS_PAGES) {
+        views &= np_views_load(table, page);
+    }
+
+    for (; page < end; ++page) {
+        views &= atomic_load_explicit(&table->views[page],
+                                      memory_order_acquire) * NP_VIEWS_EACH;
+    }
+
+    return (views & wanted) == wanted;
+}
+
+/** Do our own views of [@a va, @a va + @a len) have @a bits, all of them? */
+static inline int np_table_has_views(uint64_t va, size_t len, uint32_t bits)
+{
+    const uint64_t end = va + len;
+    const np_table_t *table;
+    uint64_t next;
+
+    for (; va < end; va = next) {
+        next  = ucs_min(end, ((va >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT);
+        table = np_table_find(va >> NP_ARENA_SHIFT);
+        if ((table == NULL) ||
+            !np_views_have(table, np_page_index(va),
+                           np_page_count(va, next - va), bits)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 #endif

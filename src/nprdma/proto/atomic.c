@@ -67,7 +67,7 @@ static int np_atomic_try(const np_table_t *table, np_moving_t *moving,
     int is_mapped;
 
     np_moving_begin(moving);
-    is_mapped = np_dma_page_is_mapped(table, addr, NP_DIR_PUT);
+    is_mapped = np_dma_is_mapped(table, addr, 1, NP_DIR_PUT);
     if (is_mapped) {
         *result = np_atomic_execute(ptr, op, size, value, compare);
     }

@@ -18,6 +18,20 @@ typedef struct np_entries {
     unsigned bits;    /**< NP_ENTRY_READ, NP_ENTRY_WRITE: true of all pages */
 } np_entries_t;
 
+/** Two entries, looked at together */
+typedef uint64_t np_entry_pair_t __attribute__((may_alias));
+
+static UCS_F_ALWAYS_INLINE void
+np_entries_add_one(const np_table_t *table, uint32_t page, np_entries_t *seen)
+{
+    /* acquire: a later look sees no older entry, data is moved after */
+    uint32_t entry = atomic_load_explicit(&table->entries[page],
+                                          memory_order_acquire);
+
+    seen->sum  += entry;
+    seen->bits &= entry;
+}
+
 /** Add the entries of [@a va, @a va + @a len), all in one arena, whose table this
  *  is, to @a seen */
 static UCS_F_ALWAYS_INLINE void
@@ -26,14 +40,24 @@ np_entries_add(const np_table_t *table, uint64_t va, size_t len,
 {
     uint32_t page = np_page_index(va);
     uint32_t last = page + np_page_count(va, len);
-    uint32_t entry;
+    uint64_t bits = NP_ENTRY_BITS | ((uint64_t)NP_ENTRY_BITS << 32);
+    np_entry_pair_t pair;
 
-    for (; page < last; ++page) {
-        /* acquire: a later look sees no older entry, data is moved after */
-        entry = atomic_load_explicit(&table->entries[page],
-                                     memory_order_acquire);
-        seen->sum  += entry;
-        seen->bits &= entry;
+    if ((page & 1) && (page < last)) {
+        np_entries_add_one(table, page++, seen);
+    }
+
+    for (; (page + 1) < last; page += 2) {
+        /* acquire: as for one */
+        pair       = __atomic_load_n((const np_entry_pair_t*)
+                                     &table->entries[page], __ATOMIC_ACQUIRE);
+        seen->sum += (uint32_t)pair + (pair >> 32);
+        bits      &= pair;
+    }
+    seen->bits &= (uint32_t)bits & (bits >> 32);
+
+    if (page < last) {
+        np_entries_add_one(table, page, seen);
     }
 }
 

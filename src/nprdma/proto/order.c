@@ -205,7 +205,7 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
         return link->status;
     }
 
-    if (link->gate & NP_GATE_PENDING) {
+    if (link->gate & (NP_GATE_PENDING | NP_GATE_MOVING)) {
         return UCS_ERR_NO_RESOURCE;
     }
 

@@ -74,6 +74,25 @@ static ucs_status_t np_piece_prepare_local(np_link_t *link,
     return UCS_OK;
 }
 
+/* Our own entries, of pages that are there */
+static ucs_status_t
+np_piece_look_local(np_link_t *link, const np_piece_t *piece, int *has_local,
+                    np_entries_t *ours)
+{
+    const unsigned bits = (piece->dir == NP_DIR_GET) ? NP_ENTRY_BITS :
+                          NP_ENTRY_READ;
+    ucs_status_t status;
+
+    *ours = np_entries_of_iov(piece->iov, piece->iovcnt);
+    if (ucs_likely((ours->bits & bits) == bits)) {
+        return UCS_OK;
+    }
+
+    status = np_piece_prepare_local(link, piece, has_local);
+    *ours  = np_entries_of_iov(piece->iov, piece->iovcnt);
+    return status;
+}
+
 /* Look at what was read: is any of it the signature? */
 static void np_piece_check_read(const np_piece_t *piece, np_ranges_t *missing)
 {
@@ -205,32 +224,30 @@ static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
         }
     } else if (!piece->by_entries &&
                (np_engine.config.write_check == NP_WRITE_CHECK_AUTO)) {
-        *missing = *absent; /* this device can tell by itself */
+        np_ranges_copy(missing, absent); /* this device can tell by itself */
     } else if (np_piece_uses_readback(piece) && is_put) {
         if (!np_piece_check_readback(piece, dma)) {
-            *missing = *absent;
+            np_ranges_copy(missing, absent);
         }
     } else if (!np_entries_held(before, after, bit)) {
         /* what was written is never written again */
-        *missing = *absent;
+        np_ranges_copy(missing, absent);
     }
 }
 
 /* One attempt; UCS_ERR_NO_PROGRESS: our own memory has changed meanwhile */
 static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
-                                 const np_dma_t *dma, np_ranges_t *missing)
+                                 const np_dma_t *dma, const np_entries_t *ours,
+                                 np_ranges_t *missing)
 {
     int by_entries      = (piece->dir == NP_DIR_PUT) ? np_piece_uses_entries() :
                           piece->by_entries;
     unsigned our_bit    = (piece->dir == NP_DIR_GET) ? NP_ENTRY_WRITE :
                           NP_ENTRY_READ;
-    np_entries_t before = {0, 0}, after = {0, 0}, ours = {0, 0}, ours_after;
+    np_entries_t before = {0, 0}, after = {0, 0}, ours_after;
     np_ranges_t absent;
     ucs_status_t status;
 
-    if (dma->has_local) {
-        ours = np_entries_of_iov(piece->iov, piece->iovcnt);
-    }
     NP_PAUSE(CHECKED_LOCAL);
 
     if (by_entries) {
@@ -260,11 +277,11 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
     /* only now: what was judged by looking at our memory was in it */
     if (dma->has_local) {
         ours_after = np_entries_of_iov(piece->iov, piece->iovcnt);
-        if (ucs_unlikely(!np_entries_held(&ours, &ours_after, our_bit))) {
+        if (ucs_unlikely(!np_entries_held(ours, &ours_after, our_bit))) {
             if (piece->dir == NP_DIR_GET) {
                 return UCS_ERR_NO_PROGRESS;
             }
-            *missing = absent; /* what was written is never written again */
+            np_ranges_copy(missing, &absent); /* what was written is never written again */
         }
     }
     return UCS_OK;
@@ -284,6 +301,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
         .has_local = piece->has_local,
         .is_whole  = (piece->dir == NP_DIR_PUT) && (piece->len <= NP_PIECE_ONCE)
     };
+    np_entries_t ours = {0, 0};
     ucs_status_t status;
     unsigned round;
 
@@ -296,7 +314,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
     for (round = 0; round < NP_PIECE_ROUNDS; ++round) {
         missing->count = 0;
         if (dma.has_local) {
-            status = np_piece_prepare_local(link, piece, &dma.has_local);
+            status = np_piece_look_local(link, piece, &dma.has_local, &ours);
             if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
                 break;
             } else if (ucs_unlikely(status != UCS_OK)) {
@@ -304,7 +322,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
             }
         }
 
-        status = np_piece_try(link, piece, &dma, missing);
+        status = np_piece_try(link, piece, &dma, &ours, missing);
         if (ucs_likely(status != UCS_ERR_NO_PROGRESS)) {
             return status;
         }

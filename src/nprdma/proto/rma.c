@@ -329,6 +329,37 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
            UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
 }
 
+/* Put into mapped memory if both sides' views have all pages, as they do as long
+ * as it is in flight; returns whether it was done */
+static int np_rma_put_at_once(np_link_t *link, np_key_t *key,
+                              const np_iov_t *iov, size_t iovcnt, size_t len,
+                              uint64_t addr)
+{
+    uint8_t *ptr = (len <= NP_DMA_MAX) ? np_rma_at_once(link, key, addr, len) :
+                   NULL;
+    np_moving_t *moving;
+    int is_mapped;
+    size_t i;
+
+    if (ptr == NULL) {
+        return 0;
+    }
+
+    moving    = &link->shm->moving[NP_MOVER_INITIATOR];
+    np_moving_begin(moving);
+    is_mapped = np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
+    for (i = 0; i < iovcnt; ++i) {
+        is_mapped = is_mapped && np_table_has_views((uintptr_t)iov[i].base,
+                                                    iov[i].len, NP_ENTRY_READ);
+    }
+
+    for (i = 0; is_mapped && (i < iovcnt); ptr += iov[i++].len) {
+        memcpy(ptr, iov[i].base, iov[i].len);
+    }
+    np_moving_end(moving);
+    return is_mapped;
+}
+
 ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                          const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                          void *comp)
@@ -349,6 +380,12 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                           &piece.direct);
     if (ucs_unlikely((status != UCS_OK) || (len == 0))) {
         return status;
+    }
+
+    if ((dir == NP_DIR_PUT) &&
+        np_rma_put_at_once(link, key, iov, iovcnt, len, addr)) {
+        np_rma_count(link, dir, len);
+        return UCS_OK;
     }
 
     if ((piece.direct == NULL) && !np_rma_has_vm(link)) {

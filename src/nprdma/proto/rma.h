@@ -71,7 +71,8 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len);
 ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
                                const void *data, size_t len, uint64_t addr);
 
-/** As np_rma_move with a get whose bytes @a unpack takes */
+/** As np_rma_move with a get whose bytes @a unpack takes: the way that is open to
+ *  all of np_rma_get_bcopy */
 ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
                                uint64_t addr, np_unpack_t unpack, void *arg,
                                void *comp);
@@ -119,37 +120,28 @@ np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
     return UCS_PTR_BYTE_OFFSET(window->base, addr - key->first);
 }
 
-/**
- * Write a few bytes into mapped memory, if the target's write view has their
- * page: what soft0 does for one DMA unit, without a call.
- *
- * @return whether it was written.
- */
-static UCS_F_ALWAYS_INLINE int
-np_rma_put_word(np_link_t *link, const np_table_t *table, void *ptr,
-                const void *data, size_t len, uint64_t addr)
+/** Where the target's memory is mapped here, if soft0 can move a piece at once and
+ *  knows by itself whether it has; NULL: take the long way */
+static UCS_F_ALWAYS_INLINE void *
+np_rma_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
 {
-    np_moving_t *moving = &link->shm->moving[NP_MOVER_INITIATOR];
-    int is_mapped;
-
-    np_moving_begin(moving);
-    is_mapped = np_dma_page_is_mapped(table, addr, NP_DIR_PUT);
-    if (ucs_likely(is_mapped)) {
-        if (ucs_likely(len == sizeof(uint64_t))) {
-            memcpy(ptr, data, sizeof(uint64_t));
-        } else {
-            memcpy(ptr, data, len);
-        }
-    }
-    np_moving_end(moving);
-    return is_mapped;
+    return ucs_likely((link->outstanding == 0) && !link->port->is_model &&
+                      (link->table != NULL) && (len != 0) &&
+                      (link->table_arena == (addr >> NP_ARENA_SHIFT)) &&
+                      (link->table_arena ==
+                       ((addr + len - 1) >> NP_ARENA_SHIFT))) ?
+           np_rma_direct(link, key, addr) : NULL;
 }
 
+/** Put. Into mapped memory whose pages the target's write view has it is what
+ *  soft0 does for one DMA unit, without a call. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
                  uint64_t addr)
 {
+    np_moving_t *moving;
     ucs_status_t status;
+    int is_mapped;
     void *ptr;
 
     status = np_rma_enter(link, key, addr, len);
@@ -157,18 +149,65 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
         return status;
     }
 
-    ptr = np_rma_direct(link, key, addr);
-    if (ucs_likely((ptr != NULL) && (link->outstanding == 0) &&
-                   !link->port->is_model && (link->table != NULL) &&
-                   (link->table_arena == (addr >> NP_ARENA_SHIFT)) &&
-                   (((addr & (NP_PAGE_SIZE - 1)) + len) <= NP_PAGE_SIZE)) &&
-        np_rma_put_word(link, link->table, ptr, data, len, addr)) {
-        NP_STATS_INC(link->port->stats, writes);
-        NP_STATS_ADD(link->port->stats, write_bytes, len);
-        return UCS_OK;
+    ptr = np_rma_at_once(link, key, addr, len);
+    if (ucs_likely(ptr != NULL)) {
+        moving    = &link->shm->moving[NP_MOVER_INITIATOR];
+        np_moving_begin(moving);
+        is_mapped = np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
+        if (ucs_likely(is_mapped)) {
+            if (ucs_likely(len == sizeof(uint64_t))) {
+                memcpy(ptr, data, sizeof(uint64_t));
+            } else {
+                memcpy(ptr, data, len);
+            }
+        }
+        np_moving_end(moving);
+        if (ucs_likely(is_mapped)) {
+            NP_STATS_INC(link->port->stats, writes);
+            NP_STATS_ADD(link->port->stats, write_bytes, len);
+            return UCS_OK;
+        }
     }
 
     return np_rma_put_copied(link, key, data, len, addr);
+}
+
+/** Get. From mapped memory whose pages the target's read view has the bytes need
+ *  not be looked at: none of them can be of the signature page. @a unpack takes
+ *  them while they are in flight, and must not use the link (NO_RESOURCE). */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_rma_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
+                 np_unpack_t unpack, void *arg, void *comp)
+{
+    np_moving_t *moving;
+    ucs_status_t status;
+    int is_mapped;
+    void *ptr;
+
+    status = np_rma_enter(link, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ptr = np_rma_at_once(link, key, addr, len);
+    if (ucs_likely(ptr != NULL)) {
+        moving    = &link->shm->moving[NP_MOVER_INITIATOR];
+        np_moving_begin(moving);
+        is_mapped = np_dma_is_mapped(link->table, addr, len, NP_DIR_GET);
+        if (ucs_likely(is_mapped)) {
+            link->gate |= NP_GATE_MOVING;
+            unpack(arg, ptr, len);
+            link->gate &= ~NP_GATE_MOVING;
+        }
+        np_moving_end(moving);
+        if (ucs_likely(is_mapped)) {
+            NP_STATS_INC(link->port->stats, reads);
+            NP_STATS_ADD(link->port->stats, read_bytes, len);
+            return UCS_OK;
+        }
+    }
+
+    return np_rma_get_unpack(link, key, len, addr, unpack, arg, comp);
 }
 
 #endif

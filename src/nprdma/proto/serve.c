@@ -99,7 +99,7 @@ np_serve_copy_try(np_peer_t *peer, const np_slot_fault_t *fault, uint8_t *area,
     np_moving_begin(moving);
     for (va = fault->remote; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
         table = np_table_find(va >> NP_ARENA_SHIFT);
-        if ((table != NULL) && !np_dma_page_is_mapped(table, va, dir)) {
+        if ((table != NULL) && !np_dma_is_mapped(table, va, 1, dir)) {
             status = UCS_ERR_NO_PROGRESS;
             break;
         }
@@ -285,6 +285,42 @@ static void np_serve_narrow(np_slot_fault_t *fault, uint8_t **area,
     *area         += first;
 }
 
+/* A copy through the kernel that brings pages in */
+typedef struct np_serve_use {
+    np_peer_t             *peer;
+    const np_slot_fault_t *fault;
+    uint8_t               *area;
+    np_moving_t           *moving;
+} np_serve_use_t;
+
+static ucs_status_t np_serve_use(void *arg)
+{
+    np_serve_use_t *use = arg;
+    ucs_status_t status;
+
+    np_moving_begin(use->moving);
+    status = np_serve_copy_bytes(use->peer, use->fault, use->area);
+    np_moving_end(use->moving);
+    return status;
+}
+
+/* Bring in what is asked for, and map it. What travels inside the message is
+ * copied with that: bring->is_done */
+static ucs_status_t np_serve_bring_in(np_peer_t *peer,
+                                      const np_slot_fault_t *fault,
+                                      uint8_t *area, np_moving_t *moving,
+                                      np_bring_t *bring)
+{
+    np_serve_use_t use = {peer, fault, area, moving};
+    int is_inline      = (fault->flags & (NP_FAULT_INLINE | NP_FAULT_COPY |
+                                          NP_FAULT_RETRY)) == NP_FAULT_INLINE;
+
+    *bring = (np_bring_t){.use = np_serve_use, .arg = &use};
+    return np_mapper_fault_in_by(fault->remote, fault->len,
+                                 !!(fault->flags & NP_FAULT_PUT),
+                                 is_inline ? bring : NULL);
+}
+
 static ucs_status_t
 np_serve_fault(const np_job_t *job, np_moving_t *moving, np_stats_t *stats)
 {
@@ -297,6 +333,7 @@ np_serve_fault(const np_job_t *job, np_moving_t *moving, np_stats_t *stats)
     np_entries_t before, after;
     np_ranges_t absent;
     ucs_status_t status;
+    np_bring_t bring;
     unsigned round;
 
     if (!np_serve_fault_is_valid(&fault)) {
@@ -310,8 +347,12 @@ np_serve_fault(const np_job_t *job, np_moving_t *moving, np_stats_t *stats)
 
     for (round = 0; round < NP_SERVE_ROUNDS; ++round) {
         NP_STATS_INC(stats, fault_ins);
-        status = np_mapper_fault_in(fault.remote, fault.len, is_write);
+        status = np_serve_bring_in(peer, &fault, area, moving, &bring);
         NP_PAUSE(SERVE_MAPPED);
+        if (bring.is_done) {
+            return bring.status;
+        }
+
         if ((status == UCS_ERR_EXCEEDS_LIMIT) ||
             (status == UCS_ERR_NO_RESOURCE) ||
             ((status == UCS_OK) && (fault.flags & NP_FAULT_COPY))) {

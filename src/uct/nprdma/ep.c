@@ -318,8 +318,8 @@ uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
 
     UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(ep)->max_bcopy,
                      "get_bcopy");
-    status = np_rma_get_unpack(&ep->link, (np_key_t*)rkey, length, remote_addr,
-                               unpack_cb, arg, comp);
+    status = np_rma_get_bcopy(&ep->link, (np_key_t*)rkey, length, remote_addr,
+                              unpack_cb, arg, comp);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, BCOPY, length);
     return status;
 }

@@ -58,39 +58,42 @@ void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len)
     ranges->range[ranges->count++].len  = len;
 }
 
-static int np_walk_remote(const np_walk_t *walk, uint64_t va)
+/* Is the page of va, and are the count - 1 pages after it, in the target's
+ * view? */
+static int np_walk_remote(const np_walk_t *walk, uint64_t va, uint32_t count)
 {
-    uint8_t bit = (walk->dma->dir == NP_DIR_GET) ? NP_ENTRY_READ :
-                  NP_ENTRY_WRITE;
+    const np_table_t *table = walk->dma->table;
+    const unsigned bit      = (walk->dma->dir == NP_DIR_GET) ? NP_ENTRY_READ :
+                              NP_ENTRY_WRITE;
+    uint32_t page           = np_page_index(va), i;
     uint8_t view;
 
-    if (walk->dma->table == NULL) {
+    if (table == NULL) {
         return 0;
     }
 
-    view = atomic_load_explicit(&walk->dma->table->views[np_page_index(va)],
-                                memory_order_relaxed);
-    if (ucs_unlikely(walk->dma->tlb != NULL)) {
-        view = np_tlb_translate(walk->dma->tlb, walk->dma->remote->engine_id,
-                                va >> NP_PAGE_SHIFT, walk->flushes, view);
+    if (ucs_likely(walk->dma->tlb == NULL)) {
+        return np_views_have(table, page, count, bit);
     }
-    return view & bit;
+
+    for (i = 0; i < count; ++i) {
+        view = atomic_load_explicit(&table->views[page + i],
+                                    memory_order_relaxed);
+        view = np_tlb_translate(walk->dma->tlb, walk->dma->remote->engine_id,
+                                (va >> NP_PAGE_SHIFT) + i, walk->flushes, view);
+        if (!(view & bit)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
-static int np_walk_local(const np_walk_t *walk, uint64_t va)
+/* Are all pages of [va, va + len) in the initiator's view? */
+static int np_walk_local(const np_walk_t *walk, uint64_t va, size_t len)
 {
-    np_table_t *table;
-
-    if (!walk->dma->has_local) {
-        return 1;
-    }
-
-    table = np_table_find(va >> NP_ARENA_SHIFT);
-    return (table != NULL) &&
-           (atomic_load_explicit(&table->views[np_page_index(va)],
-                                 memory_order_relaxed) &
-            ((walk->dma->dir == NP_DIR_GET) ? NP_ENTRY_WRITE :
-             NP_ENTRY_READ));
+    return !walk->dma->has_local ||
+           np_table_has_views(va, len, (walk->dma->dir == NP_DIR_GET) ?
+                                       NP_ENTRY_WRITE : NP_ENTRY_READ);
 }
 
 /* Move what both sides have */
@@ -157,30 +160,22 @@ np_walk_move_absent(const np_walk_t *walk, const np_iov_t *iov, size_t iovcnt,
 /* Is every page of the piece there, on both sides? */
 static int np_walk_is_whole(const np_walk_t *walk, size_t offset, size_t len)
 {
-    uint64_t va, end = walk->addr + offset + len;
+    const uint64_t va = walk->addr + offset;
     size_t i, first, last, start = 0;
 
-    for (va = walk->addr + offset; va < end;
-         va = (va | (NP_PAGE_SIZE - 1)) + 1) {
-        if (!np_walk_remote(walk, va)) {
-            return 0;
-        }
+    if (!np_walk_remote(walk, va, np_page_count(va, len))) {
+        return 0;
     }
 
     for (i = 0; walk->dma->has_local && (i < walk->iovcnt);
          start += walk->iov[i++].len) {
         first = ucs_max(start, offset);
         last  = ucs_min(start + walk->iov[i].len, offset + len);
-        if (first >= last) {
-            continue;
-        }
-
-        end = (uintptr_t)walk->iov[i].base + (last - start);
-        for (va = (uintptr_t)walk->iov[i].base + (first - start); va < end;
-             va = (va | (NP_PAGE_SIZE - 1)) + 1) {
-            if (!np_walk_local(walk, va)) {
-                return 0;
-            }
+        if ((first < last) &&
+            !np_walk_local(walk,
+                           (uintptr_t)walk->iov[i].base + (first - start),
+                           last - first)) {
+            return 0;
         }
     }
 
@@ -235,9 +230,9 @@ static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
             /* Once a page: a unit that ends up in two pieces here is one read
              * there, and must not be half the signature */
             page       = (walk->addr + offset) >> NP_PAGE_SHIFT;
-            has_remote = np_walk_remote(walk, walk->addr + offset);
+            has_remote = np_walk_remote(walk, walk->addr + offset, 1);
         }
-        has_local  = np_walk_local(walk, (uintptr_t)piece[0].base);
+        has_local  = np_walk_local(walk, (uintptr_t)piece[0].base, step);
         if (has_remote && has_local) {
             status = np_walk_move(walk, piece, 1, walk->addr + offset);
         } else {

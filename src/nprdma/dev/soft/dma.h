@@ -79,14 +79,32 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
  *  that is between. */
 void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len);
 
-/** One page of a remote table: may it be read, or written? Between
- *  np_moving_begin and _end. */
-static UCS_F_ALWAYS_INLINE int
-np_dma_page_is_mapped(const np_table_t *table, uint64_t va, np_dir_t dir)
+/** As far as it is filled in: none is the usual case */
+static inline void np_ranges_copy(np_ranges_t *dst, const np_ranges_t *src)
 {
-    return atomic_load_explicit(&table->views[np_page_index(va)],
-                                memory_order_relaxed) &
-           ((dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE);
+    unsigned i;
+
+    dst->count = src->count;
+    for (i = 0; i < src->count; ++i) {
+        dst->range[i] = src->range[i];
+    }
+}
+
+/** Are all pages of [@a va, @a va + @a len), inside one arena, in the remote view
+ *  that this direction needs? Between np_moving_begin and _end. */
+static UCS_F_ALWAYS_INLINE int
+np_dma_is_mapped(const np_table_t *table, uint64_t va, size_t len, np_dir_t dir)
+{
+    const uint32_t page  = np_page_index(va);
+    const uint32_t count = np_page_count(va, len);
+    const unsigned bit   = (dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE;
+
+    if (ucs_likely(count == 1)) {
+        return atomic_load_explicit(&table->views[page],
+                                    memory_order_relaxed) & bit;
+    }
+
+    return np_views_have(table, page, count, bit);
 }
 
 #endif
