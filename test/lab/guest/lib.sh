@@ -13,6 +13,14 @@ LAB_MPIRUN=(mpirun --allow-run-as-root --oversubscribe --bind-to none
     --mca plm_rsh_agent /lab/guest/lab-rsh --mca oob_tcp_if_include eth0
     --mca btl_tcp_if_include eth0)
 
+# And among its modules nothing but UCX
+LAB_MPI_UCX=(--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any
+    --mca opal_common_ucx_devices any)
+for name in UCX_TLS UCX_UD_VERBS_ETH_DGID_CHECK UCX_NET_DEVICES; do
+    LAB_MPI_UCX+=(-x "$name")
+done
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
 # check NAME COMMAND...: says what is tried, and shows its output if it fails
 check() {
     local name=$1 log code=0
@@ -77,4 +85,26 @@ with_server() {
         tail -n 20 "$log"
     fi
     return "$code"
+}
+
+# lab_iommu_groups: what stands in them
+lab_iommu_groups() {
+    local group device
+    for group in /sys/kernel/iommu_groups/*; do
+        for device in "$group"/devices/*; do
+            echo "group ${group##*/} $(cat "$group/type"): ${device##*/}" \
+                "$(cat "$device/vendor"):$(cat "$device/device")"
+        done
+    done
+}
+
+# lab_pci VENDOR:DEVICE: its address
+lab_pci() {
+    local device
+    for device in /sys/bus/pci/devices/*; do
+        if [ "$(cat "$device/vendor"):$(cat "$device/device")" = \
+            "0x${1%:*}:0x${1#*:}" ]; then
+            echo "${device##*/}"
+        fi
+    done
 }
