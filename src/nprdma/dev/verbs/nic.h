@@ -1,0 +1,70 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * RNICs: what libibverbs finds on this machine, opened once a process.
+ */
+
+#ifndef NP_NIC_H_
+#define NP_NIC_H_
+
+#include "../../np.h"
+
+#include <infiniband/verbs.h>
+
+/** "rxe0:1": device and port, as UCX spells it */
+#define NP_NIC_NAME_MAX  32
+
+typedef struct np_nic_name {
+    char name[NP_NIC_NAME_MAX];
+} np_nic_name_t;
+
+/** One port of an RNIC. Owner: this file, until the process ends; constant
+ *  once np_nic_open has returned it. */
+typedef struct np_nic {
+    ucs_list_link_t      list;      /**< of all; guarded by its lock */
+    char                 name[NP_NIC_NAME_MAX];
+    struct ibv_context   *ctx;
+    struct ibv_pd        *pd;
+    uint8_t              port_num;
+    struct ibv_port_attr port;
+    struct ibv_device_attr device;
+    union ibv_gid        gid;
+    int                  gid_index;
+    int                  is_roce;
+    enum ibv_mtu         mtu;       /**< active */
+    double               bandwidth; /**< bytes/s, of the link */
+} np_nic_t;
+
+/**
+ * Ports that are up, in the order of libibverbs.
+ *
+ * @param [out] names  To be released with free(); NULL if there is none.
+ *
+ * @return how many. Without RNICs this costs one look into sysfs.
+ */
+unsigned np_nic_list(np_nic_name_t **names);
+
+/**
+ * Open a port, or find it opened.
+ *
+ * @param [in] gid_index  Of the GID to use; -1: choose one: RoCE v2 over IPv4
+ *                        first, then RoCE v2, then any.
+ *
+ * @return UCS_OK; UCS_ERR_NO_DEVICE: no such port, or it is down, or it has no
+ *         such GID (says which); UCS_ERR_NO_MEMORY; UCS_ERR_IO_ERROR.
+ */
+ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p);
+
+/**
+ * Register memory for the length of a transfer, or for a queue's buffers.
+ *
+ * @return UCS_OK; UCS_ERR_EXCEEDS_LIMIT: 'ulimit -l', or the device's;
+ *         UCS_ERR_INVALID_ADDR: not mapped, or not with these rights;
+ *         UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t np_nic_reg(np_nic_t *nic, void *addr, size_t len, int access,
+                        struct ibv_mr **mr_p);
+
+void np_nic_dereg(struct ibv_mr *mr);
+
+#endif
