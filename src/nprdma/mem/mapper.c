@@ -42,10 +42,6 @@
  *    an unmap goes by the views, so it clears these as well.
  */
 
-#ifndef _GNU_SOURCE
-#  define _GNU_SOURCE
-#endif
-
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
 #endif
@@ -57,10 +53,6 @@
 #include "swapper.h"
 
 #include "../pause.h"
-
-#include <errno.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* Pages that are mapped with one flush: 4 MiB, in at most two pieces */
 #define NP_BATCH_PAGES  1024
@@ -114,22 +106,6 @@ static void np_mapper_refresh(void)
     } else {
         np_mapper_flush();
     }
-}
-
-/* Whole pages of user space, as far as the range is there; 0: none of it is */
-static int
-np_range_get(uint64_t va, uint64_t len, uint64_t *first, uint64_t *end)
-{
-    const uint64_t limit = NP_ARENA_MAX << NP_ARENA_SHIFT;
-
-    if ((len == 0) || (va >= limit)) {
-        return 0;
-    }
-
-    *first = va & ~(NP_PAGE_SIZE - 1);
-    *end   = va + ucs_min(len, limit - va);
-    *end   = ucs_align_up_pow2(*end, NP_PAGE_SIZE);
-    return 1;
 }
 
 static UCS_F_ALWAYS_INLINE uint32_t
@@ -532,7 +508,7 @@ static void np_unmap_range(uint64_t va, uint64_t len, uint32_t bits)
 {
     uint64_t first, end;
 
-    if (np_range_get(va, len, &first, &end) &&
+    if (np_span_range(va, len, &first, &end) &&
         np_unmap_is_needed(first, end, bits)) {
         np_unmap_pages(first, end, bits, NULL);
     }
@@ -548,72 +524,9 @@ void np_mapper_protect(uint64_t va, uint64_t len)
     np_unmap_range(va, len, NP_ENTRY_WRITE);
 }
 
-/* As mincore(), but what is not mapped is not resident. What cannot be told
- * counts as resident. */
-static void
-np_scan_resident(uint64_t va, uint64_t count, uint64_t page, uint8_t *vec)
+uint64_t np_mapper_unmap_some(uint64_t va, uint64_t end, const uint8_t *which)
 {
-    uint64_t i;
-
-    if (mincore((void*)va, count * page, vec) == 0) {
-        return;
-    }
-
-    for (i = 0; i < count; ++i) {
-        if (mincore((void*)(va + (i * page)), page, &vec[i]) != 0) {
-            vec[i] = (errno != ENOMEM);
-        }
-    }
-}
-
-/* At most NP_BATCH_PAGES pages of one piece, some of them mapped */
-static uint64_t np_scan_pages(uint64_t va, const np_span_t *span)
-{
-    const uint64_t page  = sysconf(_SC_PAGESIZE);
-    const uint64_t first = va & ~(page - 1);
-    const uint64_t end   = va + ((uint64_t)span->count << NP_PAGE_SHIFT);
-    uint8_t vec[NP_BATCH_PAGES + 1], which[NP_BATCH_PAGES];
-    unsigned absent = 0;
-    uint32_t i;
-
-    np_scan_resident(first, (ucs_align_up_pow2(end, page) - first) / page, page,
-                     vec);
-    for (i = 0; i < span->count; ++i) {
-        which[i] = !(vec[(va + (i * NP_PAGE_SIZE) - first) / page] & 1) &&
-                   (atomic_load_explicit(&span->table->views[span->first + i],
-                                         memory_order_relaxed) != 0);
-        absent  += which[i];
-    }
-
-    return (absent == 0) ? 0 : np_unmap_pages(va, end, NP_ENTRY_BITS, which);
-}
-
-uint64_t np_mapper_scan(uint64_t va, uint64_t len)
-{
-    uint64_t unmapped = 0, end, next;
-    np_span_t span;
-
-    if (!np_range_get(va, len, &va, &end)) {
-        return 0;
-    }
-
-    for (; va < end; va = next) {
-        next = np_span_get(va, end, &span);
-        if ((span.table == NULL) || !np_span_was_mapped(&span)) {
-            continue;
-        }
-
-        if (span.count > NP_BATCH_PAGES) {
-            span.count = NP_BATCH_PAGES;
-            next       = va + ((uint64_t)NP_BATCH_PAGES << NP_PAGE_SHIFT);
-        }
-
-        if (np_span_has_views(&span, NP_ENTRY_BITS)) {
-            unmapped += np_scan_pages(va, &span);
-        }
-    }
-
-    return unmapped;
+    return np_unmap_pages(va, end, NP_ENTRY_BITS, which);
 }
 
 void np_mapper_after_fork(void)

@@ -81,6 +81,10 @@ void np_mapper_unmap(uint64_t va, uint64_t len);
 /** Unmap only the writable half (copy on write) */
 void np_mapper_protect(uint64_t va, uint64_t len);
 
+/** Unmap those of [@a va, @a end), whole pages of one piece (span.h), that
+ *  @a which, a byte for each, says; returns how many had a view */
+uint64_t np_mapper_unmap_some(uint64_t va, uint64_t end, const uint8_t *which);
+
 /** Unmap the mapped pages of a range that are not resident (mincore); returns
  *  how many */
 uint64_t np_mapper_scan(uint64_t va, uint64_t len);

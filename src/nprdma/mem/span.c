@@ -26,6 +26,20 @@ static np_stripe_t np_stripes[NP_STRIPES] = {
 static _Atomic uint64_t np_pieces[NP_TABLE_ARENAS];
 
 
+int np_span_range(uint64_t va, uint64_t len, uint64_t *first, uint64_t *end)
+{
+    const uint64_t limit = NP_ARENA_MAX << NP_ARENA_SHIFT;
+
+    if ((len == 0) || (va >= limit)) {
+        return 0;
+    }
+
+    *first = va & ~(NP_PAGE_SIZE - 1);
+    *end   = va + ucs_min(len, limit - va);
+    *end   = ucs_align_up_pow2(*end, NP_PAGE_SIZE);
+    return 1;
+}
+
 uint64_t np_span_get(uint64_t va, uint64_t end, np_span_t *span)
 {
     const uint64_t piece = va >> NP_PIECE_SHIFT;

@@ -40,6 +40,9 @@ typedef struct np_span {
 } np_span_t;
 
 
+/** Whole pages of user space, as far as the range is there; 0: none of it is */
+int np_span_range(uint64_t va, uint64_t len, uint64_t *first, uint64_t *end);
+
 /** The first pages of [@a va, @a end), both at page borders. Returns where they
  *  end. */
 uint64_t np_span_get(uint64_t va, uint64_t end, np_span_t *span);

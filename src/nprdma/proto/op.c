@@ -12,6 +12,7 @@
 
 #include "copy.h"
 #include "fault.h"
+#include "help.h"
 #include "order.h"
 #include "request.h"
 #include "rma.h"

@@ -12,8 +12,8 @@
 #include "serve.h"
 
 #include "atomic.h"
-#include "copy.h"
 #include "entries.h"
+#include "help.h"
 
 #include "../dev/soft/dma.h"
 #include "../mem/access.h"

@@ -1,0 +1,33 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Helping with a peer's copy: the target's part of a shared copy.
+ */
+
+#ifndef NP_HELP_H_
+#define NP_HELP_H_
+
+#include "op.h"
+
+/** A copy that somebody else began and asked us to help with.
+ *  Owner: the port's list of helps. */
+typedef struct np_help {
+    ucs_list_link_t list;
+    np_peer_t       *peer;
+    np_share_t      *share;
+    np_share_args_t args;        /**< checked; what the peer writes later does
+                                      not count */
+    uint16_t        generation;
+    uint32_t        done;
+} np_help_t;
+
+/** A peer asks for help with a copy; returns 0 if that is nonsense */
+int np_help_begin(np_peer_t *peer, const np_slot_share_t *request);
+
+/** Work on others' copies; returns how many pieces */
+unsigned np_help_progress(np_port_t *port);
+
+/** Forget the copies of a peer that is gone */
+void np_help_forget(np_peer_t *peer);
+
+#endif
