@@ -64,6 +64,12 @@ const char *np_order_names[] = {
     [NP_ORDER_LAST]    = NULL
 };
 
+const char *np_intra_node_names[] = {
+    [NP_INTRA_NODE_SOFT]  = "soft",
+    [NP_INTRA_NODE_VERBS] = "verbs",
+    [NP_INTRA_NODE_LAST]  = NULL
+};
+
 np_engine_t np_engine;
 
 /* Guards the start of the engine */
@@ -102,7 +108,9 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
         (config->fault_mode != first->fault_mode) ||
         (config->order != first->order) ||
         (config->inline_max != first->inline_max) ||
-        (config->service != first->service) || (config->tlb != first->tlb) ||
+        (config->service != first->service) ||
+        (config->intra_node != first->intra_node) ||
+        (config->tlb != first->tlb) ||
         (config->tlb_miss != first->tlb_miss)) {
         np_error("a memory domain with other UCX_NPRDMA_ settings (all but those "
                  "of rings) than the first one of this process: give all of "

@@ -82,6 +82,15 @@ typedef enum np_order {
 
 extern const char *np_order_names[];
 
+/** How peers on this host are reached, where there is an RNIC */
+typedef enum np_intra_node {
+    NP_INTRA_NODE_SOFT,      /**< soft0 */
+    NP_INTRA_NODE_VERBS,     /**< the RNIC */
+    NP_INTRA_NODE_LAST
+} np_intra_node_t;
+
+extern const char *np_intra_node_names[];
+
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
     np_peer_users_t  peer_users;
@@ -93,6 +102,7 @@ typedef struct np_engine_config {
     np_order_t       order;
     size_t           inline_max;   /**< bytes that travel in a FAULT */
     np_service_mode_t service;
+    np_intra_node_t  intra_node;
     np_tlb_mode_t    tlb;
     double           tlb_miss;     /**< seconds that a miss is charged */
 } np_engine_config_t;

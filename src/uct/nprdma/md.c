@@ -99,6 +99,13 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.service),
      UCS_CONFIG_TYPE_ENUM(np_service_mode_names)},
 
+    {"INTRA_NODE", "soft",
+     "How peers on this host are reached:\n"
+     " - soft  - by soft0, also where there is an RDMA device.\n"
+     " - verbs - by the RDMA device, not by soft0.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.intra_node),
+     UCS_CONFIG_TYPE_ENUM(np_intra_node_names)},
+
     {"SOFT_TLB", "off",
      "Model the translation cache of an RNIC on soft0 (4096 entries, 4-way):\n"
      " - off   - every unit is translated anew.\n"
