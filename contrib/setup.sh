@@ -7,6 +7,7 @@ set -euo pipefail
 packages=(
     autoconf automake libtool make gcc g++ dpkg-dev ca-certificates
     libucx-dev ucx-utils        # UCX, and how it was configured
+    libibverbs-dev              # RDMA devices
     libopenmpi-dev openmpi-bin  # benchmarks and MPI tests
     libgtest-dev                # UCT and UCP tests
     hpcc                        # a real MPI application

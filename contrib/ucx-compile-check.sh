@@ -39,6 +39,15 @@ write_version_header() {
         >"$dir/ucp/api/ucp_version.h"
 }
 
+# RDMA devices are an option, here as in configure
+verbs=(-DHAVE_VERBS=1)
+not=()
+if ! echo '#include <infiniband/verbs.h>' |
+    "${CC:-gcc}" -fsyntax-only -x c - 2>/dev/null; then
+    verbs=()
+    not=(! -path '*verbs*' ! -path '*/proto/v*')
+fi
+
 # compile TREE HEADERS: every source of the engine and the plug-in. How that
 # UCX was configured does not matter for what compiles, so the installed one's
 # configuration does.
@@ -46,10 +55,11 @@ compile() {
     local file failed=0
     while IFS= read -r file; do
         "${CC:-gcc}" -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Werror \
-            -fsyntax-only -DHAVE_CONFIG_H -DNPRDMA_VERSION='"check"' \
+            -fsyntax-only -DHAVE_CONFIG_H -DNPRDMA_VERSION='"check"' "${verbs[@]}" \
             -I"$config" -I"$2" -I"$top/include" -I"$top/src" \
             -isystem "$1/src" "$file" || failed=1
-    done < <(find "$top/src/nprdma" "$top/src/uct/nprdma" -name '*.c' | sort)
+    done < <(find "$top/src/nprdma" "$top/src/uct/nprdma" -name '*.c' \
+        "${not[@]}" | sort)
     return "$failed"
 }
 

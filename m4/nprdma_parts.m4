@@ -1,5 +1,36 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The optional parts: MPI, OSU benchmarks, GoogleTest; and the summary.
+# The optional parts: verbs devices, MPI, OSU benchmarks, GoogleTest; and the summary.
+
+AC_DEFUN([NPRDMA_VERBS], [
+    AC_ARG_WITH([verbs],
+        [AS_HELP_STRING([--with-verbs=yes|no|auto],
+                        [RDMA devices, by libibverbs (default: no)])],
+        [], [with_verbs=no])
+    have_verbs=no
+    VERBS_LIBS=
+    AS_CASE([$with_verbs],
+        [no], [],
+        [yes|auto],
+        [nprdma_save_LIBS=$LIBS
+         LIBS="-libverbs $LIBS"
+         AC_MSG_CHECKING([for libibverbs])
+         AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <infiniband/verbs.h>]],
+                            [[struct ibv_port_attr attr;
+                              return ibv_query_port(0, 1, &attr) +
+                                     IBV_LINK_LAYER_ETHERNET;]])],
+                        [have_verbs=yes])
+         AC_MSG_RESULT([$have_verbs])
+         LIBS=$nprdma_save_LIBS],
+        [AC_MSG_ERROR([--with-verbs=$with_verbs: give it yes, no or auto])])
+    AS_CASE([$with_verbs/$have_verbs],
+        [yes/no],
+        [AC_MSG_ERROR([--with-verbs: no libibverbs that links: install libibverbs-dev])],
+        [*/yes],
+        [VERBS_LIBS=-libverbs
+         NPRDMA_DEFS="$NPRDMA_DEFS -DHAVE_VERBS=1"])
+    AC_SUBST([VERBS_LIBS])
+    AM_CONDITIONAL([HAVE_VERBS], [test "x$have_verbs" = xyes])
+])
 
 AC_DEFUN([NPRDMA_MPI], [
     AC_ARG_WITH([mpi],
@@ -66,6 +97,10 @@ TEST(a, b) {}]])], [have_gtest=yes])
 ])
 
 AC_DEFUN([NPRDMA_SUMMARY], [
+    nprdma_verbs=$have_verbs
+    AS_CASE([$with_verbs/$have_verbs],
+            [no/*], [nprdma_verbs="no: switched off (--with-verbs)"],
+            [*/no], [nprdma_verbs="no: no libibverbs (package libibverbs-dev)"])
     nprdma_mpi="$MPICC"
     AS_IF([test "x$have_mpi" = xno],
           [nprdma_mpi="no: no osu-bench, no MPI tests (package libopenmpi-dev)"])
@@ -82,6 +117,7 @@ nprdma $PACKAGE_VERSION
   prefix            $prefix
   UCX               $UCX_VERSION
   UCX source        $with_ucx_source
+  RDMA devices      $nprdma_verbs
   MPI               $nprdma_mpi
   GoogleTest        $nprdma_gtest
   OSU benchmarks    $nprdma_osu
