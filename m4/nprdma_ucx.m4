@@ -61,7 +61,8 @@ nprdma_version=UCT_VERNO_MAJOR.UCT_VERNO_MINOR.UCT_VERNO_PATCH]])])
     AC_SUBST([UCX_VERSION])
 ])
 
-# Sets UCX_SRC_CPPFLAGS; writes ucx-config/config.h.
+# Sets UCX_SRC_CPPFLAGS, and UCX_V2_CPPFLAGS for headers that are public but not
+# installed (uct_v2.h); writes ucx-config/config.h.
 AC_DEFUN([NPRDMA_UCX_SOURCE], [
     AC_ARG_WITH([ucx-source],
         [AS_HELP_STRING([--with-ucx-source=DIR],
@@ -96,6 +97,7 @@ AC_DEFUN([NPRDMA_UCX_SOURCE], [
     UCX_SRC_CPPFLAGS="-DHAVE_CONFIG_H -I`pwd`/ucx-config"
     UCX_SRC_CPPFLAGS="$UCX_SRC_CPPFLAGS -isystem $with_ucx_source/src"
     UCX_SRC_CPPFLAGS="$UCX_SRC_CPPFLAGS $UCX_CPPFLAGS"
+    UCX_V2_CPPFLAGS="-idirafter $with_ucx_source/src"
     AC_MSG_CHECKING([whether the private headers of UCX compile])
     AC_LANG_CONFTEST([AC_LANG_SOURCE([[#include "config.h"
 #include <uct/base/uct_iface.h>
@@ -107,4 +109,5 @@ AC_DEFUN([NPRDMA_UCX_SOURCE], [
            AC_MSG_ERROR([the headers in $with_ucx_source do not compile: see config.log])])
     rm -f conftest.$ac_ext
     AC_SUBST([UCX_SRC_CPPFLAGS])
+    AC_SUBST([UCX_V2_CPPFLAGS])
 ])

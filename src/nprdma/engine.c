@@ -64,10 +64,17 @@ const char *np_order_names[] = {
     [NP_ORDER_LAST]    = NULL
 };
 
+<<<<<<< Updated upstream
 const char *np_intra_node_names[] = {
     [NP_INTRA_NODE_SOFT]  = "soft",
     [NP_INTRA_NODE_VERBS] = "verbs",
     [NP_INTRA_NODE_LAST]  = NULL
+=======
+const char *np_mr_scope_names[] = {
+    [NP_MR_SCOPE_ARENA] = "arena",
+    [NP_MR_SCOPE_EXACT] = "exact",
+    [NP_MR_SCOPE_LAST]  = NULL
+>>>>>>> Stashed changes
 };
 
 np_engine_t np_engine;
@@ -107,6 +114,7 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
         (config->write_check != first->write_check) ||
         (config->fault_mode != first->fault_mode) ||
         (config->order != first->order) ||
+        (config->mr_scope != first->mr_scope) ||
         (config->inline_max != first->inline_max) ||
         (config->service != first->service) ||
         (config->intra_node != first->intra_node) ||

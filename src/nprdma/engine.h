@@ -82,6 +82,7 @@ typedef enum np_order {
 
 extern const char *np_order_names[];
 
+<<<<<<< Updated upstream
 /** How peers on this host are reached, where there is an RNIC */
 typedef enum np_intra_node {
     NP_INTRA_NODE_SOFT,      /**< soft0 */
@@ -90,6 +91,16 @@ typedef enum np_intra_node {
 } np_intra_node_t;
 
 extern const char *np_intra_node_names[];
+=======
+/** What a registration lets peers reach */
+typedef enum np_mr_scope {
+    NP_MR_SCOPE_ARENA,       /**< its arenas */
+    NP_MR_SCOPE_EXACT,       /**< its bytes, until it ends */
+    NP_MR_SCOPE_LAST
+} np_mr_scope_t;
+
+extern const char *np_mr_scope_names[];
+>>>>>>> Stashed changes
 
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
@@ -100,6 +111,7 @@ typedef struct np_engine_config {
     np_write_check_t write_check;
     np_fault_mode_t  fault_mode;
     np_order_t       order;
+    np_mr_scope_t    mr_scope;
     size_t           inline_max;   /**< bytes that travel in a FAULT */
     np_service_mode_t service;
     np_intra_node_t  intra_node;

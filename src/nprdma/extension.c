@@ -14,6 +14,7 @@
 #include "stats.h"
 #include "mem/arena.h"
 #include "mem/mapper.h"
+#include "mem/region.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -235,6 +236,10 @@ static int np_extension_notify_swap_in(void *va, size_t len)
         status = np_mapper_fault_in((uintptr_t)va, len, 0);
     }
     (void)np_thread_set(NP_THREAD_TELLS, was & NP_THREAD_TELLS);
+    if ((status == UCS_ERR_INVALID_ADDR) &&
+        !np_regions_allow((uintptr_t)va, len)) {
+        return 0; /* pages that no peer may reach are none of ours */
+    }
     return np_extension_errno(status);
 }
 

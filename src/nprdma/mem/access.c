@@ -42,14 +42,14 @@ ucs_status_t np_access_check(uint64_t va, uint64_t len)
 {
     np_arenas_t arenas;
 
-    if ((np_arenas_of(va, len, &arenas) != UCS_OK) ||
-        !np_arenas_are_shared(arenas)) {
-        np_diag("a peer asked for %#lx..%#lx, which was never shared", va,
-                va + len);
-        return UCS_ERR_INVALID_ADDR;
+    if ((np_arenas_of(va, len, &arenas) == UCS_OK) &&
+        (np_region_is_exact() ? np_regions_cover(va, len) :
+                                np_arenas_are_shared(arenas))) {
+        return UCS_OK;
     }
 
-    return UCS_OK;
+    np_diag("a peer asked for %#lx..%#lx, which is not shared", va, va + len);
+    return UCS_ERR_INVALID_ADDR;
 }
 
 static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len)

@@ -9,14 +9,24 @@
 #define NP_ACCESS_H_
 
 #include "../np.h"
+#include "region.h"
 
 /**
- * May a peer that holds an arena key reach [va, va + len)? The one check that
- * guards every request at the target.
+ * May a peer reach [va, va + len)? The one check that guards every request at
+ * the target.
  *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR if not every arena is shared.
+ * @return UCS_OK, or UCS_ERR_INVALID_ADDR if not every arena is shared; with
+ *         exact scope, if no region has all of it.
  */
 ucs_status_t np_access_check(uint64_t va, uint64_t len);
+
+/** The same, once more, for whoever copies past the views: between
+ *  np_moving_begin and _end, so that whoever ends a region waits for it. With
+ *  arena scope nothing ever ends. */
+static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
+{
+    return np_region_is_exact() ? np_access_check(va, len) : UCS_OK;
+}
 
 /**
  * Copy between memory of our own (@a va, a peer's choice) and a buffer that we

@@ -59,7 +59,10 @@ ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
 
     alloc->head = base;
     alloc->addr = UCS_PTR_BYTE_OFFSET(base, head_len);
-    status      = np_arenas_share((uintptr_t)alloc->addr, alloc->len, &arenas);
+    status      = np_region_is_exact() ?
+                  np_region_get((uintptr_t)alloc->addr, alloc->len,
+                                &alloc->region) :
+                  np_arenas_share((uintptr_t)alloc->addr, alloc->len, &arenas);
     if (status != UCS_OK) {
         goto err_unmap;
     }
@@ -88,6 +91,10 @@ void np_alloc_free(np_alloc_t *alloc)
     pthread_mutex_lock(&np_allocs_lock);
     ucs_list_del(&alloc->list);
     pthread_mutex_unlock(&np_allocs_lock);
+
+    if (alloc->region != NULL) {
+        np_region_put(alloc->region);
+    }
 
     /* release: a peer that sees it stops; one that does not yet writes to a
      * page that nobody reads any more */

@@ -11,6 +11,7 @@
 #define NP_ALLOC_H_
 
 #include "../np.h"
+#include "region.h"
 
 /** First page of an allocated segment. Written by its owner; peers read. */
 typedef struct np_alloc_head {
@@ -24,6 +25,7 @@ typedef struct np_alloc {
     np_alloc_head_t *head;
     void            *addr;    /**< what the user sees */
     size_t          len;      /**< bytes, whole pages */
+    np_region_t     *region;  /**< with exact scope */
     int             fd;
 } np_alloc_t;
 

@@ -33,16 +33,21 @@ void np_key_pack_arenas(np_packed_key_t *packed, np_arenas_t arenas)
     np_key_pack_common(packed, arenas);
 }
 
-void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
-                         uint64_t va, uint64_t len)
+void np_key_pack_region(np_packed_key_t *packed, uint64_t va, uint64_t len)
 {
     np_arenas_t arenas = {0, 0};
 
-    (void)np_arenas_of(va, len, &arenas); /* our own mapping: cannot fail */
+    (void)np_arenas_of(va, len, &arenas); /* it was registered: cannot fail */
     np_key_pack_common(packed, arenas);
-    packed->segment_id  = segment_id;
-    packed->segment_va  = va;
-    packed->segment_len = len;
+    packed->va  = va;
+    packed->len = len;
+}
+
+void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
+                         uint64_t va, uint64_t len)
+{
+    np_key_pack_region(packed, va, len);
+    packed->segment_id = segment_id;
 }
 
 static int np_packed_key_is_valid(const np_packed_key_t *packed)
@@ -55,9 +60,8 @@ static int np_packed_key_is_valid(const np_packed_key_t *packed)
         return 0;
     }
 
-    return (packed->segment_id == 0) ||
-           ((packed->segment_len > 0) &&
-            ((packed->segment_va + packed->segment_len) > packed->segment_va));
+    return (packed->len == 0) ? (packed->segment_id == 0) :
+           ((packed->va + packed->len) > packed->va);
 }
 
 ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
@@ -86,10 +90,10 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
 
     key->engine_id   = packed->engine_id;
     key->segment_id  = packed->segment_id;
-    key->segment_len = packed->segment_len;
-    if (packed->segment_id != 0) {
-        key->first = packed->segment_va;
-        key->last  = packed->segment_va + packed->segment_len - 1;
+    key->segment_len = packed->len;
+    if (packed->len > 0) {
+        key->first = packed->va;
+        key->last  = packed->va + packed->len - 1;
     } else {
         key->first = (uint64_t)packed->arena_first << NP_ARENA_SHIFT;
         key->last  = key->first - 1 +

@@ -21,8 +21,9 @@ typedef struct np_packed_key {
     uint32_t reserved;
     uint64_t engine_id;     /**< whose memory */
     uint64_t segment_id;    /**< 0, or a segment that may be mapped */
-    uint64_t segment_va;    /**< where the owner sees its first byte */
-    uint64_t segment_len;   /**< bytes */
+    uint64_t va;            /**< with len: where the owner sees the first byte of
+                                 the segment, or of the region */
+    uint64_t len;           /**< bytes that it covers; 0: all of the arenas */
 } __attribute__((packed)) np_packed_key_t;
 
 /** An unpacked key. Owner: who unpacked it. */
@@ -33,7 +34,7 @@ typedef struct np_key {
     uint64_t     last;           /**< last address that it covers */
     uint64_t     engine_id;
     uint64_t     segment_id;
-    uint64_t     segment_len;
+    uint64_t     segment_len;   /**< with segment_id: its bytes */
     unsigned     tried;          /**< windows that its link had at the last look;
                                       a hint: a race looks twice */
     int          asked;          /**< the owner was asked for the segment; only
@@ -42,6 +43,9 @@ typedef struct np_key {
 
 /** Pack a key for @a arenas */
 void np_key_pack_arenas(np_packed_key_t *packed, np_arenas_t arenas);
+
+/** Pack a key for [@a va, @a va + @a len), and no more */
+void np_key_pack_region(np_packed_key_t *packed, uint64_t va, uint64_t len);
 
 /** Pack a key for a segment that peers may map */
 void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,

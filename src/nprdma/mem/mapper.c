@@ -49,6 +49,7 @@
 #include "mapper.h"
 
 #include "populate.h"
+#include "region.h"
 #include "span.h"
 #include "swapper.h"
 
@@ -316,12 +317,27 @@ static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
     return lost;
 }
 
+/* On error the batch ends before the page that must not be mapped. After
+ * NP_BUSY_MAP: see region.c */
+static ucs_status_t np_batch_allow(np_batch_t *batch)
+{
+    const uint64_t end = np_batch_end(batch);
+
+    if (ucs_likely(np_regions_allow(batch->va, end - batch->va))) {
+        return UCS_OK;
+    }
+
+    batch->count = (np_regions_touched(batch->va, end) - batch->va) >>
+                   NP_PAGE_SHIFT;
+    return UCS_ERR_INVALID_ADDR;
+}
+
 /* One attempt to map. On error the batch has become shorter.
  * @param [out] lost_p  Pages that changed meanwhile. */
 static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
 {
     const uint64_t end  = np_batch_end(batch);
-    ucs_status_t status = UCS_OK;
+    ucs_status_t status = UCS_OK, error;
     uint32_t first;
 
     *lost_p = 0;
@@ -329,7 +345,11 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
 
     first = np_batch_see(batch);
     if (first < batch->count) {
-        status = np_batch_bring_in(batch, first);
+        status = np_batch_allow(batch);
+    }
+    if (first < batch->count) {
+        error  = np_batch_bring_in(batch, first);
+        status = (error == UCS_OK) ? status : error;
     }
 
     if (first < batch->count) { /* still, or the very first is not there */

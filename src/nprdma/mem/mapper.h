@@ -43,7 +43,8 @@ void np_mapper_set_refresh(void (*refresh)(void));
  * that are mapped so already cost one load each. Splits at arenas.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: something is not there, or not with
- *         these rights (what was before it is mapped); UCS_ERR_NO_MEMORY;
+ *         these rights, or with exact scope not registered (what was before it
+ *         is mapped); UCS_ERR_NO_MEMORY;
  *         UCS_ERR_NO_RESOURCE: the pages were unmapped again each time
  *         (NP_MAPPER_ROUNDS): try later, or copy; UCS_ERR_EXCEEDS_LIMIT: the
  *         arena has no table.

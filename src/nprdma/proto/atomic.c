@@ -110,9 +110,14 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
 
         table = np_table_find(addr >> NP_ARENA_SHIFT);
         if (table == NULL) { /* nothing is ever absent there */
-            *result = np_atomic_execute((void*)addr, request->op, size,
-                                        request->value, request->compare);
-            return UCS_OK;
+            np_moving_begin(moving);
+            status = np_access_check_again(addr, size);
+            if (status == UCS_OK) {
+                *result = np_atomic_execute((void*)addr, request->op, size,
+                                            request->value, request->compare);
+            }
+            np_moving_end(moving);
+            return status;
         }
 
         if (np_atomic_try(table, moving, addr, (void*)addr, request->op, size,

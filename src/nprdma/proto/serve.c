@@ -73,9 +73,16 @@ static ucs_status_t
 np_serve_copy_bytes(np_peer_t *peer, const np_slot_fault_t *fault,
                     uint8_t *area)
 {
+    ucs_status_t status;
+
     if (atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed) !=
         fault->epoch) {
         return UCS_ERR_CANCELED;
+    }
+
+    status = np_access_check_again(fault->remote, fault->len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
     }
 
     return (fault->flags & NP_FAULT_PUT) ?
@@ -150,7 +157,8 @@ static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
     return status;
 }
 
-/* The data ring's way to memory that the program swaps by itself */
+/* The data ring's way to memory that the program swaps by itself, or may
+ * deregister meanwhile */
 static ucs_status_t
 np_serve_rma_swapped(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
                      uint32_t len)
@@ -184,7 +192,8 @@ np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
         return status;
     }
 
-    if (ucs_unlikely(np_swap_range_touches(addr, len))) {
+    if (ucs_unlikely(np_region_is_exact() ||
+                     np_swap_range_touches(addr, len))) {
         return np_serve_rma_swapped(peer, rma, kind, len);
     }
 

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Component and memory domain. To register is to look up arenas: a handle is a
- * tagged integer, or a pointer to memory that we allocated.
+ * tagged integer, or a pointer to memory that we allocated. With exact scope it
+ * is a tagged pointer to a region.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -14,7 +15,8 @@
 #include "../../nprdma/mem/alloc.h"
 #include "../../nprdma/mem/arena.h"
 #include "../../nprdma/mem/key.h"
-#include "../../nprdma/dev/soft/wire.h"
+#include "../../nprdma/mem/region.h"
+#include "../../nprdma/dev/soft/drain.h"
 #include "../../nprdma/svc/service.h"
 
 #include <ucs/sys/sys.h>
@@ -22,9 +24,15 @@
 /* A handle of arenas: bit 0 set, 1..31 first, 32..63 count */
 #define UCT_NPRDMA_MEMH_ARENAS 1ul
 
+/* A handle of a region: bit 1 set, the rest is its address */
+#define UCT_NPRDMA_MEMH_REGION 2ul
+
 /* A look-up, as measured (docs/figures.md). Never 0: with 0 UCP prefers
  * zero-copy for messages that are faster buffered. */
 #define UCT_NPRDMA_REG_COST    15e-9
+
+/* A region among a thousand others, taken into the set and out of it */
+#define UCT_NPRDMA_REG_COST_EXACT 390e-9
 
 
 static ucs_config_field_t uct_nprdma_md_config_table[] = {
@@ -89,6 +97,16 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.order),
      UCS_CONFIG_TYPE_ENUM(np_order_names)},
 
+    {"MR_SCOPE", "arena",
+     "What a registration lets peers reach:\n"
+     " - arena - all memory within the same 1 GiB of addresses, for good. To\n"
+     "           register costs a look-up.\n"
+     " - exact - its own bytes, until it ends: other requests are refused by\n"
+     "           the target. Memory of one's own side of a transfer must be\n"
+     "           registered too.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.mr_scope),
+     UCS_CONFIG_TYPE_ENUM(np_mr_scope_names)},
+
     {"SERVICE", "adaptive",
      "Who answers peers while this program computes:\n"
      " - adaptive - its own progress; threads that peers wake if that does\n"
@@ -131,6 +149,10 @@ uct_nprdma_md_query(uct_md_h md, uct_nprdma_md_attr_t *attr)
                                                UCT_MD_FLAG_REG |
                                                UCT_MD_FLAG_NEED_RKEY |
                                                UCT_MD_FLAG_FIXED;
+    if (np_region_is_exact()) {
+        UCT_NPRDMA_MD_CAP(attr).flags       |= UCT_MD_FLAG_NEED_MEMH |
+                                               UCT_NPRDMA_MD_INVALIDATE;
+    }
     UCT_NPRDMA_MD_CAP(attr).reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     UCT_NPRDMA_MD_CAP(attr).alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     UCT_NPRDMA_MD_CAP(attr).access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
@@ -139,7 +161,9 @@ uct_nprdma_md_query(uct_md_h md, uct_nprdma_md_attr_t *attr)
     UCT_NPRDMA_MD_CAP(attr).max_reg          = ULONG_MAX;
     attr->rkey_packed_size                   = sizeof(np_packed_key_t);
     attr->reg_cost                           =
-            ucs_linear_func_make(UCT_NPRDMA_REG_COST, 0);
+            ucs_linear_func_make(np_region_is_exact() ?
+                                 UCT_NPRDMA_REG_COST_EXACT :
+                                 UCT_NPRDMA_REG_COST, 0);
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
     return UCS_OK;
 }
@@ -176,11 +200,38 @@ static ucs_status_t uct_nprdma_mem_free(uct_md_h md, uct_mem_h memh)
 }
 
 static ucs_status_t
+uct_nprdma_mem_reg_exact(void *address, size_t length, uct_mem_h *memh_p)
+{
+    np_region_t *region;
+    ucs_status_t status;
+
+    status = np_region_get((uintptr_t)address, length, &region);
+    if (status == UCS_OK) {
+        *memh_p = UCS_PTR_BYTE_OFFSET(region, UCT_NPRDMA_MEMH_REGION);
+    }
+    return status;
+}
+
+/* The region of a handle; NULL if it is another kind of handle */
+static np_region_t *uct_nprdma_memh_region(uct_mem_h memh)
+{
+    uint64_t handle = (uintptr_t)memh;
+
+    return ((handle & (UCT_NPRDMA_MEMH_ARENAS | UCT_NPRDMA_MEMH_REGION)) !=
+            UCT_NPRDMA_MEMH_REGION) ? NULL :
+           (np_region_t*)(handle & ~UCT_NPRDMA_MEMH_REGION);
+}
+
+static ucs_status_t
 uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
                    UCT_NPRDMA_MEM_REG_ARG, uct_mem_h *memh_p)
 {
     np_arenas_t arenas;
     ucs_status_t status;
+
+    if (np_region_is_exact()) {
+        return uct_nprdma_mem_reg_exact(address, length, memh_p);
+    }
 
     status = np_arenas_share((uintptr_t)address, length, &arenas);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -195,7 +246,25 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
 static ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 {
-    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 0);
+    np_region_t *region;
+    unsigned flags;
+
+    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, np_region_is_exact());
+
+    region = uct_nprdma_memh_region(params->memh);
+    flags  = UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags, FIELD_FLAGS, 0);
+    if (region != NULL) {
+        np_region_put(region);
+    } else if (flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
+        /* also what goes past the views, or through those of a page that other
+         * registrations keep */
+        np_drain();
+        uct_invoke_completion(params->comp, UCS_OK);
+    }
     return UCS_OK;
 }
 
@@ -204,12 +273,16 @@ uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
                      const uct_md_mkey_pack_params_t *params,
                      void *mkey_buffer)
 {
-    uint64_t handle = (uint64_t)memh;
+    uint64_t handle     = (uint64_t)memh;
+    np_region_t *region = uct_nprdma_memh_region(memh);
     np_arenas_t arenas;
     np_alloc_t *alloc;
 
     np_service_start(); /* whoever has the key may ask */
-    if (handle & UCT_NPRDMA_MEMH_ARENAS) {
+    if (region != NULL) {
+        np_key_pack_region(mkey_buffer, np_region_va(region),
+                           np_region_len(region));
+    } else if (handle & UCT_NPRDMA_MEMH_ARENAS) {
         arenas.first = (uint32_t)handle >> 1;
         arenas.count = handle >> 32;
         np_key_pack_arenas(mkey_buffer, arenas);

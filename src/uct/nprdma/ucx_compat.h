@@ -30,6 +30,9 @@ typedef uct_md_attr_v2_t uct_nprdma_md_attr_t;
 #  define UCT_NPRDMA_MD_CAP(_attr)    (*(_attr))
 #  define UCT_NPRDMA_MEM_REG_ARG      const uct_md_mem_reg_params_t *params
 #  define UCT_NPRDMA_MKEY_PACK_ARGS   void *address, size_t length,
+#  define UCT_NPRDMA_MD_INVALIDATE    (UCT_MD_FLAG_INVALIDATE | \
+                                       UCT_MD_FLAG_INVALIDATE_RMA | \
+                                       UCT_MD_FLAG_INVALIDATE_AMO)
 #  define UCT_NPRDMA_MD_OPS_VERSIONED \
     .mem_attach = (uct_md_mem_attach_func_t) \
             ucs_empty_function_return_unsupported
@@ -44,6 +47,7 @@ typedef uct_md_attr_t uct_nprdma_md_attr_t;
 #  define UCT_NPRDMA_MD_CAP(_attr)    ((_attr)->cap)
 #  define UCT_NPRDMA_MEM_REG_ARG      unsigned flags
 #  define UCT_NPRDMA_MKEY_PACK_ARGS
+#  define UCT_NPRDMA_MD_INVALIDATE    UCT_MD_FLAG_INVALIDATE
 #  define UCT_NPRDMA_MD_OPS_VERSIONED \
     .is_sockaddr_accessible = (uct_md_is_sockaddr_accessible_func_t) \
             ucs_empty_function_return_zero_int

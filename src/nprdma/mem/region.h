@@ -1,0 +1,69 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Regions: with UCX_NPRDMA_MR_SCOPE=exact, what peers may reach is what is
+ * registered, and no more. The process keeps the set of all regions; they may
+ * overlap. With arena scope there is none.
+ *
+ * A region ends for its bytes at once. A page is mapped for peers only while a
+ * region touches it.
+ */
+
+#ifndef NP_REGION_H_
+#define NP_REGION_H_
+
+#include "../engine.h"
+
+/** A registered range. Owner: the set; kept while somebody has it registered. */
+typedef struct np_region np_region_t;
+
+
+/** Are regions kept? Constant once the engine has started. */
+static UCS_F_ALWAYS_INLINE int np_region_is_exact(void)
+{
+    return ucs_unlikely(np_engine.config.mr_scope == NP_MR_SCOPE_EXACT);
+}
+
+/**
+ * Register [@a va, @a va + @a len), a length of 0 counts as 1. Who registers the
+ * same range again gets the same region, one use more. Touches no page of it.
+ * Any thread.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM: not a range of user addresses (logged);
+ *         UCS_ERR_NO_MEMORY (logged).
+ */
+ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p);
+
+/**
+ * One use less; the last one ends it: what comes from peers later is refused, and
+ * when this returns its pages that no other region touches are mapped no more
+ * and no device uses them. What is being done for a peer on its other pages, and
+ * by a CPU, may still be: np_drain waits for that. Any thread.
+ */
+void np_region_put(np_region_t *region);
+
+uint64_t np_region_va(const np_region_t *region);
+
+/** Bytes */
+uint64_t np_region_len(const np_region_t *region);
+
+/** Does one region have all of [@a va, @a va + @a len)? The check of a peer's
+ *  request. Any thread. */
+int np_regions_cover(uint64_t va, uint64_t len);
+
+/**
+ * Which pages a mapper may map.
+ *
+ * @return end of the pages from @a va on of which each is touched by a region:
+ *         a page border; at most @a end rounded up, at least @a va rounded down.
+ */
+uint64_t np_regions_touched(uint64_t va, uint64_t end);
+
+/** May every page of [@a va, @a va + @a len) be mapped? With arena scope, yes. */
+static UCS_F_ALWAYS_INLINE int np_regions_allow(uint64_t va, uint64_t len)
+{
+    return !np_region_is_exact() || (len == 0) ||
+           (np_regions_touched(va, va + len) >= (va + len));
+}
+
+#endif
