@@ -64,17 +64,16 @@ const char *np_order_names[] = {
     [NP_ORDER_LAST]    = NULL
 };
 
-<<<<<<< Updated upstream
 const char *np_intra_node_names[] = {
     [NP_INTRA_NODE_SOFT]  = "soft",
     [NP_INTRA_NODE_VERBS] = "verbs",
     [NP_INTRA_NODE_LAST]  = NULL
-=======
+};
+
 const char *np_mr_scope_names[] = {
     [NP_MR_SCOPE_ARENA] = "arena",
     [NP_MR_SCOPE_EXACT] = "exact",
     [NP_MR_SCOPE_LAST]  = NULL
->>>>>>> Stashed changes
 };
 
 np_engine_t np_engine;

@@ -82,7 +82,6 @@ typedef enum np_order {
 
 extern const char *np_order_names[];
 
-<<<<<<< Updated upstream
 /** How peers on this host are reached, where there is an RNIC */
 typedef enum np_intra_node {
     NP_INTRA_NODE_SOFT,      /**< soft0 */
@@ -91,7 +90,7 @@ typedef enum np_intra_node {
 } np_intra_node_t;
 
 extern const char *np_intra_node_names[];
-=======
+
 /** What a registration lets peers reach */
 typedef enum np_mr_scope {
     NP_MR_SCOPE_ARENA,       /**< its arenas */
@@ -100,7 +99,6 @@ typedef enum np_mr_scope {
 } np_mr_scope_t;
 
 extern const char *np_mr_scope_names[];
->>>>>>> Stashed changes
 
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
