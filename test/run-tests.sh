@@ -19,12 +19,13 @@ Usage: run-tests.sh [OPTION...] BUILD
 Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
 
   --only PATTERN    only runners whose name matches (a shell pattern)
-  --quick           leave out sanitizers and applications
+  --quick           leave out sanitizers, applications and the lab
   --sanitized DIR   also the GoogleTest programs of this sanitizer build
   --tap COMMAND     also this command, which prints TAP
 
 NPRDMA_PREFIX is what is tested (default: BUILD/install), NPRDMA_TEST_TIMEOUT
-bounds each runner, in seconds (default: 600). GTEST_FILTER works as usual.
+bounds each runner, in seconds (default: 600; a script may have a line "# Time
+limit: N s" instead). GTEST_FILTER works as usual.
 END
 }
 
@@ -213,14 +214,16 @@ find_leaks() {
 }
 
 run_all() {
-    local script command
+    local script command own
     run_gtests "$build" "" "$NPRDMA_PREFIX"
     for script in "$src"/test/*/*.t; do
         if [ ! -x "$script" ] ||
-            { [ "$quick" = yes ] && [[ $script == */test/apps/* ]]; }; then
+            { [ "$quick" = yes ] &&
+                [[ $script == */test/apps/* || $script == */test/lab/* ]]; }; then
             continue
         fi
-        run tap "${script#"$src"/test/}" "$script"
+        own=$(sed -n '/^#/!q; s/^# Time limit: \([0-9]*\) s.*/\1/p' "$script")
+        limit=${own:-$limit} run tap "${script#"$src"/test/}" "$script"
     done
     for command in "${extra[@]}"; do
         run tap "$(basename "${command%% *}")" bash -c "cd '$src' && $command"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # For jobs: what most of them need.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 set -euo pipefail
 
 # The reference transport: UCX 1.13's own wire-up over UD drops packets that
 # come over rxe unless it does not check their addresses.
-LAB_UCX_RC=(UCX_TLS=rc_verbs,ud_verbs:aux,self UCX_UD_VERBS_ETH_DGID_CHECK=n
-    UCX_NET_DEVICES=rxe0:1)
+LAB_UCX_RC=("UCX_TLS=rc_verbs,ud_verbs:aux,self"
+    UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_NET_DEVICES=rxe0:1)
 
 # Open MPI among guests, started through the shared folder
 LAB_MPIRUN=(mpirun --allow-run-as-root --oversubscribe --bind-to none
@@ -20,21 +20,6 @@ for name in UCX_TLS UCX_UD_VERBS_ETH_DGID_CHECK UCX_NET_DEVICES; do
     LAB_MPI_UCX+=(-x "$name")
 done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
-# check NAME COMMAND...: says what is tried, and shows its output if it fails
-check() {
-    local name=$1 log code=0
-    shift
-    log=$(mktemp)
-    "$@" >"$log" 2>&1 </dev/null || code=$?
-    if [ "$code" -ne 0 ]; then
-        echo "FAILED $name (exit code $code)"
-        tail -n 40 "$log" | sed 's/^/    /'
-        exit "$code"
-    fi
-    echo "ok $name"
-    CHECK_OUT=$log
-}
 
 die() {
     echo "$*" >&2

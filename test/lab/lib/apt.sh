@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Packages from the mirrors that this machine's own apt uses, through an apt
 # that writes only in our cache.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 # Lines "URI RELEASE COMPONENT KEYRING"
 apt_mirrors() {

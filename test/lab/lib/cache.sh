@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What guests are made of: a root, kernels, initramfs images. Each is a
 # directory of the cache, made anew only when its inputs change.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 LAB_SUITE=bookworm
 LAB_KERNELS="6.1 6.12"
@@ -15,9 +15,6 @@ LAB_BOOT_MODULES=(virtio_pci virtio_blk squashfs overlay 9p 9pnet_virtio)
 cached() {
     local name=$1 space=$2 input=$3 dir=$LAB_CACHE/$1 start=$SECONDS new code=0
     shift 3
-    mkdir -p "$LAB_CACHE" 2>/dev/null ||
-        die "$LAB_RC_SKIP" "cannot make the cache $LAB_CACHE: set" \
-            "NPRDMA_LAB_CACHE"
     input=$(sha256sum <<<"$input" | cut -c 1-32)
     exec {CACHE_LOCK}>"$LAB_CACHE/.lock-$name"
     if ! flock -n "$CACHE_LOCK"; then
@@ -35,21 +32,45 @@ cached() {
         CACHE_NEW=$new
         "$@" "$new" || code=$?
         if [ "$code" -ne 0 ]; then
-            rm -rf "$new"
-            die "$LAB_RC_SKIP" "${CACHE_ERROR:-cannot make $name: see above}"
+            die "$code" "${CACHE_ERROR:-cannot make $name: see above}"
         fi
         echo "$input" >"$new/.input"
-        # Guests may still run on the old one: they keep what they opened
+        # Guests may still run on the old one
         if [ -e "$dir" ]; then
-            mv "$dir" "$new.old"
+            mv "$dir" "$LAB_CACHE/.old-${new##*.new-}"
         fi
         mv "$new" "$dir"
-        rm -rf "$new.old"
         CACHE_NEW=
         say "made $name: $((SECONDS - start)) s"
     fi
     flock -u "$CACHE_LOCK"
     exec {CACHE_LOCK}>&-
+}
+
+# cache_use: as long as we or guests of ours live, nothing is removed that they
+# may use. Removes what nobody uses any more.
+cache_use() {
+    mkdir -p "$LAB_CACHE" 2>/dev/null ||
+        die "$LAB_RC_SKIP" "cannot make the cache $LAB_CACHE: set" \
+            "NPRDMA_LAB_CACHE"
+    exec {CACHE_USE}>"$LAB_CACHE/.in-use"
+    if flock -n -x "$CACHE_USE"; then
+        rm -rf "$LAB_CACHE"/.old-* "$LAB_CACHE"/.new-*
+    fi
+    flock -s "$CACHE_USE"
+}
+
+# cache_clean: only what is ours, in case the cache is not a directory of ours
+cache_clean() {
+    if [ ! -d "$LAB_CACHE" ]; then
+        return
+    fi
+    exec {CACHE_USE}>"$LAB_CACHE/.in-use"
+    flock -n -x "$CACHE_USE" ||
+        die "$LAB_RC_USAGE" "another lab uses $LAB_CACHE: wait until it ends"
+    rm -rf "$LAB_CACHE"/{root,accel,results,.in-use} \
+        "$LAB_CACHE"/{kernel-,apt-,.old-,.new-,.lock-}*
+    rmdir "$LAB_CACHE" 2>/dev/null || true
 }
 
 # child COMMAND...: a long-running command that does not outlive the lab
@@ -76,8 +97,10 @@ root_make() {
     list=$(root_packages | paste -s -d ,)
     if ! apt_open "$LAB_SUITE"; then
         CACHE_ERROR=$APT_ERROR
-        return 1
+        return "$LAB_RC_SKIP"
     fi
+    # The hook is a shell command of mmdebstrap's
+    # shellcheck disable=SC2016
     if ! child mmdebstrap --quiet --variant=minbase --include="$list" \
         --aptopt='APT::Install-Recommends "false"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
@@ -115,18 +138,18 @@ kernel_make() {
     suite=$(kernel_suite "$series")
     if ! apt_open "$suite"; then
         CACHE_ERROR="no kernel $series: $APT_ERROR"
-        return 1
+        return "$LAB_RC_SKIP"
     fi
     package=$("${APT_CACHE[@]}" show linux-image-amd64 |
         sed -n "s/^Depends: *\(linux-image-${series//./\\.}\.[^ ,]*\).*/\1/p" |
         sort -V | tail -n 1)
     if [ -z "$package" ]; then
         CACHE_ERROR="no kernel $series: $suite has none"
-        return 1
+        return "$LAB_RC_SKIP"
     fi
     if ! apt_fetch "$dir" "$package" busybox-static; then
         CACHE_ERROR="no kernel $series: cannot fetch $package from the mirror"
-        return 1
+        return "$LAB_RC_SKIP"
     fi
     mkdir "$dir/image"
     # What no virtual machine has
@@ -181,6 +204,7 @@ cache_prepare() {
     need xz xz-utils
     need modprobe kmod
     need dpkg-deb dpkg
+    cache_use
     cached root 1500 "$(root_input)" root_make
     cached "kernel-$1" 1000 "$(kernel_input "$1")" kernel_make "$1"
 }

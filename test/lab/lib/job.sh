@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Jobs: what their headers ask for, how one is run in guests that are up, and
 # how the kernel's log is judged.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 # Lines of a kernel's log that fail a job which does not expect them
 LAB_BAD='BUG:|BUG at |WARNING:|Kernel panic|Oops|[Gg]eneral protection fault:'
@@ -102,8 +102,12 @@ trees_find() {
     elif [ "$OPT_BUILD" = yes ]; then
         die "$LAB_RC_USAGE" "there is no build directory $BUILD"
     fi
+    PREFIX=$BUILD/install
+    if [ "$OPT_BUILD" = no ] && [ -n "${NPRDMA_PREFIX-}" ]; then
+        PREFIX=$NPRDMA_PREFIX
+    fi
     TREES=("$LAB_TOP")
-    for dir in "$BUILD" "${OPT_MOUNTS[@]}"; do
+    for dir in "$BUILD" "$PREFIX" "${OPT_MOUNTS[@]}"; do
         if [ -d "$dir" ] && ! tree_inside "$dir"; then
             TREES+=("$dir")
         fi
@@ -219,15 +223,17 @@ job_command() {
     shift
     limit=$(header "$JOB_FILE" limit)
     if [ -n "$limit" ]; then
-        echo 'group=/sys/fs/cgroup/job; mkdir -p $group'
-        echo 'echo +memory >/sys/fs/cgroup/cgroup.subtree_control'
-        echo "echo $((limit * 1048576)) >\$group/memory.max"
-        echo 'echo $$ >$group/cgroup.procs'
+        # For the shell in the guest
+        # shellcheck disable=SC2016
+        printf '%s\n' 'group=/sys/fs/cgroup/job' 'mkdir -p $group' \
+            'echo +memory >/sys/fs/cgroup/cgroup.subtree_control' \
+            "echo $((limit * 1048576)) >\$group/memory.max" \
+            'echo $$ >$group/cgroup.procs'
     fi
     printf 'export LAB_GUESTS=%q LAB_KERNEL=%q LAB_ACCEL=%q LAB_IOMMU=%q\n' \
         "$GUESTS" "$KERNEL" "$ACCEL" "$IOMMU"
     printf 'export NPRDMA_SRC=%q NPRDMA_BUILD=%q NPRDMA_PREFIX=%q\n' \
-        "$LAB_TOP" "$BUILD" "${NPRDMA_PREFIX:-$BUILD/install}"
+        "$LAB_TOP" "$BUILD" "$PREFIX"
     printf 'export LAB_OUT=/lab/results/%q\n' "$name"
     local setting
     for setting in "${OPT_ENV[@]}"; do

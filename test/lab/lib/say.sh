@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # How the lab talks: progress on standard error, one line for a mistake.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 LAB_QUIET=${LAB_QUIET:-no}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Guests: how QEMU is started, watched and stopped. A run directory holds all
 # that one set of guests shares with the host.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 LAB_BOOT_LIMIT=${NPRDMA_LAB_BOOT_LIMIT:-120}
 LAB_PIDS=()
