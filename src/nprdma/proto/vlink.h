@@ -80,6 +80,7 @@ struct np_vlink {
     np_vdev_addr_t  dev_addr;
     np_vport_addr_t addr;
     ucs_list_link_t list;         /**< of the port's links */
+    ucs_list_link_t down;         /**< of port->down, or alone */
     ucs_status_t    status;       /**< why it is down, or UCS_OK */
     int             is_down;
     int             is_reported;

@@ -1,0 +1,30 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The handshake: datagrams that make a queue pair known to the other side.
+ * Requests are repeated until they are answered; a repeated request is answered
+ * as the first was.
+ */
+
+#ifndef NP_HELLO_H_
+#define NP_HELLO_H_
+
+#include "conn.h"
+
+/** A key that all ports share: what protects a port is its cookie */
+#define NP_HELLO_QKEY  0x4e505244u
+
+/** Ask for a connection; repeated by np_hello_progress */
+void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
+                    const np_vport_addr_t *addr);
+
+/** A datagram has come */
+void np_hello_received(np_vport_t *port, const void *data, size_t len);
+
+/** The oldest datagram that we have sent is on its way */
+void np_hello_sent(np_vport_t *port);
+
+/** Repeat what was not answered, give up what was not for too long */
+void np_hello_progress(np_vport_t *port);
+
+#endif

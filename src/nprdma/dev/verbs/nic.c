@@ -1,0 +1,287 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * RNICs.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nic.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* Guards np_nics. They stay open until the process ends. */
+static pthread_mutex_t np_nics_lock = PTHREAD_MUTEX_INITIALIZER;
+static UCS_LIST_HEAD(np_nics);
+
+
+static int np_nic_port_is_up(struct ibv_context *ctx, unsigned num)
+{
+    struct ibv_port_attr port;
+
+    return (ibv_query_port(ctx, num, &port) == 0) &&
+           (port.state == IBV_PORT_ACTIVE);
+}
+
+/* Call each for all ports that are up, until it returns something else than 0 */
+static void np_nic_for_each(int (*each)(struct ibv_context *ctx, unsigned num,
+                                        void *arg), void *arg)
+{
+    struct ibv_device_attr attr;
+    struct ibv_device **devices;
+    struct ibv_context *ctx;
+    int count, i, is_over;
+    unsigned num;
+
+    devices = ibv_get_device_list(&count);
+    if (devices == NULL) {
+        return; /* no RDMA in this kernel */
+    }
+
+    for (i = 0, is_over = 0; (i < count) && !is_over; ++i) {
+        ctx = ibv_open_device(devices[i]);
+        if (ctx == NULL) {
+            np_diag("%s cannot be opened: %m",
+                    ibv_get_device_name(devices[i]));
+            continue;
+        }
+
+        if (ibv_query_device(ctx, &attr) == 0) {
+            for (num = 1; (num <= attr.phys_port_cnt) && !is_over; ++num) {
+                is_over = np_nic_port_is_up(ctx, num) && each(ctx, num, arg);
+            }
+        }
+
+        if (is_over != 2) { /* else it was taken */
+            ibv_close_device(ctx);
+        }
+    }
+    ibv_free_device_list(devices);
+}
+
+typedef struct np_nic_names {
+    np_nic_name_t *names;
+    unsigned      count;
+} np_nic_names_t;
+
+static void np_nic_spell(struct ibv_context *ctx, unsigned num, char *name)
+{
+    snprintf(name, NP_NIC_NAME_MAX, "%.24s:%u",
+             ibv_get_device_name(ctx->device), num);
+}
+
+static int np_nic_list_one(struct ibv_context *ctx, unsigned num, void *arg)
+{
+    np_nic_names_t *list = arg;
+    np_nic_name_t *names;
+
+    names = realloc(list->names, (list->count + 1) * sizeof(*names));
+    if (names == NULL) {
+        return 1;
+    }
+
+    list->names = names;
+    np_nic_spell(ctx, num, names[list->count++].name);
+    return 0;
+}
+
+unsigned np_nic_list(np_nic_name_t **names)
+{
+    np_nic_names_t list = {NULL, 0};
+
+    np_nic_for_each(np_nic_list_one, &list);
+    *names = list.names;
+    return list.count;
+}
+
+/* How good is a GID? IPv4-mapped ones carry the address that the network knows */
+static int np_nic_gid_rank(const struct ibv_gid_entry *entry)
+{
+    static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+    int is_v4 = memcmp(entry->gid.raw, v4, sizeof(v4)) == 0;
+
+    switch (entry->gid_type) {
+    case IBV_GID_TYPE_ROCE_V2:
+        return is_v4 ? 4 : 3;
+    case IBV_GID_TYPE_IB:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+static ucs_status_t np_nic_choose_gid(np_nic_t *nic, int wanted)
+{
+    struct ibv_gid_entry entry;
+    int i, rank, best = 0;
+
+    for (i = 0; i < nic->port.gid_tbl_len; ++i) {
+        if (((wanted >= 0) && (i != wanted)) ||
+            (ibv_query_gid_ex(nic->ctx, nic->port_num, i, &entry, 0) != 0)) {
+            continue;
+        }
+
+        rank = np_nic_gid_rank(&entry);
+        if (rank > best) {
+            best           = rank;
+            nic->gid       = entry.gid;
+            nic->gid_index = i;
+        }
+    }
+
+    if (best > 0) {
+        return UCS_OK;
+    }
+
+    if (wanted >= 0) {
+        np_error("%s has no GID of index %d (UCX_NPRDMA_IB_GID_INDEX): "
+                 "'ibv_devinfo -v' lists those there are", nic->name, wanted);
+    } else {
+        np_error("%s has no GID: give its network interface an address",
+                 nic->name);
+    }
+    return UCS_ERR_NO_DEVICE;
+}
+
+/* Bytes per second of a link: lanes and rate, as InfiniBand encodes them */
+static double np_nic_bandwidth(const struct ibv_port_attr *port)
+{
+    static const double gbits[] = {
+        [0] = 2.5, [1] = 5, [2] = 10, [3] = 10, [4] = 14, [5] = 25, [6] = 50,
+        [7] = 100
+    };
+    unsigned speed = (port->active_speed == 0) ? 0 :
+                     ucs_ilog2(port->active_speed);
+    unsigned lanes = (port->active_width == 2) ? 4 :
+                     (port->active_width == 4) ? 8 :
+                     (port->active_width == 8) ? 12 :
+                     (port->active_width == 16) ? 2 : 1;
+
+    return lanes * gbits[ucs_min(speed, ucs_static_array_size(gbits) - 1)] *
+           1e9 / 8;
+}
+
+typedef struct np_nic_search {
+    const char *name;
+    np_nic_t   *nic;
+} np_nic_search_t;
+
+static int np_nic_find_one(struct ibv_context *ctx, unsigned num, void *arg)
+{
+    np_nic_search_t *search = arg;
+    char name[NP_NIC_NAME_MAX];
+
+    np_nic_spell(ctx, num, name);
+    if (strcmp(name, search->name) != 0) {
+        return 0;
+    }
+
+    search->nic->ctx      = ctx;
+    search->nic->port_num = num;
+    return 2;
+}
+
+static ucs_status_t np_nic_start(np_nic_t *nic, int gid_index)
+{
+    np_nic_search_t search = {nic->name, nic};
+    ucs_status_t status;
+
+    np_nic_for_each(np_nic_find_one, &search);
+    if ((nic->ctx == NULL) ||
+        (ibv_query_port(nic->ctx, nic->port_num, &nic->port) != 0) ||
+        (ibv_query_device(nic->ctx, &nic->device) != 0)) {
+        np_error("there is no RNIC port %s that is up: see 'rdma link'",
+                 nic->name);
+        return UCS_ERR_NO_DEVICE;
+    }
+
+    nic->is_roce   = nic->port.link_layer == IBV_LINK_LAYER_ETHERNET;
+    nic->mtu       = nic->port.active_mtu;
+    nic->bandwidth = np_nic_bandwidth(&nic->port);
+    status         = np_nic_choose_gid(nic, gid_index);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    nic->pd = ibv_alloc_pd(nic->ctx);
+    if (nic->pd == NULL) {
+        np_error("%s: no protection domain: %m", nic->name);
+        return UCS_ERR_IO_ERROR;
+    }
+    return UCS_OK;
+}
+
+ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p)
+{
+    ucs_status_t status;
+    np_nic_t *nic;
+
+    pthread_mutex_lock(&np_nics_lock);
+    ucs_list_for_each(nic, &np_nics, list) {
+        if ((strcmp(nic->name, name) == 0) &&
+            ((gid_index < 0) || (gid_index == nic->gid_index))) {
+            *nic_p = nic;
+            status = UCS_OK;
+            goto out;
+        }
+    }
+
+    nic = calloc(1, sizeof(*nic));
+    if (nic == NULL) {
+        status = UCS_ERR_NO_MEMORY;
+        goto out;
+    }
+
+    snprintf(nic->name, sizeof(nic->name), "%s", name);
+    status = np_nic_start(nic, gid_index);
+    if (status != UCS_OK) {
+        if (nic->ctx != NULL) {
+            ibv_close_device(nic->ctx);
+        }
+        free(nic);
+        goto out;
+    }
+
+    ucs_list_add_tail(&np_nics, &nic->list);
+    *nic_p = nic;
+out:
+    pthread_mutex_unlock(&np_nics_lock);
+    return status;
+}
+
+ucs_status_t np_nic_reg(np_nic_t *nic, void *addr, size_t len, int access,
+                        struct ibv_mr **mr_p)
+{
+    *mr_p = ibv_reg_mr(nic->pd, addr, len, access);
+    if (ucs_likely(*mr_p != NULL)) {
+        return UCS_OK;
+    }
+
+    switch (errno) {
+    case EFAULT:
+    case EINVAL:
+        return UCS_ERR_INVALID_ADDR;
+    case ENOMEM: /* also the limit of locked memory */
+    case EAGAIN:
+    case ENOSPC:
+        return UCS_ERR_EXCEEDS_LIMIT;
+    default:
+        np_diag("%s: registration of %zu bytes at %p failed: %m", nic->name,
+                len, addr);
+        return UCS_ERR_INVALID_ADDR;
+    }
+}
+
+void np_nic_dereg(struct ibv_mr *mr)
+{
+    if (ibv_dereg_mr(mr) != 0) {
+        np_error("ibv_dereg_mr failed: %m");
+    }
+}

@@ -1,0 +1,568 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ports of an RNIC.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vport.h"
+
+#include "conn.h"
+#include "hello.h"
+
+#include "../../engine.h"
+#include "../../proto/vop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+/* The floor, within 'ulimit -l' of 64 KiB: less does not work */
+#define NP_VPORT_MIN_RECV  4
+#define NP_VPORT_MIN_SEND  2
+
+/* Requests of all queue pairs together */
+#define NP_VPORT_SEND_CQE  4096
+
+/* Progress calls between two looks at the time */
+#define NP_VPORT_TICKS     64
+
+/* How long a port that closes waits for what it has sent */
+#define NP_VPORT_LINGER    ucs_time_from_sec(2)
+
+
+static size_t np_vport_slab_size(const np_vport_t *port)
+{
+    return ucs_align_up_pow2(((size_t)(port->recv_buffers +
+                                       port->send_buffers) * NP_VSEG_SIZE) +
+                             (NP_UD_BUFFERS * NP_UD_SIZE),
+                             (size_t)sysconf(_SC_PAGESIZE));
+}
+
+/* As many buffers as the limit of locked memory lets us have */
+static ucs_status_t np_vport_create_slab(np_vport_t *port)
+{
+    ucs_status_t status;
+
+    port->recv_buffers = ucs_max(port->config.recv_buffers,
+                                 (unsigned)NP_VPORT_MIN_RECV);
+    port->send_buffers = ucs_max(port->config.send_buffers,
+                                 (unsigned)NP_VPORT_MIN_SEND);
+    for (;;) {
+        port->slab_size = np_vport_slab_size(port);
+        port->slab      = mmap(NULL, port->slab_size, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (port->slab == MAP_FAILED) {
+            np_error("%s: no memory for %zu bytes of buffers", port->nic->name,
+                     port->slab_size);
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        /* a child would otherwise take pages that the RNIC writes to */
+        madvise(port->slab, port->slab_size, MADV_DONTFORK);
+        status = np_nic_reg(port->nic, port->slab, port->slab_size,
+                            IBV_ACCESS_LOCAL_WRITE, &port->mr);
+        if (status == UCS_OK) {
+            return UCS_OK;
+        }
+
+        munmap(port->slab, port->slab_size);
+        if ((status != UCS_ERR_EXCEEDS_LIMIT) ||
+            ((port->recv_buffers == NP_VPORT_MIN_RECV) &&
+             (port->send_buffers == NP_VPORT_MIN_SEND))) {
+            np_error("%s: %zu bytes of buffers cannot be registered: raise "
+                     "'ulimit -l' to 64 (KiB) or more", port->nic->name,
+                     port->slab_size);
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        port->recv_buffers = ucs_max(port->recv_buffers / 2,
+                                     (unsigned)NP_VPORT_MIN_RECV);
+        port->send_buffers = ucs_max(port->send_buffers / 2,
+                                     (unsigned)NP_VPORT_MIN_SEND);
+    }
+}
+
+static uint8_t *np_vport_recv_buffer(np_vport_t *port, uint64_t index)
+{
+    return port->slab + (index * NP_VSEG_SIZE);
+}
+
+static uint8_t *np_vport_ud_buffer(np_vport_t *port, uint64_t index)
+{
+    return np_vport_recv_buffer(port, port->recv_buffers +
+                                port->send_buffers) + (index * NP_UD_SIZE);
+}
+
+static void np_vport_post_recv(np_vport_t *port, uint64_t index)
+{
+    struct ibv_sge sge     = {
+        .addr   = (uintptr_t)np_vport_recv_buffer(port, index),
+        .length = NP_VSEG_SIZE,
+        .lkey   = port->mr->lkey
+    };
+    struct ibv_recv_wr wr  = {
+        .wr_id   = index,
+        .sg_list = &sge,
+        .num_sge = 1
+    };
+    struct ibv_recv_wr *bad;
+    int ret;
+
+    ret = ibv_post_srq_recv(port->srq, &wr, &bad);
+    if (ucs_unlikely(ret != 0)) {
+        np_error("%s: a receive buffer is lost: %s", port->nic->name,
+                 strerror(ret));
+    }
+}
+
+static void np_vport_post_ud(np_vport_t *port, uint64_t index)
+{
+    struct ibv_sge sge     = {
+        .addr   = (uintptr_t)np_vport_ud_buffer(port, index),
+        .length = NP_UD_SIZE,
+        .lkey   = port->mr->lkey
+    };
+    struct ibv_recv_wr wr  = {
+        .wr_id   = index,
+        .sg_list = &sge,
+        .num_sge = 1
+    };
+    struct ibv_recv_wr *bad;
+
+    if (ibv_post_recv(port->ud, &wr, &bad) != 0) {
+        np_error("%s: a buffer of the handshake is lost", port->nic->name);
+    }
+}
+
+static int np_vport_start_ud(np_vport_t *port)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = port->nic->port_num,
+        .qkey     = NP_HELLO_QKEY
+    };
+
+    if (ibv_modify_qp(port->ud, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+                      IBV_QP_PORT | IBV_QP_QKEY) != 0) {
+        return 0;
+    }
+
+    attr.qp_state = IBV_QPS_RTR;
+    if (ibv_modify_qp(port->ud, &attr, IBV_QP_STATE) != 0) {
+        return 0;
+    }
+
+    attr.qp_state = IBV_QPS_RTS;
+    attr.sq_psn   = 1;
+    return ibv_modify_qp(port->ud, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
+}
+
+static int np_vport_create_queues(np_vport_t *port)
+{
+    struct ibv_context *ctx           = port->nic->ctx;
+    struct ibv_srq_init_attr srq_attr = {
+        .attr = {.max_wr = port->recv_buffers, .max_sge = 1}
+    };
+    struct ibv_qp_init_attr ud_attr   = {
+        .qp_type = IBV_QPT_UD,
+        .cap     = {
+            .max_send_wr  = NP_UD_BUFFERS,
+            .max_recv_wr  = NP_UD_BUFFERS,
+            .max_send_sge = 1,
+            .max_recv_sge = 1
+        }
+    };
+
+    port->channel = ibv_create_comp_channel(ctx);
+    if (port->channel == NULL) {
+        return 0;
+    }
+
+    port->send_cqe = ucs_min(NP_VPORT_SEND_CQE, port->nic->device.max_cqe) -
+                     NP_UD_BUFFERS;
+    port->send_cq  = ibv_create_cq(ctx, port->send_cqe + NP_UD_BUFFERS, NULL,
+                                   port->channel, 0);
+    port->recv_cq  = ibv_create_cq(ctx, port->recv_buffers + NP_UD_BUFFERS,
+                                   NULL, port->channel, 0);
+    port->srq      = ibv_create_srq(port->nic->pd, &srq_attr);
+    if ((port->send_cq == NULL) || (port->recv_cq == NULL) ||
+        (port->srq == NULL)) {
+        return 0;
+    }
+
+    ud_attr.send_cq = port->send_cq;
+    ud_attr.recv_cq = port->recv_cq;
+    port->ud        = ibv_create_qp(port->nic->pd, &ud_attr);
+    return (port->ud != NULL) && np_vport_start_ud(port);
+}
+
+static void np_vport_destroy_queues(np_vport_t *port)
+{
+    if (port->ud != NULL) {
+        ibv_destroy_qp(port->ud);
+    }
+    if (port->srq != NULL) {
+        ibv_destroy_srq(port->srq);
+    }
+    if (port->recv_cq != NULL) {
+        ibv_destroy_cq(port->recv_cq);
+    }
+    if (port->send_cq != NULL) {
+        ibv_destroy_cq(port->send_cq);
+    }
+    if (port->channel != NULL) {
+        ibv_destroy_comp_channel(port->channel);
+    }
+}
+
+/* One descriptor for what can happen: a completion, or time to repeat */
+static int np_vport_create_events(np_vport_t *port)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int flags;
+
+    port->event_fd = epoll_create1(EPOLL_CLOEXEC);
+    port->timer_fd = timerfd_create(CLOCK_MONOTONIC,
+                                    TFD_CLOEXEC | TFD_NONBLOCK);
+    flags          = fcntl(port->channel->fd, F_GETFL);
+    return (port->event_fd >= 0) && (port->timer_fd >= 0) &&
+           (fcntl(port->channel->fd, F_SETFL, flags | O_NONBLOCK) == 0) &&
+           (epoll_ctl(port->event_fd, EPOLL_CTL_ADD, port->channel->fd,
+                      &event) == 0) &&
+           (epoll_ctl(port->event_fd, EPOLL_CTL_ADD, port->timer_fd,
+                      &event) == 0);
+}
+
+static void np_vport_fill(np_vport_t *port)
+{
+    unsigned i;
+
+    for (i = 0; i < port->recv_buffers; ++i) {
+        np_vport_post_recv(port, i);
+    }
+    for (i = 0; i < port->send_buffers; ++i) {
+        np_vport_buffer_put(port, np_vport_recv_buffer(
+                port, port->recv_buffers + i));
+    }
+    for (i = 0; i < NP_UD_BUFFERS; ++i) {
+        np_vport_post_ud(port, i);
+    }
+}
+
+static void np_vport_init_lists(np_vport_t *port)
+{
+    kh_init_inplace(np_conns, &port->conns);
+    ucs_list_head_init(&port->connecting);
+    ucs_list_head_init(&port->ready);
+    ucs_list_head_init(&port->dying);
+    ucs_list_head_init(&port->links);
+    ucs_list_head_init(&port->todo);
+    ucs_list_head_init(&port->replies);
+    ucs_list_head_init(&port->down);
+    ucs_list_head_init(&port->groups);
+}
+
+ucs_status_t np_vport_open(const np_vport_config_t *config,
+                           const np_vuser_t *user, np_vport_t **port_p)
+{
+    ucs_status_t status;
+    np_vport_t *port;
+
+    port = calloc(1, sizeof(*port));
+    if (port == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    port->config   = *config;
+    port->user     = *user;
+    port->event_fd = -1;
+    port->timer_fd = -1;
+    port->cookie   = np_engine.cookie;
+    np_vport_init_lists(port);
+    status = np_nic_open(config->device, config->gid_index, &port->nic);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = np_vport_create_slab(port);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    if (!np_vport_create_queues(port)) {
+        np_error("%s: no queues: %m. Check 'ulimit -l'", port->nic->name);
+        status = UCS_ERR_IO_ERROR;
+        goto err_queues;
+    }
+
+    if (!np_vport_create_events(port)) {
+        np_error("no descriptors to wait on: %m. Check 'ulimit -n'");
+        status = UCS_ERR_IO_ERROR;
+        goto err_events;
+    }
+
+    np_vport_fill(port);
+    *port_p = port;
+    return UCS_OK;
+
+err_events:
+    close(port->event_fd);
+    close(port->timer_fd);
+err_queues:
+    np_vport_destroy_queues(port);
+    np_nic_dereg(port->mr);
+    munmap(port->slab, port->slab_size);
+err_free:
+    kh_destroy_inplace(np_conns, &port->conns);
+    free(port);
+    return status;
+}
+
+static void np_vport_recv_done(np_vport_t *port, const struct ibv_wc *wc)
+{
+    np_conn_t *conn;
+    uint8_t *data;
+
+    if (wc->qp_num == port->ud->qp_num) {
+        if ((wc->status == IBV_WC_SUCCESS) && (wc->byte_len > 40)) {
+            data = np_vport_ud_buffer(port, wc->wr_id);
+            np_hello_received(port, data + 40, wc->byte_len - 40);
+        }
+        np_vport_post_ud(port, wc->wr_id);
+        return;
+    }
+
+    conn = np_conn_find(port, wc->qp_num);
+    if (ucs_likely((conn != NULL) && (conn->state != NP_CONN_DEAD))) {
+        if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
+            np_conn_fail(conn, UCS_ERR_IO_ERROR);
+        } else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+            np_vserve_written(conn, wc->imm_data);
+        } else {
+            np_vserve_message(conn, (np_vmsg_t*)
+                              np_vport_recv_buffer(port, wc->wr_id),
+                              wc->byte_len);
+        }
+    }
+    np_vport_post_recv(port, wc->wr_id);
+}
+
+static void np_vport_send_done(np_vport_t *port, const struct ibv_wc *wc)
+{
+    np_conn_t *conn;
+
+    if (wc->wr_id == NP_UD_WR_ID) {
+        np_hello_sent(port);
+        return;
+    }
+
+    conn = np_conn_find(port, wc->qp_num);
+    if (ucs_likely((conn != NULL) &&
+                   (conn->generation == (uint32_t)(wc->wr_id >> 32)))) {
+        np_conn_completed(conn, wc);
+    }
+}
+
+static unsigned np_vport_poll_recv(np_vport_t *port)
+{
+    struct ibv_wc wc[NP_VPORT_BATCH];
+    int i, count;
+
+    if (ucs_unlikely(port->num_stash > 0)) {
+        count           = port->num_stash;
+        port->num_stash = 0;
+        memcpy(wc, port->stash, count * sizeof(*wc));
+    } else {
+        count = ibv_poll_cq(port->recv_cq, NP_VPORT_BATCH, wc);
+    }
+
+    for (i = 0; i < count; ++i) {
+        np_vport_recv_done(port, &wc[i]);
+    }
+    return ucs_max(count, 0);
+}
+
+static unsigned np_vport_poll_send(np_vport_t *port)
+{
+    struct ibv_wc wc[NP_VPORT_BATCH];
+    int i, count;
+
+    count = ibv_poll_cq(port->send_cq, NP_VPORT_BATCH, wc);
+    for (i = 0; i < count; ++i) {
+        np_vport_send_done(port, &wc[i]);
+    }
+    return ucs_max(count, 0);
+}
+
+static unsigned np_vport_send_due(np_vport_t *port)
+{
+    np_conn_t *conn, *next;
+    unsigned count = 0;
+
+    ucs_list_for_each_safe(conn, next, &port->replies, due) {
+        if (conn->state == NP_CONN_READY) {
+            count += np_conn_send_due(conn);
+        } else {
+            ucs_list_del(&conn->due);
+            ucs_list_head_init(&conn->due);
+        }
+    }
+    return count;
+}
+
+unsigned np_vport_progress(np_vport_t *port)
+{
+    unsigned count;
+
+    count  = np_vport_poll_recv(port);
+    count += np_vport_poll_send(port);
+    if (ucs_unlikely(!ucs_list_is_empty(&port->replies))) {
+        count += np_vport_send_due(port);
+    }
+    if (ucs_unlikely(!ucs_list_is_empty(&port->todo))) {
+        count += np_vmove_progress(port);
+    }
+    if (ucs_unlikely(!ucs_list_is_empty(&port->down))) {
+        count += np_vlink_report(port);
+    }
+    if (ucs_unlikely((++port->ticks % NP_VPORT_TICKS) == 0)) {
+        if (!ucs_list_is_empty(&port->connecting)) {
+            np_hello_progress(port);
+        }
+        if (!ucs_list_is_empty(&port->dying)) {
+            np_vport_reap(port);
+        }
+    }
+    return count;
+}
+
+static void np_vport_destroy_list(ucs_list_link_t *list)
+{
+    np_conn_t *conn, *next;
+
+    ucs_list_for_each_safe(conn, next, list, list) {
+        np_conn_destroy(conn);
+    }
+}
+
+void np_vport_close(np_vport_t *port)
+{
+    ucs_time_t deadline = ucs_get_time() + NP_VPORT_LINGER;
+
+    /* What was sent shall arrive */
+    while ((np_vport_reap(port) > 0) && (ucs_get_time() < deadline)) {
+        np_vport_poll_recv(port);
+        np_vport_poll_send(port);
+    }
+
+    np_vport_destroy_list(&port->connecting);
+    np_vport_destroy_list(&port->ready);
+    np_vport_destroy_list(&port->dying);
+    np_vop_cleanup(port);
+    close(port->event_fd);
+    close(port->timer_fd);
+    np_vport_destroy_queues(port);
+    np_nic_dereg(port->mr);
+    munmap(port->slab, port->slab_size);
+    kh_destroy_inplace(np_conns, &port->conns);
+    free(port);
+}
+
+void np_vport_query(np_vport_t *port, np_vport_attr_t *attr)
+{
+    attr->max_message = NP_VSEG_DATA;
+    attr->bandwidth   = port->nic->bandwidth;
+    attr->latency     = 1.5e-6;
+    attr->pinned      = port->slab_size;
+}
+
+void np_vport_get_dev_addr(np_vport_t *port, np_vdev_addr_t *addr)
+{
+    memset(addr, 0, sizeof(*addr));
+    np_host_addr_get(&addr->host);
+    memcpy(addr->gid, port->nic->gid.raw, sizeof(addr->gid));
+    addr->lid     = port->nic->port.lid;
+    addr->is_roce = port->nic->is_roce;
+    addr->mtu     = port->nic->mtu;
+}
+
+void np_vport_get_addr(np_vport_t *port, np_vport_addr_t *addr)
+{
+    addr->engine_id = np_engine.id;
+    addr->cookie    = port->cookie;
+    addr->qpn       = port->ud->qp_num;
+}
+
+int np_vport_event_fd(np_vport_t *port)
+{
+    return port->event_fd;
+}
+
+/* Events that have come; returns whether there were any */
+static int np_vport_take_events(np_vport_t *port)
+{
+    struct ibv_cq *cq;
+    uint64_t times;
+    void *context;
+    int any = 0;
+
+    while (ibv_get_cq_event(port->channel, &cq, &context) == 0) {
+        ibv_ack_cq_events(cq, 1);
+        any = 1;
+    }
+    if (read(port->timer_fd, &times, sizeof(times)) > 0) {
+        any = 1;
+    }
+    return any;
+}
+
+/* Time must pass for what waits for others, or for room */
+static void np_vport_set_timer(np_vport_t *port)
+{
+    struct itimerspec spec = {.it_value = {.tv_nsec = 20000000}};
+
+    if (!ucs_list_is_empty(&port->connecting) ||
+        !ucs_list_is_empty(&port->dying)) {
+        timerfd_settime(port->timer_fd, 0, &spec, NULL);
+        port->ticks = NP_VPORT_TICKS - 1; /* look at the time next */
+    }
+}
+
+ucs_status_t np_vport_arm(np_vport_t *port)
+{
+    if (np_vport_take_events(port) || (port->num_stash > 0) ||
+        !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
+        !ucs_list_is_empty(&port->down)) {
+        return UCS_ERR_BUSY;
+    }
+
+    if ((ibv_req_notify_cq(port->send_cq, 0) != 0) ||
+        (ibv_req_notify_cq(port->recv_cq, 0) != 0)) {
+        np_error("%s: no notification: %m", port->nic->name);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    /* What came before that tells nobody */
+    port->num_stash = ucs_max(ibv_poll_cq(port->recv_cq, NP_VPORT_BATCH,
+                                          port->stash), 0);
+    if ((port->num_stash > 0) || (np_vport_poll_send(port) > 0)) {
+        return UCS_ERR_BUSY;
+    }
+
+    np_vport_set_timer(port);
+    return UCS_OK;
+}

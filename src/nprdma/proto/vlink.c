@@ -1,0 +1,735 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Links over queue pairs: what may start, and when it is complete.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vlink.h"
+
+#include "vop.h"
+
+#include "../dev/verbs/hello.h"
+#include "../engine.h"
+
+#include <string.h>
+
+
+void np_vlink_init(np_vlink_t *link, np_vport_t *port,
+                   const np_vdev_addr_t *dev_addr, const np_vport_addr_t *addr)
+{
+    memset(link, 0, sizeof(*link));
+    link->port     = port;
+    link->dev_addr = *dev_addr;
+    link->addr     = *addr;
+    link->status   = UCS_OK;
+    ucs_list_head_init(&link->ops);
+    ucs_list_head_init(&link->flushes);
+    ucs_list_head_init(&link->down);
+    ucs_list_add_tail(&port->links, &link->list);
+}
+
+static void np_vlink_drop(ucs_list_link_t *ops)
+{
+    np_vop_t *op;
+
+    while (!ucs_list_is_empty(ops)) {
+        op = ucs_list_extract_head(ops, np_vop_t, list);
+        if (op->kind == NP_VOP_MOVE) {
+            np_vmove_release(op);
+        } else if ((op->kind == NP_VOP_FLUSH) && (op->flush.group != NULL)) {
+            --op->flush.group->group.pending;
+        }
+        np_vop_put(op);
+    }
+}
+
+void np_vlink_close(np_vlink_t *link)
+{
+    np_conn_t *conn = link->conn;
+
+    link->conn = NULL;
+    if (conn != NULL) {
+        if (link->outstanding > 0) {
+            np_conn_kill(conn);
+        } else {
+            np_conn_close(conn);
+        }
+    }
+
+    np_vlink_drop(&link->ops);
+    np_vlink_drop(&link->flushes);
+    ucs_list_del(&link->list);
+    ucs_list_del(&link->down);
+}
+
+static int np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
+{
+    return (link->conn == NULL) || ((int32_t)(link->conn->tx_acked - seq) >= 0);
+}
+
+/* Is everything complete that was posted up to this one? */
+static int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
+                                  uint32_t put_seq)
+{
+    if (!np_vlink_has_acked(link, put_seq)) {
+        return 0;
+    }
+
+    return ucs_list_is_empty(&link->ops) ||
+           (ucs_list_head(&link->ops, np_vop_t, list)->sequence > sequence);
+}
+
+/* The target's word on puts that nobody has asked for yet */
+static void np_vlink_ask(np_vlink_t *link)
+{
+    if ((link->conn != NULL) && (link->conn->state == NP_CONN_READY) &&
+        !np_vlink_has_acked(link, link->put_seq)) {
+        np_conn_owe_ack(link->conn);
+    }
+}
+
+static void np_vlink_connect(np_vlink_t *link)
+{
+    link->conn = np_conn_create(link->port, 1);
+    if (link->conn == NULL) {
+        np_vlink_down(link, UCS_ERR_NO_MEMORY);
+        return;
+    }
+
+    link->conn->link = link;
+    np_hello_begin(link->conn, &link->dev_addr, &link->addr);
+}
+
+void np_vlink_connected(np_vlink_t *link)
+{
+    /* what waits is tried in each progress */
+    ucs_debug("nprdma: %s: connected by queue pair %u", link->port->nic->name,
+              link->conn->qpn);
+}
+
+static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
+{
+    if (link->is_down) {
+        return link->status;
+    }
+
+    if (link->has_pending) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->conn == NULL) {
+        np_vlink_connect(link);
+        return link->is_down ? link->status : UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->conn->state != NP_CONN_READY) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->fence != 0) {
+        if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+            np_vlink_ask(link);
+            return UCS_ERR_NO_RESOURCE;
+        }
+        link->fence = 0;
+    }
+
+    return (np_conn_has_room(link->conn) && np_conn_has_credit(link->conn)) ?
+           UCS_OK : UCS_ERR_NO_RESOURCE;
+}
+
+/* May a message be sent? */
+static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
+{
+    return ucs_likely((link->conn != NULL) && !link->is_down &&
+                      !link->has_pending && (link->fence == 0) &&
+                      np_conn_has_room(link->conn) &&
+                      np_conn_has_credit(link->conn)) ?
+           UCS_OK : np_vlink_enter_slow(link);
+}
+
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
+                   size_t len)
+{
+    if (ucs_unlikely((key->engine_id != link->addr.engine_id) ||
+                     !np_key_covers(key, addr, len))) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    return np_vlink_enter(link);
+}
+
+int np_vlink_has_resources(np_vlink_t *link)
+{
+    int has_pending = link->has_pending;
+    ucs_status_t status;
+
+    link->has_pending = 0;
+    status            = np_vlink_enter(link);
+    link->has_pending = has_pending;
+    return (status != UCS_ERR_NO_RESOURCE) &&
+           (link->is_down || (link->port->free_send != NULL));
+}
+
+ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
+                               const void *payload, unsigned len)
+{
+    struct {
+        np_vmsg_t msg;
+        uint64_t  header;
+        uint8_t   payload[256];
+    } UCS_S_PACKED small;
+    const size_t total = sizeof(small.msg) + sizeof(small.header) + len;
+    ucs_status_t status;
+    np_vmsg_t *msg;
+
+    status = np_vlink_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_likely(total <= link->port->max_inline)) {
+        small.msg    = (np_vmsg_t){.kind = NP_VMSG_AM, .id = id};
+        small.header = header;
+        if (len > 0) {
+            memcpy(small.payload, payload, len);
+        }
+        return np_conn_send_copied(link->conn, &small.msg, total) ?
+               UCS_OK : UCS_ERR_NO_RESOURCE;
+    }
+
+    msg = np_conn_begin(link->conn, NP_VMSG_AM);
+    if (msg == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    msg->id = id;
+    memcpy(msg + 1, &header, sizeof(header));
+    if (len > 0) {
+        memcpy(UCS_PTR_BYTE_OFFSET(msg + 1, sizeof(header)), payload, len);
+    }
+    np_conn_send(link->conn, msg, total);
+    return UCS_OK;
+}
+
+ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
+                          size_t (*pack)(void *dest, void *arg), void *arg)
+{
+    ucs_status_t status;
+    np_vmsg_t *msg;
+    size_t len;
+
+    status = np_vlink_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    msg = np_conn_begin(link->conn, NP_VMSG_AM);
+    if (msg == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    msg->id = id;
+    len     = pack(msg + 1, arg);
+    np_conn_send(link->conn, msg, sizeof(*msg) + len);
+    return len;
+}
+
+ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
+                             unsigned header_len, const np_iov_t *iov,
+                             size_t iovcnt)
+{
+    ucs_status_t status;
+    np_vmsg_t *msg;
+    uint8_t *dest;
+    size_t i;
+
+    status = np_vlink_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    msg = np_conn_begin(link->conn, NP_VMSG_AM);
+    if (msg == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    msg->id = id;
+    dest    = (uint8_t*)(msg + 1);
+    if (header_len > 0) {
+        memcpy(dest, header, header_len);
+        dest += header_len;
+    }
+    for (i = 0; i < iovcnt; dest += iov[i++].len) {
+        if (iov[i].len > 0) {
+            memcpy(dest, iov[i].base, iov[i].len);
+        }
+    }
+    np_conn_send(link->conn, msg, dest - (uint8_t*)msg);
+    return UCS_OK;
+}
+
+static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
+{
+    np_vctl_t *ctl = (np_vctl_t*)np_conn_begin(link->conn, kind);
+
+    if (ucs_likely(ctl != NULL)) {
+        memset(&ctl->body, 0, sizeof(ctl->body));
+    }
+    return ctl;
+}
+
+ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
+                           size_t (*pack)(void *dest, void *arg), void *arg,
+                           uint64_t addr)
+{
+    ucs_status_t status;
+    np_vctl_t *ctl;
+    size_t len;
+
+    status = np_vlink_enter_key(link, key, addr, 0);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ctl = np_vlink_begin(link, NP_VMSG_PUT);
+    if (ctl == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    len = pack(ctl + 1, arg);
+    if (!np_key_covers(key, addr, len)) {
+        np_conn_drop(link->conn, &ctl->msg);
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    ctl->body.addr = addr;
+    np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
+    link->put_seq  = link->conn->tx_seq;
+    return len;
+}
+
+ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
+                                 const void *data, size_t len, uint64_t addr)
+{
+    ucs_status_t status;
+    np_vctl_t *ctl;
+
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ctl = np_vlink_begin(link, NP_VMSG_PUT);
+    if (ctl == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    ctl->body.addr = addr;
+    memcpy(ctl + 1, data, len);
+    np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
+    link->put_seq = link->conn->tx_seq;
+    return UCS_OK;
+}
+
+/* Announce a transfer; returns 0: no room */
+static int np_vlink_announce(np_vlink_t *link, np_vop_t *op,
+                             np_vmsg_kind_t kind, uint64_t addr, size_t len,
+                             int no_keys)
+{
+    np_vctl_t ctl;
+
+    memset(&ctl, 0, sizeof(ctl));
+    ctl.msg.kind  = kind;
+    ctl.msg.flags = no_keys ? NP_VMSG_NO_KEYS : 0;
+    ctl.body.op   = op->name;
+    ctl.body.addr = addr;
+    ctl.body.len  = len;
+    return np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl));
+}
+
+static void np_vlink_unpost(np_vop_t *op)
+{
+    --op->link->outstanding;
+    if (op->kind == NP_VOP_ATOMIC) {
+        --op->link->atomics;
+    }
+    ucs_list_del(&op->list);
+    np_vop_put(op);
+}
+
+ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
+                           const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                           void *comp)
+{
+    size_t len  = np_iov_length(iov, iovcnt);
+    int no_keys = (iovcnt != 1) || (len < link->port->config.direct_min);
+    ucs_status_t status;
+    np_vop_t *op;
+
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = np_vop_get(link->port, NP_VOP_MOVE, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->move.is_source = dir == NP_DIR_PUT;
+    op->move.no_keys   = no_keys;
+    op->move.iovcnt    = iovcnt;
+    op->move.len       = len;
+    op->move.remote    = addr;
+    memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
+    np_vop_post(link, op);
+    if (((dir == NP_DIR_GET) || !no_keys) &&
+        !np_vlink_announce(link, op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
+                           NP_VMSG_WRITE, addr, len, no_keys)) {
+        np_vlink_unpost(op);
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    np_vmove_begin(op);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
+                                 uint64_t addr, np_unpack_t unpack, void *arg,
+                                 void *comp)
+{
+    ucs_status_t status;
+    np_vop_t *op;
+
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = np_vop_get(link->port, NP_VOP_UNPACK, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->unpack.unpack = unpack;
+    op->unpack.arg    = arg;
+    op->unpack.len    = len;
+    np_vop_post(link, op);
+    if (!np_vlink_announce(link, op, NP_VMSG_READ, addr, len, 1)) {
+        np_vlink_unpost(op);
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
+                             np_atomic_op_t what, size_t size, uint64_t value,
+                             uint64_t compare, uint64_t addr, void *result,
+                             void *comp)
+{
+    ucs_status_t status;
+    np_vop_t *op;
+    np_vctl_t ctl;
+
+    if (ucs_unlikely((addr & (size - 1)) != 0)) {
+        np_error("atomic of %zu bytes on the unaligned address %#lx", size,
+                 addr);
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    /* behind the transfers before it, as on soft0 (np_atomic_post) */
+    if (link->outstanding != link->atomics) {
+        np_vlink_fence(link);
+    }
+
+    status = np_vlink_enter_key(link, key, addr, size);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = np_vop_get(link->port, NP_VOP_ATOMIC, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->atomic.result = result;
+    op->atomic.size   = size;
+    np_vop_post(link, op);
+    memset(&ctl, 0, sizeof(ctl));
+    ctl.msg.kind     = NP_VMSG_ATOMIC;
+    ctl.msg.id       = what;
+    ctl.msg.size     = size;
+    ctl.body.op      = op->name;
+    ctl.body.addr    = addr;
+    ctl.body.offset  = value;
+    ctl.body.compare = compare;
+    if (!np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl))) {
+        np_vlink_unpost(op);
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
+}
+
+static void np_vlink_complete(np_vport_t *port, void *comp, ucs_status_t status)
+{
+    if (comp != NULL) {
+        port->user.complete(comp, status);
+    }
+}
+
+/* Flushes whose operations are all complete */
+static void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status)
+{
+    np_vport_t *port = link->port;
+    np_vop_t *flush, *group;
+    void *comp;
+
+    while (!ucs_list_is_empty(&link->flushes)) {
+        flush = ucs_list_head(&link->flushes, np_vop_t, list);
+        if ((status == UCS_OK) &&
+            !np_vlink_has_completed(link, flush->sequence,
+                                    flush->flush.put_seq)) {
+            return;
+        }
+
+        comp  = flush->comp;
+        group = flush->flush.group;
+        ucs_list_del(&flush->list);
+        np_vop_put(flush);
+        if ((group != NULL) && (--group->group.pending == 0)) {
+            comp = group->comp;
+            ucs_list_del(&group->list);
+            np_vop_put(group);
+            status = UCS_OK;
+        } else if (group != NULL) {
+            continue;
+        }
+        np_vlink_complete(port, comp, status);
+    }
+}
+
+void np_vop_finish(np_vop_t *op, ucs_status_t status)
+{
+    np_vlink_t *link = op->link;
+    void *comp       = op->comp;
+
+    np_vlink_unpost(op);
+    if ((comp == NULL) && (status != UCS_OK)) {
+        np_conn_fail(link->conn, status); /* nobody else would hear of it */
+    }
+    np_vlink_complete(link->port, comp, status);
+    np_vlink_check_flushes(link, UCS_OK);
+}
+
+void np_vlink_acked(np_vlink_t *link)
+{
+    np_vop_t *op, *next;
+
+    ucs_list_for_each_safe(op, next, &link->ops, list) {
+        if ((op->kind == NP_VOP_MOVE) && op->move.no_keys &&
+            op->move.is_source && (op->move.last_seq != 0) &&
+            (op->status == UCS_OK) &&
+            np_vlink_has_acked(link, op->move.last_seq)) {
+            np_vop_finish(op, UCS_OK);
+        }
+    }
+    np_vlink_check_flushes(link, UCS_OK);
+}
+
+ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
+{
+    np_vop_t *op;
+
+    if (link->is_down) {
+        return link->status;
+    }
+
+    if (link->has_pending) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+        return UCS_OK;
+    }
+
+    np_vlink_ask(link);
+    if (comp != NULL) {
+        op = np_vop_get(link->port, NP_VOP_FLUSH, comp);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->sequence      = link->sequence;
+        op->flush.put_seq = link->put_seq;
+        op->flush.group   = NULL;
+        ucs_list_add_tail(&link->flushes, &op->list);
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
+{
+    np_vop_t *group = NULL, *op;
+    unsigned pending = 0;
+    np_vlink_t *link;
+
+    ucs_list_for_each(link, &port->links, list) {
+        if (link->is_down ||
+            np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+            continue;
+        }
+
+        ++pending;
+        np_vlink_ask(link);
+        if (comp == NULL) {
+            continue;
+        }
+
+        if (group == NULL) {
+            group = np_vop_get(port, NP_VOP_GROUP, comp);
+            if (group == NULL) {
+                return UCS_ERR_NO_MEMORY;
+            }
+            group->group.pending = 1; /* until all are counted */
+            ucs_list_add_tail(&port->groups, &group->list);
+        }
+
+        op = np_vop_get(port, NP_VOP_FLUSH, NULL);
+        if (op == NULL) {
+            group->comp = NULL;
+            --group->group.pending;
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->sequence      = link->sequence;
+        op->flush.put_seq = link->put_seq;
+        op->flush.group   = group;
+        ++group->group.pending;
+        ucs_list_add_tail(&link->flushes, &op->list);
+    }
+
+    if (group != NULL) {
+        --group->group.pending;
+    }
+    return (pending == 0) ? UCS_OK : UCS_INPROGRESS;
+}
+
+void np_vlink_fence(np_vlink_t *link)
+{
+    if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+        link->fence = 1;
+    }
+}
+
+void np_vport_fence(np_vport_t *port)
+{
+    np_vlink_t *link;
+
+    ucs_list_for_each(link, &port->links, list) {
+        np_vlink_fence(link);
+    }
+}
+
+void np_vlink_down(np_vlink_t *link, ucs_status_t status)
+{
+    if (link->is_down) {
+        return;
+    }
+
+    link->is_down = 1;
+    link->status  = status;
+    ucs_list_add_tail(&link->port->down, &link->down);
+}
+
+void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
+{
+    np_vop_t *op;
+    void *comp;
+
+    if (link->outstanding > 0) {
+        /* nothing is written any more to what its owner takes back */
+        np_conn_kill(link->conn);
+        link->conn        = NULL;
+        link->is_down     = 1;
+        link->is_reported = 1;
+        link->status      = status;
+    }
+
+    while (!ucs_list_is_empty(&link->ops)) {
+        op   = ucs_list_head(&link->ops, np_vop_t, list);
+        comp = op->comp;
+        if (op->kind == NP_VOP_MOVE) {
+            np_vmove_release(op);
+        }
+        np_vlink_unpost(op);
+        np_vlink_complete(link->port, comp, status);
+    }
+    np_vlink_check_flushes(link, status);
+}
+
+unsigned np_vlink_report(np_vport_t *port)
+{
+    unsigned count = 0;
+    np_vlink_t *link;
+
+    while (!ucs_list_is_empty(&port->down)) {
+        link = ucs_list_extract_head(&port->down, np_vlink_t, down);
+        ucs_list_head_init(&link->down);
+        if (!link->is_reported) {
+            link->is_reported = 1;
+            np_vlink_cancel(link, link->status);
+            port->user.link_down(link, link->status); /* may end it */
+            ++count;
+        }
+    }
+    return count;
+}
+
+ucs_status_t np_vlink_check(np_vlink_t *link)
+{
+    if (link->is_down) {
+        return link->status;
+    }
+
+    if (link->conn == NULL) {
+        np_vlink_connect(link); /* that finds out as well */
+    } else if (np_conn_has_room(link->conn)) {
+        np_conn_probe(link->conn);
+    }
+    return UCS_OK;
+}
+
+int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr)
+{
+    np_host_addr_t own;
+
+    if (addr->is_roce != port->nic->is_roce) {
+        return 0;
+    }
+
+    np_host_addr_get(&own);
+    if (addr->host.version != own.version) {
+        return 0;
+    }
+
+    return (np_engine.config.intra_node == NP_INTRA_NODE_VERBS) ||
+           !np_host_is_reachable(&addr->host);
+}

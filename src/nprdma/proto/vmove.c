@@ -1,0 +1,583 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Transfers of memory that is registered only while they last (design, section
+ * 6; seed FRRWP). The request goes out at once; source and sink register chunk
+ * after chunk at the same time, and a chunk moves as soon as both have it, while
+ * they register the next. What cannot be registered is carried by messages.
+ *
+ * Data flows in the order of offsets, by one queue pair: the sink's chunks are
+ * written one after the other, the last write of each with immediate, which
+ * tells the sink (the paper's write with immediate).
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vop.h"
+
+#include "../mem/access.h"
+#include "../mem/mapper.h"
+#include "../mem/swapper.h"
+
+#include <string.h>
+
+/* A piece that the sink asks for by messages, when it can register nothing */
+#define NP_VMOVE_BY_MESSAGES  (8 * NP_VSEG_DATA)
+
+
+static UCS_F_ALWAYS_INLINE unsigned np_vmove_chunks(const np_vmove_t *move)
+{
+    return move->chunk_tail - move->chunk_head;
+}
+
+static UCS_F_ALWAYS_INLINE unsigned np_vmove_depth(const np_vop_t *op)
+{
+    return ucs_min(op->port->config.depth, (unsigned)NP_VDEPTH_MAX);
+}
+
+/* May a message be sent? */
+static int np_vmove_has_room(const np_vop_t *op)
+{
+    return np_conn_has_room(op->conn) &&
+           (!op->conn->is_link || np_conn_has_credit(op->conn));
+}
+
+static uint8_t *np_vmove_local(const np_vmove_t *move, size_t offset)
+{
+    return UCS_PTR_BYTE_OFFSET(move->iov[0].base, offset);
+}
+
+void np_vmove_begin(np_vop_t *op)
+{
+    op->move.chunk = ucs_max(op->port->config.chunk, (size_t)NP_VCHUNK_MIN);
+    if (op->move.iovcnt != 1) {
+        op->move.no_register = 1; /* a list is gathered by messages */
+    }
+    np_vop_todo(op);
+}
+
+static void np_vmove_pop_chunk(np_vop_t *op)
+{
+    np_vchunk_t *chunk = &op->move.chunks[op->move.chunk_head++ %
+                                          NP_VDEPTH_MAX];
+
+    if (chunk->mr != NULL) {
+        np_nic_dereg(chunk->mr);
+        chunk->mr = NULL;
+    }
+}
+
+void np_vmove_release(np_vop_t *op)
+{
+    while (np_vmove_chunks(&op->move) > 0) {
+        np_vmove_pop_chunk(op);
+    }
+}
+
+/* A program that swaps by itself brings its pages in; those of the OS come with
+ * the registration */
+static ucs_status_t np_vmove_present(void *addr, size_t len, int is_write)
+{
+    uint64_t va = (uintptr_t)addr;
+
+    return ucs_likely(!np_swap_range_touches(va, len)) ? UCS_OK :
+           np_mapper_fault_in(va, len, is_write);
+}
+
+/* Register the next piece. UCS_ERR_EXCEEDS_LIMIT: not even a small one. */
+static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
+{
+    np_vmove_t *move   = &op->move;
+    np_vchunk_t *chunk = &move->chunks[move->chunk_tail % NP_VDEPTH_MAX];
+    int access         = move->is_source ? 0 : IBV_ACCESS_LOCAL_WRITE |
+                                               IBV_ACCESS_REMOTE_WRITE;
+    ucs_status_t status;
+    size_t len;
+
+    for (;;) {
+        len    = ucs_min(move->chunk, move->len - move->next);
+        status = np_vmove_present(np_vmove_local(move, move->next), len,
+                                  !move->is_source);
+        if (status == UCS_OK) {
+            status = np_nic_reg(op->port->nic,
+                                np_vmove_local(move, move->next), len, access,
+                                &chunk->mr);
+        }
+
+        if ((status != UCS_ERR_EXCEEDS_LIMIT) ||
+            (move->chunk == NP_VCHUNK_MIN)) {
+            break;
+        }
+        move->chunk = ucs_max(move->chunk / 2, (size_t)NP_VCHUNK_MIN);
+    }
+
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    chunk->offset = move->next;
+    chunk->len    = len;
+    chunk->posted = 0;
+    move->next   += len;
+    ++move->chunk_tail;
+    *chunk_p      = chunk;
+    return UCS_OK;
+}
+
+/* Bytes of ours to or from a message */
+static ucs_status_t
+np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
+{
+    np_vmove_t *move = &op->move;
+    np_iov_t piece[NP_MAX_IOV];
+    ucs_status_t status;
+    size_t i, count;
+
+    if (op->link == NULL) { /* the address is a peer's word */
+        status = np_vmove_present(np_vmove_local(move, offset), len, to_ours);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        return to_ours ? np_access_write((uintptr_t)np_vmove_local(move, offset),
+                                         data, len) :
+               np_access_read(data, (uintptr_t)np_vmove_local(move, offset),
+                              len);
+    }
+
+    count = np_iov_slice(move->iov, move->iovcnt, offset, len, piece);
+    for (i = 0; i < count; data = UCS_PTR_BYTE_OFFSET(data, piece[i++].len)) {
+        status = np_vmove_present(piece[i].base, piece[i].len, to_ours);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        if (to_ours) {
+            memcpy(piece[i].base, data, piece[i].len);
+        } else {
+            memcpy(data, piece[i].base, piece[i].len);
+        }
+    }
+    return UCS_OK;
+}
+
+/* Send up to @a end by messages; returns 0: no room for more */
+static int np_vmove_send(np_vop_t *op, size_t end)
+{
+    np_vmove_t *move = &op->move;
+    np_vctl_t *ctl;
+    size_t len;
+
+    while ((move->moved < end) && (op->status == UCS_OK)) {
+        ctl = np_vmove_has_room(op) ?
+              (np_vctl_t*)np_conn_begin(op->conn, NP_VMSG_DATA) : NULL;
+        if (ctl == NULL) {
+            return 0;
+        }
+
+        len       = ucs_min(end - move->moved, NP_VSEG_DATA);
+        ctl->body = (np_vbody_t){.op = op->name, .offset = move->moved};
+        if (move->no_keys && (op->link != NULL)) {
+            /* a put that needs no answer */
+            ctl->msg.kind  = NP_VMSG_PUT;
+            ctl->body.addr = move->remote + move->moved;
+        }
+
+        op->status = np_vmove_copy(op, move->moved, ctl + 1, len, 0);
+        if (op->status != UCS_OK) {
+            np_conn_drop(op->conn, &ctl->msg);
+            return 1;
+        }
+
+        np_conn_send(op->conn, &ctl->msg, sizeof(*ctl) + len);
+        move->moved += len;
+    }
+    return 1;
+}
+
+/* The chunk of ours that has the next byte; NULL: none yet */
+static np_vchunk_t *np_vmove_next_chunk(np_vmove_t *move, uint32_t *index)
+{
+    np_vchunk_t *chunk;
+    uint32_t i;
+
+    for (i = move->chunk_head; i != move->chunk_tail; ++i) {
+        chunk = &move->chunks[i % NP_VDEPTH_MAX];
+        if (move->moved < (chunk->offset + chunk->len)) {
+            *index = i;
+            return chunk;
+        }
+    }
+    return NULL;
+}
+
+/* Write as far as both sides are ready; returns 0: no room for more */
+static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
+{
+    np_vmove_t *move = &op->move;
+    size_t end       = ready->offset + ready->len, len;
+    np_vchunk_t *chunk;
+    uint32_t index;
+
+    while (move->moved < end) {
+        chunk = np_vmove_next_chunk(move, &index);
+        if (chunk == NULL) {
+            return 1;
+        }
+
+        if (!np_conn_has_room(op->conn)) {
+            return 0;
+        }
+
+        len = ucs_min(chunk->offset + chunk->len, end) - move->moved;
+        ++chunk->posted;
+        ++move->posted;
+        move->moved += len;
+        np_conn_write(op->conn, np_vmove_local(move, move->moved - len),
+                      chunk->mr->lkey,
+                      ready->addr + (move->moved - len - ready->offset),
+                      ready->rkey, len, (move->moved == end) ? &op->name : NULL,
+                      op, index);
+    }
+    return 1;
+}
+
+/* Register the next piece while others move. Returns whether to come again. */
+static int np_vmove_prepare_source(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    np_vchunk_t *chunk;
+    ucs_status_t status;
+
+    if (move->no_keys || move->no_register || (move->next == move->len) ||
+        (np_vmove_chunks(move) == np_vmove_depth(op))) {
+        return 0;
+    }
+
+    status = np_vmove_register(op, &chunk);
+    if (status == UCS_ERR_EXCEEDS_LIMIT) {
+        move->no_register = 1;
+    } else if (status != UCS_OK) {
+        op->status = status;
+    }
+    return 1;
+}
+
+static int np_vmove_is_sent(const np_vmove_t *move)
+{
+    return (move->moved == move->len) && (move->posted == 0);
+}
+
+/* All that a source can do now; returns whether to come again */
+static int np_vmove_source(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    np_vready_t *ready;
+    int again, has_room = 1;
+
+    again = np_vmove_prepare_source(op);
+    if (move->no_keys) {
+        has_room = np_vmove_send(op, move->len);
+    }
+
+    while (has_room && (move->ready_head != move->ready_tail) &&
+           (op->status == UCS_OK)) {
+        ready = &move->ready[move->ready_head % NP_VDEPTH_MAX];
+        if ((ready->rkey == 0) ||
+            (move->no_register && (move->moved >= move->next))) {
+            has_room = np_vmove_send(op, ready->offset + ready->len);
+        } else {
+            has_room = np_vmove_write(op, ready);
+        }
+
+        if (move->moved == (ready->offset + ready->len)) {
+            ++move->ready_head;
+        } else if (!move->no_register || (ready->rkey == 0)) {
+            break; /* else the rest of it goes by messages */
+        }
+    }
+
+    if (op->status != UCS_OK) {
+        return 1;
+    }
+
+    if (np_vmove_is_sent(move)) {
+        if (move->is_over) {
+            np_vmove_release(op);
+            np_vop_finish(op, UCS_OK);
+            return 0;
+        }
+
+        if (op->link == NULL) {
+            np_vmove_release(op);
+            ucs_list_del(&op->list);
+            --op->conn->num_served;
+            np_vop_put(op);
+            return 0;
+        }
+
+        if (move->no_keys && (move->last_seq == 0)) {
+            move->last_seq = op->conn->tx_seq;
+            np_conn_owe_ack(op->conn);
+        }
+    }
+    return again || !has_room;
+}
+
+static void np_vmove_fill(np_vop_t *op, np_vctl_t *ctl, np_vmsg_kind_t kind)
+{
+    memset(ctl, 0, sizeof(*ctl));
+    ctl->msg.kind    = kind;
+    ctl->body.op     = op->name;
+    ctl->body.status = op->status;
+}
+
+/* Let the next piece be written. Returns whether to come again. */
+static int np_vmove_expose(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    np_vchunk_t *chunk;
+    ucs_status_t status;
+    np_vctl_t ctl;
+
+    if (move->no_keys || (move->next == move->len) ||
+        (np_vmove_chunks(move) == np_vmove_depth(op))) {
+        return 0;
+    }
+
+    if (!np_vmove_has_room(op) || (op->port->free_send == NULL)) {
+        return 1;
+    }
+
+    status = move->no_register ? UCS_ERR_EXCEEDS_LIMIT :
+             np_vmove_register(op, &chunk);
+    if (status == UCS_ERR_EXCEEDS_LIMIT) {
+        if (np_vmove_chunks(move) > 0) {
+            return 0; /* when one of them is done */
+        }
+
+        chunk         = &move->chunks[move->chunk_tail++ % NP_VDEPTH_MAX];
+        chunk->mr     = NULL;
+        chunk->posted = 0;
+        chunk->offset = move->next;
+        chunk->len    = ucs_min(move->len - move->next,
+                                (size_t)NP_VMOVE_BY_MESSAGES);
+        move->next   += chunk->len;
+    } else if (status != UCS_OK) {
+        op->status = status;
+        return 1;
+    }
+
+    np_vmove_fill(op, &ctl, NP_VMSG_READY);
+    ctl.body.addr   = (uintptr_t)np_vmove_local(move, chunk->offset);
+    ctl.body.len    = chunk->len;
+    ctl.body.offset = chunk->offset;
+    ctl.body.rkey   = (chunk->mr == NULL) ? 0 : chunk->mr->rkey;
+    np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl));
+    return move->next < move->len;
+}
+
+static int np_vmove_sink(np_vop_t *op)
+{
+    np_vctl_t ctl;
+
+    if (op->move.moved < op->move.len) {
+        return np_vmove_expose(op);
+    }
+
+    np_vmove_release(op);
+    if (op->link != NULL) {
+        np_vop_finish(op, UCS_OK);
+        return 0;
+    }
+
+    np_vmove_fill(op, &ctl, NP_VMSG_DONE);
+    np_conn_reply(op->conn, &ctl);
+    ucs_list_del(&op->list);
+    --op->conn->num_served;
+    np_vop_put(op);
+    return 0;
+}
+
+/* It has failed, here or there. What is exposed goes only when the other side
+ * has said that it writes no more. */
+static int np_vmove_fail(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    np_vctl_t ctl;
+
+    if (move->posted > 0) {
+        return 0; /* until they are done */
+    }
+
+    if (!move->is_told && (!move->no_keys || (op->link == NULL))) {
+        if (!np_vmove_has_room(op)) {
+            return 1;
+        }
+
+        np_vmove_fill(op, &ctl, NP_VMSG_DONE);
+        if (!np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl))) {
+            return 1;
+        }
+        move->is_told = 1;
+    }
+
+    /* The link's source and the target's source have told, and write no more;
+     * a sink waits for that */
+    if (!move->is_source && !move->is_over && !move->no_keys) {
+        return 0;
+    }
+
+    np_vmove_release(op);
+    if (op->link != NULL) {
+        np_vop_finish(op, op->status);
+    } else {
+        ucs_list_del(&op->list);
+        --op->conn->num_served;
+        np_vop_put(op);
+    }
+    return 0;
+}
+
+unsigned np_vmove_progress(np_vport_t *port)
+{
+    unsigned count = 0;
+    ucs_list_link_t todo;
+    np_vop_t *op;
+    int again;
+
+    ucs_list_head_init(&todo);
+    ucs_list_splice_tail(&todo, &port->todo);
+    ucs_list_head_init(&port->todo);
+    while (!ucs_list_is_empty(&todo)) {
+        op = ucs_list_extract_head(&todo, np_vop_t, todo);
+        ucs_list_head_init(&op->todo);
+        if (op->conn->state != NP_CONN_READY) {
+            continue; /* it ends with the connection */
+        }
+
+        again = (op->status != UCS_OK) ? np_vmove_fail(op) :
+                op->move.is_source ? np_vmove_source(op) : np_vmove_sink(op);
+        if (again) {
+            np_vop_todo(op);
+        }
+        ++count;
+    }
+    return count;
+}
+
+void np_vmove_posted_done(np_vop_t *op, uint32_t index)
+{
+    np_vmove_t *move = &op->move;
+    np_vchunk_t *chunk;
+
+    --move->posted;
+    --move->chunks[index % NP_VDEPTH_MAX].posted;
+    while (np_vmove_chunks(move) > 0) {
+        chunk = &move->chunks[move->chunk_head % NP_VDEPTH_MAX];
+        if ((chunk->posted > 0) ||
+            (move->moved < (chunk->offset + chunk->len))) {
+            break;
+        }
+        np_vmove_pop_chunk(op);
+    }
+    np_vop_todo(op);
+}
+
+ucs_status_t np_vmove_ready(np_vop_t *op, const np_vbody_t *body)
+{
+    np_vmove_t *move = &op->move;
+
+    if (!move->is_source || move->no_keys || (body->len == 0) ||
+        (body->offset != move->ready_next) ||
+        (body->len > (move->len - body->offset)) ||
+        ((move->ready_tail - move->ready_head) == NP_VDEPTH_MAX)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    move->ready[move->ready_tail++ % NP_VDEPTH_MAX] = (np_vready_t){
+        .offset = body->offset,
+        .len    = body->len,
+        .addr   = body->addr,
+        .rkey   = body->rkey
+    };
+    move->ready_next += body->len;
+    np_vop_todo(op);
+    return UCS_OK;
+}
+
+/* Everything below @a upto is here */
+static void np_vmove_arrived(np_vop_t *op, size_t upto)
+{
+    np_vmove_t *move = &op->move;
+    np_vchunk_t *chunk;
+
+    move->moved = upto;
+    while (np_vmove_chunks(move) > 0) {
+        chunk = &move->chunks[move->chunk_head % NP_VDEPTH_MAX];
+        if ((chunk->offset + chunk->len) > upto) {
+            break;
+        }
+        np_vmove_pop_chunk(op);
+    }
+    np_vop_todo(op);
+}
+
+ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
+                           const void *data, size_t len)
+{
+    np_vmove_t *move = &op->move;
+    size_t end       = move->no_keys ? move->len : move->next;
+
+    /* what was written before, by the same queue pair, is there */
+    if (move->is_source || (len == 0) || (body->offset < move->moved) ||
+        (body->offset > end) || (len > (end - body->offset))) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (op->status == UCS_OK) {
+        op->status = np_vmove_copy(op, body->offset, (void*)data, len, 1);
+        np_vmove_arrived(op, body->offset + len);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t np_vmove_written(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    np_vchunk_t *chunk;
+
+    if (move->is_source || (np_vmove_chunks(move) == 0)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    chunk = &move->chunks[move->chunk_head % NP_VDEPTH_MAX];
+    np_vmove_arrived(op, chunk->offset + chunk->len);
+    return UCS_OK;
+}
+
+void np_vmove_done(np_vop_t *op, const np_vbody_t *body)
+{
+    np_vmove_t *move = &op->move;
+
+    if (body->status == UCS_OK) {
+        if (op->link != NULL) {
+            if (move->posted == 0) {
+                np_vmove_release(op);
+                np_vop_finish(op, UCS_OK);
+            } else {
+                move->is_over = 1; /* their completions are on the way */
+                np_vop_todo(op);
+            }
+        }
+        return;
+    }
+
+    move->is_over = 1;
+    if (op->status == UCS_OK) {
+        op->status = (body->status < 0) ? body->status : UCS_ERR_IO_ERROR;
+    }
+    np_vop_todo(op);
+}

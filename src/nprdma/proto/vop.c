@@ -1,0 +1,155 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Operations over queue pairs.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A name: an index into port->ops, and a generation above it, so that a late
+ * answer is none of the next operation. 0 is no name. */
+#define NP_VOP_INDEX_BITS  16
+#define NP_VOP_INDEX_MASK  UCS_MASK(NP_VOP_INDEX_BITS)
+
+
+/* Twice as many; the new ones are free, with their names */
+static int np_vop_grow(np_vport_t *port)
+{
+    unsigned count = (port->num_ops == 0) ? 64 : (2 * port->num_ops), i;
+    np_vop_t **ops, *op;
+
+    if (count > (NP_VOP_INDEX_MASK + 1)) {
+        return 0;
+    }
+
+    ops = realloc(port->ops, count * sizeof(*ops));
+    if (ops == NULL) {
+        return 0;
+    }
+
+    port->ops = ops;
+    for (i = port->num_ops; i < count; ++i) {
+        op = calloc(1, sizeof(*op));
+        if (op == NULL) {
+            break;
+        }
+
+        op->port       = port;
+        op->index      = i;
+        ops[i]         = op;
+        op->next_free  = port->free_ops;
+        port->free_ops = op;
+        ++port->num_ops;
+    }
+    return port->free_ops != NULL;
+}
+
+np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
+{
+    np_vop_t *op;
+
+    if (ucs_unlikely(port->free_ops == NULL) && !np_vop_grow(port)) {
+        np_error("no memory for one more operation beside %u", port->num_ops);
+        return NULL;
+    }
+
+    op             = port->free_ops;
+    port->free_ops = op->next_free;
+    op->kind       = kind;
+    op->conn       = NULL;
+    op->link       = NULL;
+    op->name       = 0;
+    op->status     = UCS_OK;
+    op->comp       = comp;
+    op->sequence   = 0;
+    ucs_list_head_init(&op->todo);
+    ucs_list_head_init(&op->list);
+    if (kind == NP_VOP_MOVE) {
+        memset(&op->move, 0, sizeof(op->move));
+    }
+    return op;
+}
+
+void np_vop_put(np_vop_t *op)
+{
+    ucs_list_del(&op->todo);
+    ucs_list_head_init(&op->todo);
+    op->name           = 0;
+    op->conn           = NULL;
+    op->next_free      = op->port->free_ops;
+    op->port->free_ops = op;
+}
+
+void np_vop_post(np_vlink_t *link, np_vop_t *op)
+{
+    op->link     = link;
+    op->conn     = link->conn;
+    op->sequence = ++link->sequence;
+    op->name     = (++op->generation << NP_VOP_INDEX_BITS) | op->index;
+    if (op->name == 0) {
+        op->name = ++op->generation << NP_VOP_INDEX_BITS;
+    }
+    ++link->outstanding;
+    if (op->kind == NP_VOP_ATOMIC) {
+        ++link->atomics;
+    }
+    ucs_list_add_tail(&link->ops, &op->list);
+}
+
+np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name)
+{
+    uint32_t index = name & NP_VOP_INDEX_MASK;
+    np_vop_t *op   = (index < conn->port->num_ops) ? conn->port->ops[index] :
+                     NULL;
+
+    return ((op != NULL) && (name != 0) && (op->name == name) &&
+            (op->conn == conn) && (op->link != NULL)) ? op : NULL;
+}
+
+np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name)
+{
+    np_vop_t *op;
+
+    ucs_list_for_each(op, &conn->served, list) {
+        if (op->name == name) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+void np_vop_todo(np_vop_t *op)
+{
+    if (ucs_list_is_empty(&op->todo)) {
+        ucs_list_add_tail(&op->port->todo, &op->todo);
+    }
+}
+
+void np_vop_end_served(np_conn_t *conn)
+{
+    np_vop_t *op;
+
+    while (!ucs_list_is_empty(&conn->served)) {
+        op = ucs_list_extract_head(&conn->served, np_vop_t, list);
+        np_vmove_release(op);
+        np_vop_put(op);
+    }
+    conn->num_served = 0;
+}
+
+void np_vop_cleanup(np_vport_t *port)
+{
+    unsigned i;
+
+    for (i = 0; i < port->num_ops; ++i) {
+        free(port->ops[i]);
+    }
+    free(port->ops);
+}

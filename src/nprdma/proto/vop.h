@@ -1,0 +1,170 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Operations over queue pairs: what a link has outstanding, and what the other
+ * side works on for it. Both sides know an operation by the name that the link's
+ * side gave it.
+ */
+
+#ifndef NP_VOP_H_
+#define NP_VOP_H_
+
+#include "../dev/verbs/conn.h"
+
+/** Chunks of a transfer that one side may have registered */
+#define NP_VDEPTH_MAX    8
+
+/** Smallest piece that is registered before a transfer goes by messages */
+#define NP_VCHUNK_MIN    4096u
+
+/** Transfers that a peer may have in work here */
+#define NP_VSERVED_MAX   256
+
+typedef enum np_vop_kind {
+    NP_VOP_MOVE,     /**< a transfer; also what is served */
+    NP_VOP_UNPACK,   /**< a read whose bytes are handed over */
+    NP_VOP_ATOMIC,
+    NP_VOP_FLUSH,
+    NP_VOP_GROUP     /**< flushes of several links */
+} np_vop_kind_t;
+
+/** A piece that is registered */
+typedef struct np_vchunk {
+    size_t        offset;   /**< in the transfer */
+    size_t        len;
+    struct ibv_mr *mr;      /**< NULL: by messages */
+    unsigned      posted;   /**< writes of it that are under way */
+} np_vchunk_t;
+
+/** A piece of the sink that may be written */
+typedef struct np_vready {
+    size_t   offset;
+    size_t   len;
+    uint64_t addr;
+    uint32_t rkey;          /**< 0: by messages */
+} np_vready_t;
+
+/** A transfer. The source writes, the sink says where to: in the order of
+ *  offsets, so that one number tells how far it is. */
+typedef struct np_vmove {
+    int         is_source;
+    int         no_keys;        /**< all of it by messages */
+    int         no_register;    /**< source: registering has failed */
+    int         is_told;        /**< the other side knows of our error */
+    int         is_over;        /**< the other side moves nothing more */
+    np_iov_t    iov[NP_MAX_IOV];  /**< ours */
+    size_t      iovcnt;
+    size_t      len;
+    uint64_t    remote;         /**< link's side: the target's address */
+    size_t      chunk;          /**< bytes to register next */
+    size_t      next;           /**< offset behind what was registered */
+    np_vchunk_t chunks[NP_VDEPTH_MAX];
+    uint32_t    chunk_head;
+    uint32_t    chunk_tail;
+    np_vready_t ready[NP_VDEPTH_MAX];
+    uint32_t    ready_head;
+    uint32_t    ready_tail;
+    size_t      ready_next;     /**< where the next one must begin */
+    size_t      moved;          /**< source: posted; sink: arrived */
+    unsigned    posted;         /**< writes under way */
+    uint32_t    last_seq;       /**< puts by messages: of the last one */
+} np_vmove_t;
+
+struct np_vop {
+    ucs_list_link_t list;      /**< of the link's, or the connection's */
+    ucs_list_link_t todo;      /**< of port->todo, or alone */
+    np_vop_t        *next_free;
+    np_vop_kind_t   kind;
+    np_vport_t      *port;
+    np_conn_t       *conn;
+    np_vlink_t      *link;     /**< NULL: served for a peer */
+    uint32_t        index;     /**< in port->ops */
+    uint32_t        generation;
+    uint32_t        name;
+    ucs_status_t    status;
+    void            *comp;
+    uint64_t        sequence;
+    union {
+        np_vmove_t      move;
+        struct {
+            np_unpack_t unpack;
+            void        *arg;
+            size_t      len;
+        } unpack;
+        struct {
+            void        *result;
+            size_t      size;
+        } atomic;
+        struct {
+            uint32_t    put_seq;
+            np_vop_t    *group;
+        } flush;
+        struct {
+            unsigned    pending;
+        } group;
+    };
+};
+
+/** One of the port's; NULL: no memory */
+np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp);
+void np_vop_put(np_vop_t *op);
+
+/** Outstanding from now on, with a name of its own */
+void np_vop_post(np_vlink_t *link, np_vop_t *op);
+
+/** The link's operation of this name; NULL: it is over */
+np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name);
+
+/** The peer's operation of this name that we work on; NULL: none */
+np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name);
+
+/** Complete one of a link: it tells the user and checks flushes */
+void np_vop_finish(np_vop_t *op, ucs_status_t status);
+
+/** It has something to do in the next progress */
+void np_vop_todo(np_vop_t *op);
+
+/** Forget all that is served over a connection */
+void np_vop_end_served(np_conn_t *conn);
+
+/** Free what a port has kept */
+void np_vop_cleanup(np_vport_t *port);
+
+/** The other side has taken more messages */
+void np_vlink_acked(np_vlink_t *link);
+
+/** The handshake is over */
+void np_vlink_connected(np_vlink_t *link);
+
+/** It does not work any more; told in the next progress */
+void np_vlink_down(np_vlink_t *link, ucs_status_t status);
+unsigned np_vlink_report(np_vport_t *port);
+
+/** Begin a transfer: op->move is filled in but for its counters */
+void np_vmove_begin(np_vop_t *op);
+
+/** Do what can be done; returns how much it was */
+unsigned np_vmove_progress(np_vport_t *port);
+
+/** A write of ours has been done */
+void np_vmove_posted_done(np_vop_t *op, uint32_t chunk);
+
+/** Messages about a transfer. UCS_ERR_INVALID_PARAM: the peer lies. */
+ucs_status_t np_vmove_ready(np_vop_t *op, const np_vbody_t *body);
+ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
+                           const void *data, size_t len);
+void np_vmove_done(np_vop_t *op, const np_vbody_t *body);
+
+/** A piece has been written: the sink's oldest one */
+ucs_status_t np_vmove_written(np_vop_t *op);
+
+/** Give back what it has registered; its queue pair must not use it any more */
+void np_vmove_release(np_vop_t *op);
+
+/** A message has come */
+void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+
+/** A write with immediate has come */
+void np_vserve_written(np_conn_t *conn, uint32_t name);
+
+#endif

@@ -1,0 +1,321 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What messages over a queue pair mean. A peer is trusted with what it was
+ * given: every length and address is checked, and what makes no sense ends its
+ * connection.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vop.h"
+
+#include "../mem/access.h"
+#include "../mem/mapper.h"
+#include "../mem/swapper.h"
+
+#include <string.h>
+
+
+static void np_vserve_malformed(np_conn_t *conn, const np_vmsg_t *msg,
+                                size_t len)
+{
+    np_error("a peer sent a malformed message of kind %u and %zu bytes: its "
+             "connection ends", msg->kind, len);
+    np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
+}
+
+static void np_vserve_answer(np_conn_t *conn, np_vmsg_kind_t kind,
+                             uint32_t name, ucs_status_t status,
+                             uint64_t value)
+{
+    np_vctl_t ctl;
+
+    memset(&ctl, 0, sizeof(ctl));
+    ctl.msg.kind    = kind;
+    ctl.body.op     = name;
+    ctl.body.status = status;
+    ctl.body.offset = value;
+    np_conn_reply(conn, &ctl);
+}
+
+static void np_vserve_put(np_conn_t *conn, const np_vbody_t *body,
+                          const void *data, size_t len)
+{
+    ucs_status_t status;
+
+    status = np_access_check(body->addr, len);
+    if ((status == UCS_OK) &&
+        ucs_unlikely(np_swap_range_touches(body->addr, len))) {
+        status = np_mapper_fault_in(body->addr, len, 1);
+    }
+    if (status == UCS_OK) {
+        status = np_access_write(body->addr, data, len);
+    }
+    if (ucs_unlikely(status != UCS_OK)) {
+        np_vserve_answer(conn, NP_VMSG_DONE, body->op, status, 0);
+    }
+}
+
+/* Work on a transfer of the peer's */
+static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
+                           const np_vbody_t *body)
+{
+    ucs_status_t status;
+    np_vop_t *op = NULL;
+
+    status = np_access_check(body->addr, body->len);
+    if ((status == UCS_OK) && (conn->num_served >= NP_VSERVED_MAX)) {
+        status = UCS_ERR_NO_RESOURCE;
+    }
+    if (status == UCS_OK) {
+        op     = np_vop_get(conn->port, NP_VOP_MOVE, NULL);
+        status = (op == NULL) ? UCS_ERR_NO_MEMORY : UCS_OK;
+    }
+    if (status != UCS_OK) {
+        np_vserve_answer(conn, NP_VMSG_DONE, body->op, status, 0);
+        return;
+    }
+
+    op->conn           = conn;
+    op->name           = body->op;
+    op->move.is_source = msg->kind == NP_VMSG_READ;
+    op->move.no_keys   = !!(msg->flags & NP_VMSG_NO_KEYS);
+    op->move.iov[0]    = (np_iov_t){(void*)body->addr, body->len};
+    op->move.iovcnt    = 1;
+    op->move.len       = body->len;
+    ucs_list_add_tail(&conn->served, &op->list);
+    ++conn->num_served;
+    np_vmove_begin(op);
+}
+
+static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
+                             const np_vbody_t *body)
+{
+    const np_slot_atomic_t request = {
+        .addr    = body->addr,
+        .value   = body->offset,
+        .compare = body->compare,
+        .op      = msg->id,
+        .size    = msg->size
+    };
+    static np_moving_t moving; /* nobody waits for it: the port's thread */
+    uint64_t result = 0;
+    ucs_status_t status;
+
+    status = np_atomic_serve(&request, &moving, &result);
+    np_vserve_answer(conn, NP_VMSG_RESULT, body->op, status, result);
+}
+
+/* About a transfer that we work on for a peer */
+static ucs_status_t
+np_vserve_served(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
+                 const void *data, size_t len)
+{
+    np_vop_t *op = np_vop_find_served(conn, body->op);
+
+    if (op == NULL) {
+        /* it is over here: nothing more will be moved */
+        if ((msg->kind == NP_VMSG_DONE) && (body->status != UCS_OK)) {
+            np_vserve_answer(conn, NP_VMSG_DONE, body->op, UCS_ERR_CANCELED,
+                             0);
+        }
+        return UCS_OK;
+    }
+
+    switch (msg->kind) {
+    case NP_VMSG_READY:
+        return np_vmove_ready(op, body);
+    case NP_VMSG_DATA:
+        return np_vmove_data(op, body, data, len);
+    default:
+        if (body->status == UCS_OK) {
+            return UCS_ERR_INVALID_PARAM;
+        }
+        np_vmove_done(op, body);
+        return UCS_OK;
+    }
+}
+
+/* What a link sends */
+static ucs_status_t
+np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
+{
+    const np_vctl_t *ctl   = (const np_vctl_t*)msg;
+    const np_vbody_t *body = &ctl->body;
+    size_t payload         = len - ucs_min(len, sizeof(*ctl));
+
+    if ((msg->kind != NP_VMSG_AM) && (len < sizeof(*ctl))) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    switch (msg->kind) {
+    case NP_VMSG_AM:
+        conn->port->user.am(conn->port->user.arg, msg->id, (void*)(msg + 1),
+                            len - sizeof(*msg));
+        return UCS_OK;
+    case NP_VMSG_PUT:
+        np_vserve_put(conn, body, ctl + 1, payload);
+        return UCS_OK;
+    case NP_VMSG_READ:
+    case NP_VMSG_WRITE:
+        if ((body->len == 0) ||
+            (np_vop_find_served(conn, body->op) != NULL)) {
+            return UCS_ERR_INVALID_PARAM;
+        }
+        np_vserve_move(conn, msg, body);
+        return UCS_OK;
+    case NP_VMSG_ATOMIC:
+        np_vserve_atomic(conn, msg, body);
+        return UCS_OK;
+    case NP_VMSG_READY:
+    case NP_VMSG_DATA:
+    case NP_VMSG_DONE:
+        return np_vserve_served(conn, msg, body, ctl + 1, payload);
+    default:
+        return UCS_ERR_INVALID_PARAM;
+    }
+}
+
+static void np_vserve_result(np_vop_t *op, const np_vbody_t *body)
+{
+    if ((body->status == UCS_OK) && (op->atomic.result != NULL)) {
+        memcpy(op->atomic.result, &body->offset, op->atomic.size);
+    }
+    np_vop_finish(op, (body->status <= 0) ? body->status : UCS_ERR_IO_ERROR);
+}
+
+/* The bytes of a read, or why there are none */
+static ucs_status_t
+np_vserve_unpack(np_vop_t *op, const np_vmsg_t *msg, const np_vbody_t *body,
+                 const void *data, size_t len)
+{
+    if (msg->kind == NP_VMSG_DATA) {
+        if (len != op->unpack.len) {
+            return UCS_ERR_INVALID_PARAM;
+        }
+        op->unpack.unpack(op->unpack.arg, data, len);
+        np_vop_finish(op, UCS_OK);
+        return UCS_OK;
+    }
+
+    if ((msg->kind != NP_VMSG_DONE) || (body->status >= 0)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+    np_vop_finish(op, body->status);
+    return UCS_OK;
+}
+
+/* What a link is answered */
+static ucs_status_t
+np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
+{
+    const np_vctl_t *ctl   = (const np_vctl_t*)msg;
+    const np_vbody_t *body = &ctl->body;
+    np_vop_t *op;
+
+    if (msg->kind == NP_VMSG_ACK) {
+        return UCS_OK;
+    }
+
+    if (len < sizeof(*ctl)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((body->op == 0) && (msg->kind == NP_VMSG_DONE)) {
+        np_diag("a put has failed at the target: %s",
+                ucs_status_string(body->status));
+        np_conn_fail(conn, (body->status < 0) ? body->status :
+                     UCS_ERR_IO_ERROR);
+        return UCS_OK;
+    }
+
+    op = np_vop_find(conn, body->op);
+    if (op == NULL) {
+        return UCS_OK; /* it was cancelled, or has failed here */
+    }
+
+    switch (op->kind) {
+    case NP_VOP_UNPACK:
+        return np_vserve_unpack(op, msg, body, ctl + 1, len - sizeof(*ctl));
+    case NP_VOP_ATOMIC:
+        if (msg->kind != NP_VMSG_RESULT) {
+            return UCS_ERR_INVALID_PARAM;
+        }
+        np_vserve_result(op, body);
+        return UCS_OK;
+    case NP_VOP_MOVE:
+        break;
+    default:
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    switch (msg->kind) {
+    case NP_VMSG_READY:
+        return np_vmove_ready(op, body);
+    case NP_VMSG_DATA:
+        return np_vmove_data(op, body, ctl + 1, len - sizeof(*ctl));
+    case NP_VMSG_DONE:
+        np_vmove_done(op, body);
+        return UCS_OK;
+    default:
+        return UCS_ERR_INVALID_PARAM;
+    }
+}
+
+void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
+{
+    uint32_t ack = msg->ack;
+    ucs_status_t status;
+
+    if (ucs_unlikely((len < sizeof(*msg)) || (len > NP_VSEG_SIZE))) {
+        np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
+        return;
+    }
+
+    if (!conn->is_link) {
+        if (ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW)) {
+            np_conn_owe_ack(conn);
+        }
+        if (ucs_unlikely(msg->kind == NP_VMSG_BYE)) {
+            np_conn_kill(conn);
+            return;
+        }
+        if (msg->kind == NP_VMSG_ACK) {
+            return;
+        }
+        ++conn->rx_seq;
+        status = np_vserve_request(conn, msg, len);
+    } else {
+        status = np_vserve_response(conn, msg, len);
+        /* after what it says: a put that has failed is not complete */
+        if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {
+            conn->tx_acked = ack;
+            if (conn->link != NULL) {
+                np_vlink_acked(conn->link);
+            }
+        }
+    }
+
+    if (ucs_unlikely(status != UCS_OK)) {
+        np_vserve_malformed(conn, msg, len);
+    }
+}
+
+void np_vserve_written(np_conn_t *conn, uint32_t name)
+{
+    np_vop_t *op = conn->is_link ? np_vop_find(conn, name) :
+                   np_vop_find_served(conn, name);
+
+    if (op == NULL) {
+        return;
+    }
+
+    if ((op->kind != NP_VOP_MOVE) || (np_vmove_written(op) != UCS_OK)) {
+        np_error("a peer has written what nobody asked for: its connection "
+                 "ends");
+        np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
+    }
+}
