@@ -6,9 +6,13 @@
 #include "nprdma/engine.h"
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/dev/soft/sock.h"
+#include "nprdma/mem/key.h"
 #include "nprdma/proto/am.h"
+#include "nprdma/proto/rma.h"
+#include "nprdma/proto/serve.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define PROGRESS_MAX 100000
@@ -130,6 +134,67 @@ static void hostile_slot(const char *name, int ctl, unsigned kind, uint32_t len,
     np_proto_close(target);
 }
 
+/* A slot that was good when it was checked, and is not when it is served: both
+ * look at it once */
+static void hostile_changed_slot(void)
+{
+    np_port_t *target = hostile_open(), *bad = hostile_open();
+    np_slot_t slot    = {.rma = {.offset = 0xffffff00}};
+    np_link_t link;
+
+    hostile_received = 0;
+    hostile_connect(bad, target, &link);
+    hostile_send(&link);
+    TAP_CHECK(hostile_wait_received(target, bad, 1), "changed slot: connected");
+    slot.rma.addr = (uintptr_t)&hostile_received;
+    np_serve_data(target->peers[0], &slot, np_slot_word(0, 64, NP_SLOT_GET, 0));
+    TAP_CHECK(slot.rma.status == UCS_ERR_INVALID_PARAM,
+              "changed slot: refused, not for want of the address: %d",
+              slot.rma.status);
+    np_proto_close_link(&link);
+    np_proto_close(bad);
+    np_proto_close(target);
+}
+
+/* Who has taken us in goes, before we have read his answer: the first transfer
+ * notices that, in the middle of it, by asking for its segment. It must end. */
+static void hostile_gone_meanwhile(void)
+{
+    ucs_status_t done = UCS_INPROGRESS, status;
+    np_port_t *target = hostile_open(), *port = hostile_open();
+    uint8_t bytes[64] = {0};
+    np_iov_t iov      = {bytes, sizeof(bytes)};
+    np_packed_key_t packed;
+    np_key_t *key;
+    np_link_t link;
+    unsigned i;
+    void *page;
+
+    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    np_key_pack_segment(&packed, 4711, (uintptr_t)page, 4096);
+    TAP_CHECK(np_key_unpack(&packed, &key) == UCS_OK, "gone: a key");
+    hostile_connect(port, target, &link);
+    TAP_CHECK(np_link_connect(&link) == UCS_OK, "gone: connected");
+    for (i = 0; (i < PROGRESS_MAX) && !link.shm->accepted; ++i) {
+        hostile_progress(target);
+    }
+    np_port_arm(target); /* so that it must be told */
+    np_proto_close(target);
+
+    status = np_rma_move(NP_DIR_PUT, &link, key, &iov, 1, (uintptr_t)page,
+                         &done);
+    for (i = 0; (i < PROGRESS_MAX) && (done == UCS_INPROGRESS); ++i) {
+        hostile_progress(port);
+    }
+    TAP_CHECK((status != UCS_INPROGRESS) || (done != UCS_INPROGRESS),
+              "gone: the transfer ends (%d, %d)", status, done);
+    np_proto_close_link(&link);
+    np_key_release(key);
+    np_proto_close(port);
+    munmap(page, 4096);
+}
+
 /* A first message that is none */
 static void hostile_hello(const char *name, np_msg_t msg, int with_fds)
 {
@@ -180,6 +245,9 @@ void test_hostile(void)
     hostile_slot("get to outside", 0, NP_SLOT_GET, 64, 0xfffffff0);
     hostile_slot("unknown request", 1, 77, 0, 0);
     hostile_slot("share that is not there", 1, NP_SLOT_SHARE, 0, 1000);
+
+    hostile_changed_slot();
+    hostile_gone_meanwhile();
 
     msg.cookie = np_engine.cookie + 1;
     hostile_hello("wrong cookie", msg, 2);

@@ -272,7 +272,7 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
         /* It could not: do its part. If that was for an absent page, it may
          * help the next time. */
         link->no_share   = copy->share->status != UCS_ERR_NO_PROGRESS;
-        copy->next       = copy->chunks - back;
+        copy->next       = copy->chunks - ucs_min(back, copy->chunks);
         copy->is_claimed = 0;
         np_copy_release_share(link, copy);
         return 0;

@@ -116,6 +116,12 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
         (queue != NP_QUEUE_FLUSH)) {
         np_link_fence(link);
     }
+
+    /* It went down after this operation had entered, when nothing was
+     * outstanding that its user had to be told of */
+    if (ucs_unlikely(link->gate & NP_GATE_DOWN)) {
+        np_link_report(link);
+    }
 }
 
 void np_op_unpost(np_link_t *link, np_op_t *op)

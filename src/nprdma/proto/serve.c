@@ -203,9 +203,16 @@ np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
 
 void np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
 {
-    uint8_t kind = np_word_kind(word);
+    /* Read once: what the peer writes after the check does not count */
+    const np_slot_rma_t rma = {
+        .addr   = *(const volatile uint64_t*)&slot->rma.addr,
+        .offset = *(const volatile uint32_t*)&slot->rma.offset
+    };
+    uint32_t len = np_word_len(word);
 
-    slot->rma.status = np_serve_rma(peer, &slot->rma, kind, np_word_len(word));
+    slot->rma.status = np_ring_rx_has_payload(&peer->data, rma.offset, len) ?
+                       np_serve_rma(peer, &rma, np_word_kind(word), len) :
+                       UCS_ERR_INVALID_PARAM;
 }
 
 /* Move between the message and our memory, through our own views */

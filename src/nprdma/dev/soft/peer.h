@@ -112,6 +112,17 @@ static UCS_F_ALWAYS_INLINE void np_peer_prefetch(const void *data, uint32_t len)
     }
 }
 
+/** Does what a slot of the data ring points to lie in the payload area? */
+static UCS_F_ALWAYS_INLINE int
+np_ring_rx_has_payload(const np_ring_rx_t *ring, uint32_t offset, uint32_t len)
+{
+#ifdef NP_FUZZ_MUTANT
+    return 1; /* the deliberate fault that fuzzing must find */
+#endif
+    return (offset <= ring->payload_size) &&
+           (len <= (ring->payload_size - offset));
+}
+
 /** Take one slot of the data ring. Returns 0 if the connection has ended. */
 static UCS_F_ALWAYS_INLINE int
 np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
@@ -130,8 +141,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         return 1;
     case NP_SLOT_AM_LONG:
         offset = slot->offset;
-        if (ucs_unlikely((offset > ring->payload_size) ||
-                         (len > (ring->payload_size - offset)))) {
+        if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset, len))) {
             break;
         }
         np_peer_prefetch(ring->payload + offset, len);
@@ -141,8 +151,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
     case NP_SLOT_PUT:
     case NP_SLOT_GET:
         offset = slot->rma.offset;
-        if (ucs_unlikely((offset > ring->payload_size) ||
-                         (len > (ring->payload_size - offset)))) {
+        if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset, len))) {
             break;
         }
         peer->port->ops->serve(peer, slot, word);
