@@ -11,6 +11,7 @@ packages=(
     libopenmpi-dev openmpi-bin  # benchmarks and MPI tests
     libgtest-dev                # UCT and UCP tests
     hpcc                        # a real MPI application
+    clang libclang-rt-dev       # fuzz targets
     spin                        # the model of the paging protocol
     qemu-system-x86 mmdebstrap  # the virtual RDMA lab, and its guests' root
     squashfs-tools-ng cpio xz-utils kmod socat

@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Fuzzes what comes from peers, for a bounded time; prints TAP. A failing input
+# is kept, and `fuzz_target FILE` repeats it. NPRDMA_FUZZ_SECONDS: of each target.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
+
+seconds=${NPRDMA_FUZZ_SECONDS:-14}
+kept=$NPRDMA_BUILD/test-logs/fuzz
+seeds=$(dirname "${BASH_SOURCE[0]}")/seeds.sh
+
+[ -x "$NPRDMA_BUILD/fuzz_target" ] ||
+    tap_skip_all "no fuzz targets: configure found no clang with libFuzzer"
+mkdir -p "$kept"
+
+# fuzz PROGRAM SEEDS SECONDS: output into TAP_OUT
+fuzz() {
+    local corpus=$TAP_DIR/$1
+
+    "$seeds" "$2" "$corpus"
+    run $(($3 + 60)) "$NPRDMA_BUILD/$1" -max_total_time="$3" -max_len=1536 \
+        -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$kept/$1-" "$corpus"
+}
+
+# Of the whole run
+figures() {
+    awk '/ cov: / { for (i = 1; i < NF; ++i) {
+                        if ($i == "cov:") cov = $(i + 1)
+                        if ($i == "ft:") ft = $(i + 1)
+                    } }
+         /number_of_executed_units/ { runs = $2 }
+         END { printf "%d executions, %d edges, %d features\n", runs, cov, ft }' \
+        "$TAP_OUT"
+}
+
+# fuzz_one TARGET NAME EDGES: fewer edges, and the seeds do not reach the code
+fuzz_one() {
+    fuzz "fuzz_$1" "$1" "$seconds"
+    tap_expect_success "$2"
+    echo "# $(figures)"
+    tap_check "$2: the code is reached" \
+        [ "$(figures | sed 's/.*, \([0-9]*\) edges.*/\1/')" -ge "$3" ]
+}
+
+# Leaks cannot be looked for where tracing is forbidden
+export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+run 60 "$NPRDMA_BUILD/fuzz_target" -runs=1
+if grep -q 'LeakSanitizer has encountered a fatal error' "$TAP_OUT"; then
+    echo "# leaks are not looked for: no ptrace permission here"
+    ASAN_OPTIONS=detect_leaks=0
+fi
+
+fuzz_one target "hostile initiators" 600
+fuzz_one initiator "hostile targets and keys" 500
+
+# The targets must be able to fail.
+kept=$TAP_DIR
+fuzz fuzz_mutant target 40
+tap_expect_error "a missing check of bounds is found" \
+    'FUZZ: (memory of nobody|across the end of shared memory)'
+
+tap_done
