@@ -579,11 +579,11 @@ void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
 
 void np_conn_probe(np_conn_t *conn)
 {
-    struct ibv_send_wr wr = {
-        .opcode     = IBV_WR_RDMA_WRITE,
-        .send_flags = IBV_SEND_SIGNALED
-    };
+    np_vmsg_t ack = {.kind = NP_VMSG_ACK};
 
-    conn->unsignaled = 0;
-    np_conn_post(conn, &wr, NULL, NULL, 0);
+    if (conn->is_link) {
+        ack.flags = NP_VMSG_ACK_NOW;
+    }
+    conn->unsignaled = NP_CONN_MODERATION;
+    (void)np_conn_send_copied(conn, &ack, sizeof(ack));
 }

@@ -126,7 +126,8 @@ void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
                    uint64_t remote, uint32_t rkey, size_t len,
                    const uint32_t *imm, np_vop_t *op, uint32_t chunk);
 
-/** A write of nothing, which fails if nobody is there */
+/** A message that fails if nobody is there. (A write of no bytes would do, but is
+ *  not noticed to fail on Soft-RoCE.) */
 void np_conn_probe(np_conn_t *conn);
 
 

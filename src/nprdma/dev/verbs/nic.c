@@ -55,7 +55,8 @@ static void np_nic_for_each(int (*each)(struct ibv_context *ctx, unsigned num,
 
         if (ibv_query_device(ctx, &attr) == 0) {
             for (num = 1; (num <= attr.phys_port_cnt) && !is_over; ++num) {
-                is_over = np_nic_port_is_up(ctx, num) && each(ctx, num, arg);
+                is_over = np_nic_port_is_up(ctx, num) ? each(ctx, num, arg) :
+                          0;
             }
         }
 

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The engine over an RNIC, without UCX above it: two processes, each a port.
+ * Prints TAP. The first RNIC port is used, or the one that the argument names.
+ */
+
+#define _GNU_SOURCE
+#include "nprdma/engine.h"
+#include "nprdma/mem/arena.h"
+#include "nprdma/proto/vlink.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define AREA   (8ul << 20)
+#define LIMIT  60.0   /* seconds that anything may take */
+
+typedef struct side {
+    np_vdev_addr_t  dev;
+    np_vport_addr_t port;
+    uint64_t        area;
+    np_packed_key_t key;
+} side_t;
+
+/* Shared by both: what the target does and sees */
+typedef struct shared {
+    _Atomic uint64_t  received;
+    _Atomic uint64_t  sum;
+    _Atomic uint64_t  wrong;
+    _Atomic int       stop;
+} shared_t;
+
+typedef struct comp {
+    unsigned     count;
+    ucs_status_t status;
+} comp_t;
+
+static shared_t *shared;
+static unsigned tap_count, tap_failures;
+static np_vport_t *port;
+static np_vlink_t link_;
+static ucs_status_t down = UCS_OK;
+static size_t max_message;
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + (time.tv_nsec * 1e-9);
+}
+
+static void check(int ok, const char *what)
+{
+    ++tap_count;
+    tap_failures += !ok;
+    printf("%sok %u - %s\n", ok ? "" : "not ", tap_count, what);
+}
+
+static uint8_t pattern(uint64_t seed, size_t i)
+{
+    return (uint8_t)((seed * 31) + (i * 7) + (i >> 8));
+}
+
+static void fill(uint8_t *data, uint64_t seed, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; ++i) {
+        data[i] = pattern(seed, i);
+    }
+}
+
+static int is_right(const uint8_t *data, uint64_t seed, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; ++i) {
+        if (data[i] != pattern(seed, i)) {
+            printf("# byte %zu of %zu is %u, wanted %u\n", i, len, data[i],
+                   pattern(seed, i));
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The first 8 bytes say with what the rest is filled */
+static void on_am(void *arg, uint8_t id, void *data, unsigned len)
+{
+    uint64_t seed;
+
+    memcpy(&seed, data, sizeof(seed));
+    if ((id != (uint8_t)(seed % 32)) ||
+        !is_right((uint8_t*)data + sizeof(seed), seed, len - sizeof(seed))) {
+        ++shared->wrong;
+    }
+    shared->sum += seed;
+    ++shared->received;
+}
+
+static void on_complete(void *arg, ucs_status_t status)
+{
+    comp_t *comp = arg;
+
+    ++comp->count;
+    comp->status = status;
+}
+
+static void on_down(np_vlink_t *link, ucs_status_t status)
+{
+    down = status;
+}
+
+static void open_port(const char *device)
+{
+    const np_engine_config_t engine = {
+        .share_min   = 256 * 1024,
+        .share_chunk = 128 * 1024,
+        .intra_node  = NP_INTRA_NODE_VERBS
+    };
+    const np_vport_config_t config  = {
+        .device          = device,
+        .gid_index       = -1,
+        .recv_buffers    = 64,
+        .send_buffers    = 32,
+        .sq_size         = 64,
+        .credits         = 16,
+        .direct_min      = 32768,
+        .chunk           = 65536,
+        .depth           = 4,
+        .connect_timeout = LIMIT,
+        .timeout         = 16,
+        .retry_count     = 7
+    };
+    const np_vuser_t user           = {
+        .am        = on_am,
+        .complete  = on_complete,
+        .link_down = on_down
+    };
+    np_vport_attr_t attr;
+
+    if ((np_engine_init(&engine) != UCS_OK) ||
+        (np_vport_open(&config, &user, &port) != UCS_OK)) {
+        printf("Bail out! the port cannot be opened\n");
+        exit(1);
+    }
+    np_vport_query(port, &attr);
+    max_message = attr.max_message;
+}
+
+static void *make_area(side_t *side)
+{
+    np_arenas_t arenas;
+    void *area;
+
+    area = mmap(NULL, AREA, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    side->area = (uintptr_t)area;
+    np_vport_get_dev_addr(port, &side->dev);
+    np_vport_get_addr(port, &side->port);
+    if (np_arenas_share(side->area, AREA, &arenas) == UCS_OK) {
+        np_key_pack_arenas(&side->key, arenas);
+    }
+    return area;
+}
+
+static int target(const char *device, int fd)
+{
+    side_t side;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    open_port(device);
+    make_area(&side);
+    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
+        return 1;
+    }
+    while (!shared->stop) {
+        np_vport_progress(port);
+    }
+    np_vport_close(port);
+    return 0;
+}
+
+static int wait_until(int (*condition)(const void *arg), const void *arg)
+{
+    double end = now() + LIMIT;
+
+    while (!condition(arg)) {
+        np_vport_progress(port);
+        if ((now() > end) || (down != UCS_OK)) {
+            printf("# %s\n", (down != UCS_OK) ? ucs_status_string(down) :
+                   "timed out");
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int is_done(const void *arg)
+{
+    return ((const comp_t*)arg)->count > 0;
+}
+
+static int has_received(const void *arg)
+{
+    return shared->received >= *(const uint64_t*)arg;
+}
+
+/* Try until there is room */
+#define POST(_status, _call) \
+    do { \
+        double _end = now() + LIMIT; \
+        while (((_status = (_call)) == UCS_ERR_NO_RESOURCE) && \
+               (now() < _end) && (down == UCS_OK)) { \
+            np_vport_progress(port); \
+        } \
+    } while (0)
+
+static int flush(void)
+{
+    comp_t comp = {0, UCS_OK};
+    ucs_status_t status;
+
+    POST(status, np_vlink_flush(&link_, &comp));
+    return (status == UCS_OK) ||
+           ((status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
+            (comp.status == UCS_OK));
+}
+
+static void test_am(void)
+{
+    static const unsigned sizes[] = {0, 1, 8, 100, 240, 241, 1000, 4096, 8000};
+    static uint8_t data[16384];
+    uint64_t count = 0, sum = 0, seed;
+    ucs_status_t status = UCS_OK;
+    unsigned i, j;
+
+    for (i = 0; i < ucs_static_array_size(sizes); ++i) {
+        for (j = 0; (j < 100) && (status == UCS_OK); ++j) {
+            seed = count + 1;
+            fill(data, seed, sizes[i]);
+            POST(status, np_vlink_am_short(&link_, seed % 32, seed, data,
+                                           sizes[i]));
+            sum += seed;
+            ++count;
+        }
+    }
+    check(status == UCS_OK, "active messages of all sizes are taken");
+    check(wait_until(has_received, &count) && (shared->received == count),
+          "and arrive");
+    check((shared->sum == sum) && (shared->wrong == 0), "unharmed");
+}
+
+/* Put, then get it back into other memory; the target's memory is looked at by
+ * reading it with process_vm_readv, not over the path under test */
+static void test_move(const side_t *side, np_key_t *key, pid_t pid,
+                      uint8_t *mine, size_t len, size_t offset)
+{
+    np_iov_t iov  = {mine + offset, len};
+    comp_t comp   = {0, UCS_OK};
+    uint8_t *seen = malloc(len);
+    uint64_t addr = side->area + offset;
+    struct iovec here = {seen, len}, there = {(void*)addr, len};
+    ucs_status_t status;
+    char what[128];
+    int ok;
+
+    fill(mine + offset, len, len);
+    POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1, addr, &comp));
+    ok = ((status == UCS_OK) || ((status == UCS_INPROGRESS) &&
+                                 wait_until(is_done, &comp))) &&
+         (comp.status == UCS_OK);
+    memset(seen, 0, len);
+    ok = ok && (process_vm_readv(pid, &here, 1, &there, 1, 0) ==
+                (ssize_t)len) && is_right(seen, len, len);
+    snprintf(what, sizeof(what), "put of %zu bytes at offset %zu", len,
+             offset);
+    check(ok, what);
+
+    fill(seen, len + 1, len);
+    ok   = process_vm_writev(pid, &here, 1, &there, 1, 0) == (ssize_t)len;
+    comp = (comp_t){0, UCS_OK};
+    memset(mine + offset, 0, len);
+    POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1, addr, &comp));
+    ok = ok && ((status == UCS_OK) || ((status == UCS_INPROGRESS) &&
+                                       wait_until(is_done, &comp))) &&
+         (comp.status == UCS_OK) && is_right(mine + offset, len + 1, len);
+    snprintf(what, sizeof(what), "get of %zu bytes at offset %zu", len,
+             offset);
+    check(ok, what);
+    free(seen);
+}
+
+static void unpack(void *arg, const void *data, size_t len)
+{
+    memcpy(arg, data, len);
+}
+
+static void test_small(const side_t *side, np_key_t *key, pid_t pid)
+{
+    static uint8_t data[16384], back[16384];
+    size_t sizes[] = {1, 8, 250, 4096, max_message}, i;
+    struct iovec here, there;
+    ucs_status_t status;
+    comp_t comp;
+    int ok = 1;
+
+    for (i = 0; i < ucs_static_array_size(sizes); ++i) {
+        here  = (struct iovec){back, sizes[i]};
+        there = (struct iovec){(void*)side->area, sizes[i]};
+        fill(data, sizes[i] + 5, sizes[i]);
+        POST(status, np_vlink_put_copied(&link_, key, data, sizes[i],
+                                         side->area));
+        ok = ok && (status == UCS_OK) && flush() &&
+             (process_vm_readv(pid, &here, 1, &there, 1, 0) ==
+              (ssize_t)sizes[i]) && is_right(back, sizes[i] + 5, sizes[i]);
+        memset(back, 0, sizes[i]);
+        comp = (comp_t){0, UCS_OK};
+        POST(status, np_vlink_get_unpack(&link_, key, sizes[i], side->area,
+                                         unpack, back, &comp));
+        ok = ok && (status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
+             (comp.status == UCS_OK) && is_right(back, sizes[i] + 5, sizes[i]);
+    }
+    check(ok, "small puts and gets");
+}
+
+static void test_atomic(const side_t *side, np_key_t *key)
+{
+    uint64_t result = 1, i, before = ~0ul;
+    ucs_status_t status;
+    comp_t comp;
+    int ok = 1;
+
+    for (i = 0; i < 50; ++i) {
+        comp = (comp_t){0, UCS_OK};
+        POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD, 8, 3, 0,
+                                     side->area + 64, &result, &comp));
+        ok = ok && (status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
+             (comp.status == UCS_OK) && ((i == 0) || (result == before + 3));
+        before = result;
+    }
+    check(ok, "50 atomics, each once");
+}
+
+static void test_bad(const side_t *side, np_key_t *key, uint8_t *mine)
+{
+    np_iov_t iov = {mine, 1 << 20};
+    comp_t comp  = {0, UCS_OK};
+    uint64_t hole = (side->area + AREA + (64 << 20)) & ~4095ul;
+    ucs_status_t status;
+
+    /* shared by the arena, but nobody has mapped it */
+    POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1, 8192, &comp));
+    check(status == UCS_ERR_INVALID_ADDR, "an address outside the key");
+    (void)hole;
+    munmap(mine + AREA - (1 << 20), 1 << 20);
+    comp = (comp_t){0, UCS_OK};
+    iov  = (np_iov_t){mine + AREA - (1 << 20), 1 << 20};
+    POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1, side->area,
+                               &comp));
+    check((status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
+          (comp.status != UCS_OK),
+          "memory of ours that is not there is an error of that get");
+}
+
+int main(int argc, char **argv)
+{
+    np_nic_name_t *names;
+    side_t side, ours;
+    np_key_t *key;
+    int fds[2], status;
+    uint8_t *mine;
+    double end;
+    size_t len;
+    pid_t pid;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if ((argc < 2) && (np_nic_list(&names) == 0)) {
+        printf("1..0 # SKIP no RNIC port is up\n");
+        return 0;
+    }
+
+    const char *device = (argc > 1) ? argv[1] : names[0].name;
+
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+        return 1;
+    }
+
+    pid = fork();
+    if (pid == 0) {
+        return target(device, fds[1]);
+    }
+
+    open_port(device);
+    mine = make_area(&ours);
+    if (read(fds[0], &side, sizeof(side)) != sizeof(side)) {
+        return 1;
+    }
+
+    np_vlink_init(&link_, port, &side.dev, &side.port);
+    check(np_key_unpack(&side.key, &key) == UCS_OK, "the key is one");
+    test_am();
+    test_small(&side, key, pid);
+    for (len = 1; len <= (4ul << 20); len *= 7) {
+        test_move(&side, key, pid, mine, len, len % 4093);
+    }
+    test_move(&side, key, pid, mine, 5 << 20, 1);
+    test_atomic(&side, key);
+    check(flush(), "flush");
+    test_bad(&side, key, mine);
+    check(down == UCS_OK, "the link is as it was");
+
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    end = now() + LIMIT;
+    np_vlink_check(&link_);
+    while ((down == UCS_OK) && (now() < end)) {
+        np_vport_progress(port);
+    }
+    check(down != UCS_OK, "the death of the target is noticed");
+    printf("# after %.1f s: %s\n", LIMIT - (end - now()),
+           ucs_status_string(down));
+
+    np_vlink_close(&link_);
+    np_key_release(key);
+    np_vport_close(port);
+    printf("1..%u\n", tap_count);
+    return tap_failures != 0;
+}
