@@ -10,8 +10,6 @@
 
 #include "nprdma.h"
 
-#include "../../nprdma/proto/atomic.h"
-
 
 static np_atomic_op_t uct_nprdma_atomic_op(unsigned opcode)
 {
@@ -43,8 +41,9 @@ uct_nprdma_ep_atomic(uct_ep_h tl_ep, np_atomic_op_t op, size_t size,
     }
 
     UCT_TL_EP_STAT_ATOMIC(&ep->super);
-    return np_atomic_post(&ep->link, (np_key_t*)rkey, op, size, value, compare,
-                          remote_addr, result, comp);
+    return uct_nprdma_ep_iface(ep)->device->atomic(ep, (np_key_t*)rkey, op,
+                                                   size, value, compare,
+                                                   remote_addr, result, comp);
 }
 
 ucs_status_t

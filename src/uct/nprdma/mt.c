@@ -12,10 +12,6 @@
 
 #include "nprdma.h"
 
-/* What a multi-threaded interface's operations lead to: the same for all, so
- * it does not matter that each uct_nprdma_mt_wrap writes it */
-static uct_iface_ops_t uct_nprdma_mt_ops;
-
 #define UCT_NPRDMA_MT_CALL(_tl_iface, _type, _call) \
     ({ \
         uct_nprdma_iface_t *_iface = ucs_derived_of(_tl_iface, \
@@ -23,7 +19,7 @@ static uct_iface_ops_t uct_nprdma_mt_ops;
         _type _ret; \
         \
         ucs_recursive_spin_lock(&_iface->lock); \
-        _ret = uct_nprdma_mt_ops._call; \
+        _ret = _iface->ops._call; \
         ucs_recursive_spin_unlock(&_iface->lock); \
         _ret; \
     })
@@ -117,7 +113,7 @@ uct_nprdma_mt_ep_pending_purge(uct_ep_h ep, uct_pending_purge_callback_t cb,
     uct_nprdma_iface_t *iface = ucs_derived_of(ep->iface, uct_nprdma_iface_t);
 
     ucs_recursive_spin_lock(&iface->lock);
-    uct_nprdma_mt_ops.ep_pending_purge(ep, cb, arg);
+    iface->ops.ep_pending_purge(ep, cb, arg);
     ucs_recursive_spin_unlock(&iface->lock);
 }
 
@@ -133,7 +129,7 @@ static void uct_nprdma_mt_ep_destroy(uct_ep_h ep)
     uct_nprdma_iface_t *iface = ucs_derived_of(ep->iface, uct_nprdma_iface_t);
 
     ucs_recursive_spin_lock(&iface->lock);
-    uct_nprdma_mt_ops.ep_destroy(ep);
+    iface->ops.ep_destroy(ep);
     ucs_recursive_spin_unlock(&iface->lock);
 }
 
@@ -142,7 +138,6 @@ static void uct_nprdma_mt_ep_destroy(uct_ep_h ep)
 
 void uct_nprdma_mt_wrap(uct_iface_ops_t *ops)
 {
-    uct_nprdma_mt_ops = *ops;
     UCT_NPRDMA_MT_SET(ops, ep_put_short);
     UCT_NPRDMA_MT_SET(ops, ep_put_bcopy);
     UCT_NPRDMA_MT_SET(ops, ep_put_zcopy);

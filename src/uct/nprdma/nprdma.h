@@ -1,7 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * The face to UCX: component and memory domain, interface, endpoint.
+ * The face to UCX: component and memory domain, and what the interfaces and
+ * endpoints of all devices share.
  */
 
 #ifndef UCT_NPRDMA_H_
@@ -10,12 +11,12 @@
 #include "ucx_compat.h"
 
 #include "../../nprdma/engine.h"
+#include "../../nprdma/proto/atomic.h"
 #include "../../nprdma/proto/op.h"
 
 #include <ucs/type/spinlock.h>
 
-#define UCT_NPRDMA_NAME    "nprdma"
-#define UCT_NPRDMA_DEVICE  "soft0"
+#define UCT_NPRDMA_NAME  "nprdma"
 
 /** Settings of a memory domain: those of the engine */
 typedef struct uct_nprdma_md_config {
@@ -27,37 +28,106 @@ typedef struct uct_nprdma_md {
     uct_md_t super;
 } uct_nprdma_md_t;
 
+typedef struct uct_nprdma_soft_config {
+    unsigned ring_size;
+    size_t   ring_bytes;
+    size_t   ring_bytes_wide;
+    unsigned wide_rings;
+} uct_nprdma_soft_config_t;
+
+typedef struct uct_nprdma_verbs_config {
+    unsigned long gid_index;       /**< or UCS_ULUNITS_AUTO */
+    unsigned      recv_buffers;
+    unsigned      send_buffers;
+    unsigned      queue;
+    unsigned      credits;
+    size_t        direct_min;
+    size_t        chunk;
+    unsigned      depth;
+    double        connect_timeout; /**< seconds */
+    double        timeout;         /**< seconds */
+    unsigned      retry_count;
+} uct_nprdma_verbs_config_t;
+
+/** Settings of an interface, whatever its device */
 typedef struct uct_nprdma_iface_config {
-    uct_iface_config_t super;
-    unsigned           ring_size;
-    size_t             ring_bytes;
-    size_t             ring_bytes_wide;
-    unsigned           wide_rings;
+    uct_iface_config_t        super;
+    uct_nprdma_soft_config_t  soft;
+    uct_nprdma_verbs_config_t verbs;
 } uct_nprdma_iface_config_t;
 
-/** Used by one thread at a time, or under its lock (mt.c) */
+/** What a device address begins with: UCP compares addresses of all devices of
+ *  a transport with each other */
+typedef enum uct_nprdma_kind {
+    UCT_NPRDMA_SOFT  = 1,
+    UCT_NPRDMA_VERBS = 2
+} uct_nprdma_kind_t;
+
+typedef struct uct_nprdma_ep uct_nprdma_ep_t;
+
+/** What pending.c and atomic.c need of a device */
+typedef struct uct_nprdma_device {
+    /** Would an operation start? Looks past hold. */
+    int          (*has_resources)(uct_nprdma_ep_t *ep);
+    /** Operations from outside are refused, since others wait */
+    void         (*hold)(uct_nprdma_ep_t *ep, int is_held);
+    /** As np_atomic_post */
+    ucs_status_t (*atomic)(uct_nprdma_ep_t *ep, np_key_t *key,
+                           np_atomic_op_t op, size_t size, uint64_t value,
+                           uint64_t compare, uint64_t addr, void *result,
+                           void *comp);
+} uct_nprdma_device_t;
+
+/** What interfaces of all devices share. Used by one thread at a time, or under
+ *  its lock (mt.c). */
 typedef struct uct_nprdma_iface {
-    uct_base_iface_t         super;
-    np_port_t                *port;
-    ucs_arbiter_t            arbiter;
-    unsigned                 max_bcopy;
-    ucs_recursive_spinlock_t lock;  /**< only for multi-threaded workers */
+    uct_base_iface_t          super;
+    const uct_nprdma_device_t *device;
+    ucs_arbiter_t             arbiter;   /**< of what waits for room */
+    unsigned                  max_bcopy;
+    ucs_recursive_spinlock_t  lock;      /**< only for multi-threaded workers */
+    uct_iface_ops_t           ops;       /**< those without the lock */
 } uct_nprdma_iface_t;
 
-typedef struct uct_nprdma_ep {
+struct uct_nprdma_ep {
     uct_base_ep_t       super;
-    np_link_t           link;
     ucs_arbiter_group_t arb_group;
     unsigned            num_pending;
-} uct_nprdma_ep_t;
+};
+
+UCS_CLASS_DECLARE(uct_nprdma_iface_t, uct_md_h, uct_worker_h,
+                  const uct_iface_params_t*, const uct_iface_config_t*,
+                  uct_iface_ops_t*, uct_iface_internal_ops_t*,
+                  const uct_nprdma_device_t*)
+UCS_CLASS_DECLARE(uct_nprdma_ep_t, const uct_ep_params_t*)
+
+/** One for each kind of device; what iface_open does */
+UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_soft_iface_t, uct_iface_t, uct_md_h,
+                           uct_worker_h, const uct_iface_params_t*,
+                           const uct_iface_config_t*);
+UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_verbs_iface_t, uct_iface_t, uct_md_h,
+                           uct_worker_h, const uct_iface_params_t*,
+                           const uct_iface_config_t*);
 
 extern uct_component_t uct_nprdma_component;
 extern uct_tl_t uct_nprdma_tl;
 
-/** The endpoints' half of the table of operations */
-extern const uct_iface_ops_t uct_nprdma_ep_ops;
+/** Attributes of any of our devices, all but those of its speed */
+void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr);
 
-/** atomic.c: members of that table */
+/** An operation is complete */
+void uct_nprdma_complete(void *comp, ucs_status_t status);
+
+/** What an iface's flush returns where the engine's has returned @a status */
+ucs_status_t uct_nprdma_iface_flushed(uct_nprdma_iface_t *iface,
+                                      ucs_status_t status,
+                                      uct_completion_t *comp);
+
+/** The endpoint does not work any more; @a peer names who it led to */
+void uct_nprdma_ep_failed(uct_nprdma_ep_t *ep, ucs_status_t status,
+                          const char *peer);
+
+/** atomic.c: members of every device's table of operations */
 ucs_status_t
 uct_nprdma_ep_atomic_cswap64(uct_ep_h ep, uint64_t compare, uint64_t swap,
                              uint64_t remote_addr, uct_rkey_t rkey,
@@ -88,9 +158,6 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
 void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
                                  uct_pending_purge_callback_t cb, void *arg);
 
-/** What the engine tells us */
-void uct_nprdma_ep_link_down(np_link_t *link, ucs_status_t status);
-
 /** Send what waits for room; returns how many */
 unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface);
 
@@ -102,6 +169,35 @@ static UCS_F_ALWAYS_INLINE uct_nprdma_iface_t *
 uct_nprdma_ep_iface(uct_nprdma_ep_t *ep)
 {
     return ucs_derived_of(ep->super.super.iface, uct_nprdma_iface_t);
+}
+
+/** An active message has come; @a arg is the interface */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_iface_am(void *arg, uint8_t id, void *data, unsigned len)
+{
+    uct_nprdma_iface_t *iface = arg;
+
+    if (ucs_unlikely(id >= UCT_AM_ID_MAX)) {
+        np_error("dropped active message %d of %u bytes: no such id",
+                  id, len);
+        return;
+    }
+
+    uct_iface_trace_am(&iface->super, UCT_AM_TRACE_TYPE_RECV, id, data, len,
+                       "RX: AM");
+    uct_iface_invoke_am(&iface->super, id, data, len, 0);
+}
+
+static UCS_F_ALWAYS_INLINE size_t
+uct_nprdma_iov(const uct_iov_t *iov, size_t iovcnt, np_iov_t *out)
+{
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        out[i].base = uct_iov_get_buffer(&iov[i]);
+        out[i].len  = uct_iov_get_length(&iov[i]);
+    }
+    return iovcnt;
 }
 
 #endif

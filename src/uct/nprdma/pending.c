@@ -11,7 +11,6 @@
 #include "nprdma.h"
 
 #include "../../nprdma/extension.h"
-#include "../../nprdma/proto/order.h"
 
 /* What a request that waits has in its private words */
 typedef struct uct_nprdma_pending {
@@ -32,20 +31,20 @@ ucs_status_t
 uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
                           unsigned flags)
 {
-    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = uct_nprdma_ep_iface(ep);
 
-    if ((ep->num_pending == 0) && np_link_has_resources(&ep->link)) {
+    if ((ep->num_pending == 0) && iface->device->has_resources(ep)) {
         return UCS_ERR_BUSY;
     }
 
     uct_nprdma_pending(req)->order = np_order_flags();
     uct_pending_req_arb_group_push(&ep->arb_group, req);
-    ucs_arbiter_group_schedule(&uct_nprdma_ep_iface(ep)->arbiter,
-                               &ep->arb_group);
+    ucs_arbiter_group_schedule(&iface->arbiter, &ep->arb_group);
 
     /* Nothing overtakes what waits, active messages least of all */
     ++ep->num_pending;
-    ep->link.gate |= NP_GATE_PENDING;
+    iface->device->hold(ep, 1);
     UCT_TL_EP_STAT_PEND(&ep->super);
     return UCS_OK;
 }
@@ -53,7 +52,7 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
 static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
 {
     if (--ep->num_pending == 0) {
-        ep->link.gate &= ~NP_GATE_PENDING;
+        uct_nprdma_ep_iface(ep)->device->hold(ep, 0);
     }
 }
 
@@ -62,21 +61,25 @@ uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
                                ucs_arbiter_group_t *group,
                                ucs_arbiter_elem_t *elem, void *arg)
 {
-    uct_nprdma_ep_t *ep    = ucs_container_of(group, uct_nprdma_ep_t,
-                                              arb_group);
-    uct_pending_req_t *req = ucs_container_of(elem, uct_pending_req_t, priv);
-    unsigned *count        = arg;
+    uct_nprdma_ep_t *ep               = ucs_container_of(group,
+                                                         uct_nprdma_ep_t,
+                                                         arb_group);
+    uct_pending_req_t *req            = ucs_container_of(elem,
+                                                         uct_pending_req_t,
+                                                         priv);
+    const uct_nprdma_device_t *device = uct_nprdma_ep_iface(ep)->device;
+    unsigned *count                   = arg;
     ucs_status_t status;
     int is_lent;
 
-    if (!np_link_has_resources(&ep->link)) {
+    if (!device->has_resources(ep)) {
         return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
     }
 
-    is_lent        = np_order_lend(uct_nprdma_pending(req)->order);
-    ep->link.gate &= ~NP_GATE_PENDING;
-    status         = req->func(req);
-    ep->link.gate |= NP_GATE_PENDING;
+    is_lent = np_order_lend(uct_nprdma_pending(req)->order);
+    device->hold(ep, 0);
+    status = req->func(req);
+    device->hold(ep, 1);
     if (ucs_unlikely(is_lent)) {
         np_order_return();
     }

@@ -65,9 +65,17 @@ static inline void uct_nprdma_md_attr_init(uct_nprdma_md_attr_t *attr)
 #  define UCT_NPRDMA_MEM_ALLOC_ARG
 #endif
 
-/* Interface: the internal table. @a _reachable decides about a device address. */
+/* Interface: a device that leads to other hosts must say so, where asked */
+#ifdef UCT_IFACE_FLAG_INTER_NODE
+#  define UCT_NPRDMA_FLAG_INTER_NODE  UCT_IFACE_FLAG_INTER_NODE
+#else
+#  define UCT_NPRDMA_FLAG_INTER_NODE  0
+#endif
+
+/* Interface: the internal table. @a _reachable decides about a device
+ * address. */
 #if UCT_NPRDMA_UCX_AT_LEAST(1, 17)
-#  define UCT_NPRDMA_IFACE_REACHABLE  uct_base_iface_is_reachable
+#  define UCT_NPRDMA_IFACE_REACHABLE(_v1)  uct_base_iface_is_reachable
 #  if UCT_NPRDMA_UCX_AT_LEAST(1, 20)
 #    define UCT_NPRDMA_QUERY_V2       .iface_query_v2 = uct_iface_base_query_v2,
 #  else
@@ -99,7 +107,7 @@ static inline void uct_nprdma_md_attr_init(uct_nprdma_md_attr_t *attr)
         .ep_is_connected       = uct_base_ep_is_connected \
     }
 #else
-#  define UCT_NPRDMA_IFACE_REACHABLE  uct_nprdma_iface_is_reachable
+#  define UCT_NPRDMA_IFACE_REACHABLE(_v1)  _v1
 #  define UCT_NPRDMA_INTERNAL_OPS_DEFINE(_name, _reachable) \
     static uct_iface_internal_ops_t _name = { \
         .iface_estimate_perf = uct_base_iface_estimate_perf, \

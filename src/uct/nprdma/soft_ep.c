@@ -1,0 +1,429 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Endpoints of soft0: UCT's operations in the engine's words. Atomics are in
+ * atomic.c, what waits for room in pending.c.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "soft.h"
+
+#include "../../nprdma/proto/am.h"
+#include "../../nprdma/proto/rma.h"
+
+/* Payload of an active message that fits into a slot beside UCT's header */
+#define UCT_NPRDMA_AM_INLINE  (NP_SLOT_INLINE - sizeof(uint64_t))
+
+
+static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_ep_t, const uct_ep_params_t *params)
+{
+    uct_nprdma_soft_iface_t *iface = ucs_derived_of(params->iface,
+                                                    uct_nprdma_soft_iface_t);
+
+    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_ep_t, params);
+
+    np_link_init(&self->link, iface->port,
+                 (const np_port_addr_t*)params->iface_addr);
+    return UCS_OK;
+}
+
+static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_soft_ep_t)
+{
+    uct_nprdma_ep_pending_purge(&self->super.super.super, NULL, NULL);
+    np_proto_close_link(&self->link);
+}
+
+UCS_CLASS_DEFINE(uct_nprdma_soft_ep_t, uct_nprdma_ep_t)
+static UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_soft_ep_t, uct_ep_t,
+                                 const uct_ep_params_t*);
+static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_soft_ep_t, uct_ep_t);
+
+static int uct_nprdma_soft_ep_has_resources(uct_nprdma_ep_t *ep)
+{
+    return np_link_has_resources(
+            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link);
+}
+
+static void uct_nprdma_soft_ep_hold(uct_nprdma_ep_t *ep, int is_held)
+{
+    np_link_t *link = &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link;
+
+    if (is_held) {
+        link->gate |= NP_GATE_PENDING;
+    } else {
+        link->gate &= ~NP_GATE_PENDING;
+    }
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_atomic(uct_nprdma_ep_t *ep, np_key_t *key,
+                          np_atomic_op_t op, size_t size, uint64_t value,
+                          uint64_t compare, uint64_t addr, void *result,
+                          void *comp)
+{
+    return np_atomic_post(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link, key,
+                          op, size, value, compare, addr, result, comp);
+}
+
+const uct_nprdma_device_t uct_nprdma_soft_device = {
+    .has_resources = uct_nprdma_soft_ep_has_resources,
+    .hold          = uct_nprdma_soft_ep_hold,
+    .atomic        = uct_nprdma_soft_ep_atomic
+};
+
+void uct_nprdma_soft_ep_link_down(np_link_t *link, ucs_status_t status)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_container_of(link, uct_nprdma_soft_ep_t,
+                                                link);
+    char peer[32];
+
+    ucs_snprintf_zero(peer, sizeof(peer), "process %d", link->pid);
+    uct_nprdma_ep_failed(&ep->super, status, peer);
+}
+
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_fill_short(void *dst, uint64_t header, const void *payload,
+                      unsigned length)
+{
+    memcpy(dst, &header, sizeof(header));
+    if (length > 0) { /* else payload may be NULL */
+        memcpy(UCS_PTR_BYTE_OFFSET(dst, sizeof(header)), payload, length);
+    }
+}
+
+/* Lay a list end to end. An empty piece may be at NULL. */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_pack_iov(void *dst, const uct_iov_t *iov, size_t iovcnt)
+{
+    size_t i, len;
+
+    for (i = 0; i < iovcnt; ++i) {
+        len = uct_iov_get_length(&iov[i]);
+        if (len > 0) {
+            memcpy(dst, iov[i].buffer, len);
+            dst = UCS_PTR_BYTE_OFFSET(dst, len);
+        }
+    }
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
+                            const void *payload, unsigned length)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    size_t total        = sizeof(header) + length;
+    ucs_status_t status;
+    np_slot_t *slot;
+    uint32_t start;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "am_short");
+
+    if (ucs_likely(length <= UCT_NPRDMA_AM_INLINE)) {
+        status = np_am_reserve_inline(&ep->link, &slot);
+        if (ucs_unlikely(status != UCS_OK)) {
+            goto no_resource;
+        }
+
+        uct_nprdma_fill_short(slot->data, header, payload, length);
+        np_am_commit_inline(&ep->link, slot, id, total);
+    } else {
+        status = np_am_reserve(&ep->link, total, &data, &start);
+        if (ucs_unlikely(status != UCS_OK)) {
+            goto no_resource;
+        }
+
+        uct_nprdma_fill_short(data, header, payload, length);
+        np_am_commit(&ep->link, id, start, total);
+    }
+
+    UCT_TL_EP_STAT_OP(&ep->super.super, AM, SHORT, total);
+    return UCS_OK;
+
+no_resource:
+    UCS_STATS_UPDATE_COUNTER(ep->super.super.stats, UCT_EP_STAT_NO_RES, 1);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
+                                const uct_iov_t *iov, size_t iovcnt)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    size_t total        = uct_iov_total_length(iov, iovcnt);
+    ucs_status_t status;
+    np_slot_t *slot;
+    uint32_t start;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "am_short_iov");
+
+    if (total <= NP_SLOT_INLINE) {
+        status = np_am_reserve_inline(&ep->link, &slot);
+        if (status == UCS_OK) {
+            uct_nprdma_pack_iov(slot->data, iov, iovcnt);
+            np_am_commit_inline(&ep->link, slot, id, total);
+        }
+    } else {
+        status = np_am_reserve(&ep->link, total, &data, &start);
+        if (status == UCS_OK) {
+            uct_nprdma_pack_iov(data, iov, iovcnt);
+            np_am_commit(&ep->link, id, start, total);
+        }
+    }
+
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, AM, SHORT, total);
+    return status;
+}
+
+static ssize_t
+uct_nprdma_soft_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
+                            uct_pack_callback_t pack_cb, void *arg,
+                            unsigned flags)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+    uint32_t start;
+    size_t length;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+
+    status = np_am_reserve(&ep->link,
+                           uct_nprdma_ep_iface(&ep->super)->max_bcopy, &data,
+                           &start);
+    if (ucs_unlikely(status != UCS_OK)) {
+        UCS_STATS_UPDATE_COUNTER(ep->super.super.stats, UCT_EP_STAT_NO_RES, 1);
+        return status;
+    }
+
+    length = pack_cb(data, arg);
+    np_am_commit(&ep->link, id, start, length);
+    UCT_TL_EP_STAT_OP(&ep->super.super, AM, BCOPY, length);
+    return length;
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
+                            unsigned header_length, const uct_iov_t *iov,
+                            size_t iovcnt, unsigned flags,
+                            uct_completion_t *comp)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    size_t total        = header_length + uct_iov_total_length(iov, iovcnt);
+    ucs_status_t status;
+    uint32_t start;
+    void *data;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "am_zcopy");
+    UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "am_zcopy");
+
+    status = np_am_reserve(&ep->link, total, &data, &start);
+    if (ucs_unlikely(status != UCS_OK)) {
+        UCS_STATS_UPDATE_COUNTER(ep->super.super.stats, UCT_EP_STAT_NO_RES, 1);
+        return status;
+    }
+
+    if (header_length > 0) {
+        memcpy(data, header, header_length);
+    }
+    uct_nprdma_pack_iov(UCS_PTR_BYTE_OFFSET(data, header_length), iov, iovcnt);
+    np_am_commit(&ep->link, id, start, total);
+    UCT_TL_EP_STAT_OP(&ep->super.super, AM, ZCOPY, total);
+    return UCS_OK; /* copied: the buffer is free */
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_put_short(uct_ep_h tl_ep, const void *buffer,
+                             unsigned length, uint64_t remote_addr,
+                             uct_rkey_t rkey)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "put_short");
+    status = np_rma_put_short(&ep->link, (np_key_t*)rkey, buffer, length,
+                              remote_addr);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, SHORT, length);
+    return status;
+}
+
+static ssize_t
+uct_nprdma_soft_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
+                             void *arg, uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+    size_t length;
+    void *bounce;
+
+    /* Ask first: whatever is packed is gone for the caller */
+    status = np_rma_may_put(&ep->link, remote_addr,
+                            uct_nprdma_ep_iface(&ep->super)->max_bcopy);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    bounce = np_rma_bounce(uct_nprdma_soft_ep_iface(ep)->port);
+    if (bounce == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    length = pack_cb(bounce, arg);
+    status = np_rma_put_copied(&ep->link, (np_key_t*)rkey, bounce, length,
+                               remote_addr);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, BCOPY, length);
+    return (status == UCS_OK) ? (ssize_t)length : status;
+}
+
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_soft_ep_zcopy(np_dir_t dir, uct_nprdma_soft_ep_t *ep,
+                         const uct_iov_t *iov, size_t iovcnt,
+                         uint64_t remote_addr, uct_rkey_t rkey,
+                         uct_completion_t *comp)
+{
+    np_iov_t list[NP_MAX_IOV];
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "zcopy");
+    return np_rma_move(dir, &ep->link, (np_key_t*)rkey, list,
+                       uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                             size_t iovcnt, uint64_t remote_addr,
+                             uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_soft_ep_zcopy(NP_DIR_PUT, ep, iov, iovcnt,
+                                      remote_addr, rkey, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
+                             uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "get_short");
+    status = np_rma_get_now(&ep->link, (np_key_t*)rkey, buffer, length,
+                            remote_addr);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, SHORT, length);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
+                             void *arg, size_t length, uint64_t remote_addr,
+                             uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "get_bcopy");
+    status = np_rma_get_bcopy(&ep->link, (np_key_t*)rkey, length, remote_addr,
+                              unpack_cb, arg, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, BCOPY, length);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                             size_t iovcnt, uint64_t remote_addr,
+                             uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_soft_ep_zcopy(NP_DIR_GET, ep, iov, iovcnt,
+                                      remote_addr, rkey, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+    ucs_status_t status;
+
+    if (flags & UCT_FLUSH_FLAG_CANCEL) {
+        np_link_cancel(&ep->link, UCS_ERR_CANCELED);
+        return UCS_OK;
+    }
+
+    status = np_link_flush(&ep->link, comp);
+    if (status == UCS_INPROGRESS) {
+        UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super.super);
+    } else {
+        UCT_TL_EP_STAT_FLUSH(&ep->super.super);
+    }
+    return status;
+}
+
+static ucs_status_t uct_nprdma_soft_ep_fence(uct_ep_h tl_ep, unsigned flags)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+
+    np_link_fence(&ep->link);
+    UCT_TL_EP_STAT_FENCE(&ep->super.super);
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_soft_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
+
+    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+    if (!np_link_is_alive(&ep->link)) {
+        np_link_down(&ep->link, UCS_ERR_ENDPOINT_TIMEOUT);
+        np_link_report(&ep->link);
+    }
+    return UCS_OK;
+}
+
+const uct_iface_ops_t uct_nprdma_soft_ep_ops = {
+    .ep_put_short      = uct_nprdma_soft_ep_put_short,
+    .ep_put_bcopy      = uct_nprdma_soft_ep_put_bcopy,
+    .ep_put_zcopy      = uct_nprdma_soft_ep_put_zcopy,
+    .ep_get_short      = uct_nprdma_soft_ep_get_short,
+    .ep_get_bcopy      = uct_nprdma_soft_ep_get_bcopy,
+    .ep_get_zcopy      = uct_nprdma_soft_ep_get_zcopy,
+    .ep_am_short       = uct_nprdma_soft_ep_am_short,
+    .ep_am_short_iov   = uct_nprdma_soft_ep_am_short_iov,
+    .ep_am_bcopy       = uct_nprdma_soft_ep_am_bcopy,
+    .ep_am_zcopy       = uct_nprdma_soft_ep_am_zcopy,
+    .ep_atomic_cswap64 = uct_nprdma_ep_atomic_cswap64,
+    .ep_atomic_cswap32 = uct_nprdma_ep_atomic_cswap32,
+    .ep_atomic32_post  = uct_nprdma_ep_atomic32_post,
+    .ep_atomic64_post  = uct_nprdma_ep_atomic64_post,
+    .ep_atomic32_fetch = uct_nprdma_ep_atomic32_fetch,
+    .ep_atomic64_fetch = uct_nprdma_ep_atomic64_fetch,
+    .ep_pending_add    = uct_nprdma_ep_pending_add,
+    .ep_pending_purge  = uct_nprdma_ep_pending_purge,
+    .ep_flush          = uct_nprdma_soft_ep_flush,
+    .ep_fence          = uct_nprdma_soft_ep_fence,
+    .ep_check          = uct_nprdma_soft_ep_check,
+    .ep_create         = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_soft_ep_t),
+    .ep_destroy        = UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_soft_ep_t)
+};

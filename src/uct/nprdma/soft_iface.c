@@ -1,0 +1,242 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Interfaces of soft0: a port of the engine, and its progress.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "soft.h"
+
+#include "../../nprdma/proto/rma.h"
+#include "../../nprdma/svc/service.h"
+
+/* Limits of the rings: what a peer accepts */
+#define UCT_NPRDMA_RING_SIZE    UCS_BIT(16)
+#define UCT_NPRDMA_RING_BYTES   UCS_GBYTE
+
+/* As measured on soft0 (docs/figures.md) */
+#define UCT_NPRDMA_LATENCY      80e-9
+#define UCT_NPRDMA_OVERHEAD     10e-9
+#define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)
+
+
+static ucs_status_t
+uct_nprdma_soft_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
+{
+    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
+                                                    uct_nprdma_soft_iface_t);
+
+    uct_nprdma_iface_query(&iface->super, attr);
+
+    attr->device_addr_len         = sizeof(uct_nprdma_soft_device_addr_t);
+    attr->iface_addr_len          = sizeof(np_port_addr_t);
+    attr->cap.flags              |= UCT_IFACE_FLAG_GET_SHORT;
+    attr->cap.get.max_short       = iface->super.max_bcopy;
+    attr->latency                 = ucs_linear_func_make(UCT_NPRDMA_LATENCY,
+                                                         0);
+    attr->bandwidth.dedicated     = UCT_NPRDMA_BANDWIDTH;
+    attr->bandwidth.shared        = 0;
+    attr->overhead                = UCT_NPRDMA_OVERHEAD;
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_soft_iface_get_device_address(uct_iface_h tl_iface,
+                                         uct_device_addr_t *addr)
+{
+    uct_nprdma_soft_device_addr_t *device_addr = (void*)addr;
+
+    device_addr->kind = UCT_NPRDMA_SOFT;
+    np_host_addr_get(&device_addr->host);
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_soft_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
+{
+    np_port_get_addr(ucs_derived_of(tl_iface, uct_nprdma_soft_iface_t)->port,
+                     (np_port_addr_t*)addr);
+    return UCS_OK;
+}
+
+static int
+uct_nprdma_soft_iface_is_reachable(const uct_iface_h tl_iface,
+                                   const uct_device_addr_t *dev_addr,
+                                   const uct_iface_addr_t *iface_addr)
+{
+    const uct_nprdma_soft_device_addr_t *addr = (const void*)dev_addr;
+
+    return (addr->kind == UCT_NPRDMA_SOFT) &&
+           (np_engine.config.intra_node == NP_INTRA_NODE_SOFT) &&
+           np_host_is_reachable(&addr->host);
+}
+
+UCT_NPRDMA_INTERNAL_OPS_DEFINE(uct_nprdma_soft_iface_internal_ops,
+                               uct_nprdma_soft_iface_is_reachable);
+
+static unsigned uct_nprdma_soft_iface_progress(uct_iface_h tl_iface)
+{
+    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
+                                                    uct_nprdma_soft_iface_t);
+    unsigned count;
+
+    count  = np_port_poll(iface->port, uct_nprdma_iface_am, &iface->super);
+    count += np_port_work(iface->port);
+    if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->super.arbiter))) {
+        count += uct_nprdma_iface_progress_pending(&iface->super);
+    }
+    return count;
+}
+
+static ucs_status_t
+uct_nprdma_soft_iface_flush(uct_iface_h tl_iface, unsigned flags,
+                            uct_completion_t *comp)
+{
+    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
+                                                    uct_nprdma_soft_iface_t);
+
+    return uct_nprdma_iface_flushed(&iface->super,
+                                    np_port_flush(iface->port, comp), comp);
+}
+
+static ucs_status_t
+uct_nprdma_soft_iface_fence(uct_iface_h tl_iface, unsigned flags)
+{
+    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
+                                                    uct_nprdma_soft_iface_t);
+
+    np_port_fence(iface->port);
+    UCT_TL_IFACE_STAT_FENCE(&iface->super.super);
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_soft_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
+{
+    *fd_p = ucs_derived_of(tl_iface, uct_nprdma_soft_iface_t)->port->epoll_fd;
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_soft_iface_event_arm(uct_iface_h tl_iface, unsigned events)
+{
+    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
+                                                    uct_nprdma_soft_iface_t);
+
+    if (!ucs_arbiter_is_empty(&iface->super.arbiter)) {
+        return UCS_ERR_BUSY; /* nobody tells us when there is room */
+    }
+
+    return np_port_arm(iface->port);
+}
+
+static const np_user_t uct_nprdma_user = {
+    .complete  = uct_nprdma_complete,
+    .link_down = uct_nprdma_soft_ep_link_down
+};
+
+static UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_soft_iface_t, uct_iface_t);
+
+static void uct_nprdma_soft_iface_fill_ops(uct_iface_ops_t *ops)
+{
+    *ops                          = uct_nprdma_soft_ep_ops;
+    ops->iface_flush              = uct_nprdma_soft_iface_flush;
+    ops->iface_fence              = uct_nprdma_soft_iface_fence;
+    ops->iface_progress_enable    = uct_base_iface_progress_enable;
+    ops->iface_progress_disable   = uct_base_iface_progress_disable;
+    ops->iface_progress           = uct_nprdma_soft_iface_progress;
+    ops->iface_event_fd_get       = uct_nprdma_soft_iface_event_fd_get;
+    ops->iface_event_arm          = uct_nprdma_soft_iface_event_arm;
+    ops->iface_close              =
+            UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_soft_iface_t);
+    ops->iface_query              = uct_nprdma_soft_iface_query;
+    ops->iface_get_device_address = uct_nprdma_soft_iface_get_device_address;
+    ops->iface_get_address        = uct_nprdma_soft_iface_get_address;
+    ops->iface_is_reachable       = UCT_NPRDMA_IFACE_REACHABLE(
+            uct_nprdma_soft_iface_is_reachable);
+}
+
+static int uct_nprdma_is_ring_bytes(const char *name, size_t bytes)
+{
+    if ((bytes < UCS_KBYTE) || !ucs_is_pow2(bytes) ||
+        (bytes > UCT_NPRDMA_RING_BYTES)) {
+        np_error("UCX_NPRDMA_%s is %zu: give it a power of two from 1k to 1g",
+                 name, bytes);
+        return 0;
+    }
+
+    return 1;
+}
+
+static ucs_status_t
+uct_nprdma_soft_iface_check_config(const uct_nprdma_soft_config_t *config)
+{
+    if ((config->ring_size == 0) || !ucs_is_pow2(config->ring_size) ||
+        (config->ring_size > UCT_NPRDMA_RING_SIZE)) {
+        np_error("UCX_NPRDMA_RING_SIZE is %u: give it a power of two from 1 "
+                  "to %lu", config->ring_size, UCT_NPRDMA_RING_SIZE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (!uct_nprdma_is_ring_bytes("RING_BYTES", config->ring_bytes) ||
+        !uct_nprdma_is_ring_bytes("RING_BYTES_WIDE",
+                                  config->ring_bytes_wide)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
+                           uct_worker_h worker,
+                           const uct_iface_params_t *params,
+                           const uct_iface_config_t *tl_config)
+{
+    const uct_nprdma_soft_config_t *config =
+            &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->soft;
+    np_port_config_t port_config = {
+        .data_slots   = config->ring_size,
+        .payload_size = config->ring_bytes,
+        .payload_wide = config->ring_bytes_wide,
+        .wide_links   = config->wide_rings
+    };
+    uct_iface_ops_t ops;
+    ucs_status_t status;
+
+    status = uct_nprdma_soft_iface_check_config(config);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_soft_iface_fill_ops(&ops);
+    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_iface_t, md, worker, params,
+                              tl_config, &ops,
+                              &uct_nprdma_soft_iface_internal_ops,
+                              &uct_nprdma_soft_device);
+
+    status = np_proto_open(&port_config, &uct_nprdma_user, &self->port);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    np_service_add(self->port);
+    self->super.max_bcopy = np_rma_max_bcopy(&port_config);
+    return UCS_OK;
+}
+
+static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_soft_iface_t)
+{
+    uct_base_iface_progress_disable(&self->super.super.super,
+                                    UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    np_service_remove(self->port);
+    np_proto_close(self->port);
+}
+
+UCS_CLASS_DEFINE(uct_nprdma_soft_iface_t, uct_nprdma_iface_t)
+static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_soft_iface_t, uct_iface_t);
+UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_soft_iface_t, uct_iface_t, uct_md_h,
+                          uct_worker_h, const uct_iface_params_t*,
+                          const uct_iface_config_t*)

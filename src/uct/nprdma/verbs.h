@@ -1,0 +1,50 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The face of RDMA devices: interface and endpoint.
+ */
+
+#ifndef UCT_NPRDMA_VERBS_H_
+#define UCT_NPRDMA_VERBS_H_
+
+#include "nprdma.h"
+
+#include "../../nprdma/proto/vlink.h"
+
+typedef struct uct_nprdma_verbs_device_addr {
+    uint8_t        kind; /**< UCT_NPRDMA_VERBS */
+    np_vdev_addr_t vdev;
+} __attribute__((packed)) uct_nprdma_verbs_device_addr_t;
+
+typedef struct uct_nprdma_verbs_iface {
+    uct_nprdma_iface_t super;
+    np_vport_t         *port;
+    np_vport_attr_t    attr; /**< of the port; constant */
+} uct_nprdma_verbs_iface_t;
+
+typedef struct uct_nprdma_verbs_ep {
+    uct_nprdma_ep_t super;
+    np_vlink_t      link;
+} uct_nprdma_verbs_ep_t;
+
+/** The endpoints' half of the table of operations */
+extern const uct_iface_ops_t uct_nprdma_verbs_ep_ops;
+
+extern const uct_nprdma_device_t uct_nprdma_verbs_device;
+
+/** What the engine tells us */
+void uct_nprdma_verbs_ep_link_down(np_vlink_t *link, ucs_status_t status);
+
+/** Where in the machine an RNIC's port is; UCS_SYS_DEVICE_ID_UNKNOWN where it
+ *  is no PCI device */
+ucs_sys_device_t uct_nprdma_verbs_sys_device(const char *name);
+
+
+static UCS_F_ALWAYS_INLINE uct_nprdma_verbs_iface_t *
+uct_nprdma_verbs_ep_iface(uct_nprdma_verbs_ep_t *ep)
+{
+    return ucs_derived_of(ep->super.super.super.iface,
+                          uct_nprdma_verbs_iface_t);
+}
+
+#endif

@@ -1,0 +1,319 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Endpoints of RDMA devices: UCT's operations in the engine's words. Atomics
+ * are in atomic.c, what waits for room in pending.c.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "verbs.h"
+
+
+static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_ep_t,
+                           const uct_ep_params_t *params)
+{
+    uct_nprdma_verbs_iface_t *iface = ucs_derived_of(params->iface,
+                                                     uct_nprdma_verbs_iface_t);
+    const uct_nprdma_verbs_device_addr_t *dev_addr;
+    np_vport_addr_t addr;
+    np_vdev_addr_t vdev;
+
+    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_ep_t, params);
+
+    /* Addresses stand in UCP's buffers, wherever that was */
+    dev_addr = (const void*)params->dev_addr;
+    memcpy(&vdev, &dev_addr->vdev, sizeof(vdev));
+    memcpy(&addr, params->iface_addr, sizeof(addr));
+    np_vlink_init(&self->link, iface->port, &vdev, &addr);
+    return UCS_OK;
+}
+
+static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_verbs_ep_t)
+{
+    uct_nprdma_ep_pending_purge(&self->super.super.super, NULL, NULL);
+    np_vlink_close(&self->link);
+}
+
+UCS_CLASS_DEFINE(uct_nprdma_verbs_ep_t, uct_nprdma_ep_t)
+static UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_verbs_ep_t, uct_ep_t,
+                                 const uct_ep_params_t*);
+static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_verbs_ep_t, uct_ep_t);
+
+static int uct_nprdma_verbs_ep_has_resources(uct_nprdma_ep_t *ep)
+{
+    return np_vlink_has_resources(
+            &ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link);
+}
+
+static void uct_nprdma_verbs_ep_hold(uct_nprdma_ep_t *ep, int is_held)
+{
+    ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link.has_pending = is_held;
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_atomic(uct_nprdma_ep_t *ep, np_key_t *key,
+                           np_atomic_op_t op, size_t size, uint64_t value,
+                           uint64_t compare, uint64_t addr, void *result,
+                           void *comp)
+{
+    return np_vlink_atomic(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
+                           key, op, size, value, compare, addr, result, comp);
+}
+
+const uct_nprdma_device_t uct_nprdma_verbs_device = {
+    .has_resources = uct_nprdma_verbs_ep_has_resources,
+    .hold          = uct_nprdma_verbs_ep_hold,
+    .atomic        = uct_nprdma_verbs_ep_atomic
+};
+
+void uct_nprdma_verbs_ep_link_down(np_vlink_t *link, ucs_status_t status)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_container_of(link, uct_nprdma_verbs_ep_t,
+                                                 link);
+    char peer[64];
+
+    ucs_snprintf_zero(peer, sizeof(peer), "peer at queue pair 0x%x",
+                      link->addr.qpn);
+    uct_nprdma_ep_failed(&ep->super, status, peer);
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
+                             const void *payload, unsigned length)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(sizeof(header) + length, 0,
+                     uct_nprdma_ep_iface(&ep->super)->max_bcopy, "am_short");
+
+    status = np_vlink_am_short(&ep->link, id, header, payload, length);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, AM, SHORT,
+                                 sizeof(header) + length);
+    return status;
+}
+
+/* A message gathered from a header and pieces, of which none is needed when
+ * this returns */
+static ucs_status_t
+uct_nprdma_verbs_ep_am_gather(uct_nprdma_verbs_ep_t *ep, uint8_t id,
+                              const void *header, unsigned header_length,
+                              const uct_iov_t *iov, size_t iovcnt)
+{
+    np_iov_t list[NP_MAX_IOV];
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "am");
+    UCT_CHECK_LENGTH(header_length + uct_iov_total_length(iov, iovcnt), 0,
+                     uct_nprdma_ep_iface(&ep->super)->max_bcopy, "am");
+
+    return np_vlink_am_iov(&ep->link, id, header, header_length, list,
+                           uct_nprdma_iov(iov, iovcnt, list));
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
+                                 const uct_iov_t *iov, size_t iovcnt)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_verbs_ep_am_gather(ep, id, NULL, 0, iov, iovcnt);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, AM, SHORT,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static ssize_t
+uct_nprdma_verbs_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
+                             uct_pack_callback_t pack_cb, void *arg,
+                             unsigned flags)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ssize_t length;
+
+    UCT_CHECK_AM_ID(id);
+    length = np_vlink_am_bcopy(&ep->link, id, pack_cb, arg);
+    if (length >= 0) {
+        UCT_TL_EP_STAT_OP(&ep->super.super, AM, BCOPY, length);
+    }
+    return length;
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
+                             unsigned header_length, const uct_iov_t *iov,
+                             size_t iovcnt, unsigned flags,
+                             uct_completion_t *comp)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_verbs_ep_am_gather(ep, id, header, header_length, iov,
+                                           iovcnt);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, AM, ZCOPY,
+                                 header_length +
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_put_short(uct_ep_h tl_ep, const void *buffer,
+                              unsigned length, uint64_t remote_addr,
+                              uct_rkey_t rkey)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "put_short");
+    status = np_vlink_put_copied(&ep->link, (np_key_t*)rkey, buffer, length,
+                                 remote_addr);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, SHORT, length);
+    return status;
+}
+
+static ssize_t
+uct_nprdma_verbs_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
+                              void *arg, uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ssize_t length;
+
+    length = np_vlink_put_bcopy(&ep->link, (np_key_t*)rkey, pack_cb, arg,
+                                remote_addr);
+    if (length >= 0) {
+        UCT_TL_EP_STAT_OP(&ep->super.super, PUT, BCOPY, length);
+    }
+    return length;
+}
+
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_verbs_ep_zcopy(np_dir_t dir, uct_nprdma_verbs_ep_t *ep,
+                          const uct_iov_t *iov, size_t iovcnt,
+                          uint64_t remote_addr, uct_rkey_t rkey,
+                          uct_completion_t *comp)
+{
+    np_iov_t list[NP_MAX_IOV];
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "zcopy");
+    return np_vlink_move(dir, &ep->link, (np_key_t*)rkey, list,
+                         uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                              size_t iovcnt, uint64_t remote_addr,
+                              uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_verbs_ep_zcopy(NP_DIR_PUT, ep, iov, iovcnt,
+                                       remote_addr, rkey, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
+                              void *arg, size_t length, uint64_t remote_addr,
+                              uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+                     "get_bcopy");
+    status = np_vlink_get_unpack(&ep->link, (np_key_t*)rkey, length,
+                                 remote_addr, unpack_cb, arg, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, BCOPY, length);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                              size_t iovcnt, uint64_t remote_addr,
+                              uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_verbs_ep_zcopy(NP_DIR_GET, ep, iov, iovcnt,
+                                       remote_addr, rkey, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_flush(uct_ep_h tl_ep, unsigned flags,
+                          uct_completion_t *comp)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+    ucs_status_t status;
+
+    if (flags & UCT_FLUSH_FLAG_CANCEL) {
+        np_vlink_cancel(&ep->link, UCS_ERR_CANCELED);
+        return UCS_OK;
+    }
+
+    status = np_vlink_flush(&ep->link, comp);
+    if (status == UCS_INPROGRESS) {
+        UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super.super);
+    } else {
+        UCT_TL_EP_STAT_FLUSH(&ep->super.super);
+    }
+    return status;
+}
+
+static ucs_status_t uct_nprdma_verbs_ep_fence(uct_ep_h tl_ep, unsigned flags)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+
+    np_vlink_fence(&ep->link);
+    UCT_TL_EP_STAT_FENCE(&ep->super.super);
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_verbs_ep_check(uct_ep_h tl_ep, unsigned flags,
+                          uct_completion_t *comp)
+{
+    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
+
+    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+    return np_vlink_check(&ep->link);
+}
+
+const uct_iface_ops_t uct_nprdma_verbs_ep_ops = {
+    .ep_put_short      = uct_nprdma_verbs_ep_put_short,
+    .ep_put_bcopy      = uct_nprdma_verbs_ep_put_bcopy,
+    .ep_put_zcopy      = uct_nprdma_verbs_ep_put_zcopy,
+    .ep_get_short      = (uct_ep_get_short_func_t)
+                         ucs_empty_function_return_unsupported,
+    .ep_get_bcopy      = uct_nprdma_verbs_ep_get_bcopy,
+    .ep_get_zcopy      = uct_nprdma_verbs_ep_get_zcopy,
+    .ep_am_short       = uct_nprdma_verbs_ep_am_short,
+    .ep_am_short_iov   = uct_nprdma_verbs_ep_am_short_iov,
+    .ep_am_bcopy       = uct_nprdma_verbs_ep_am_bcopy,
+    .ep_am_zcopy       = uct_nprdma_verbs_ep_am_zcopy,
+    .ep_atomic_cswap64 = uct_nprdma_ep_atomic_cswap64,
+    .ep_atomic_cswap32 = uct_nprdma_ep_atomic_cswap32,
+    .ep_atomic32_post  = uct_nprdma_ep_atomic32_post,
+    .ep_atomic64_post  = uct_nprdma_ep_atomic64_post,
+    .ep_atomic32_fetch = uct_nprdma_ep_atomic32_fetch,
+    .ep_atomic64_fetch = uct_nprdma_ep_atomic64_fetch,
+    .ep_pending_add    = uct_nprdma_ep_pending_add,
+    .ep_pending_purge  = uct_nprdma_ep_pending_purge,
+    .ep_flush          = uct_nprdma_verbs_ep_flush,
+    .ep_fence          = uct_nprdma_verbs_ep_fence,
+    .ep_check          = uct_nprdma_verbs_ep_check,
+    .ep_create         = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_verbs_ep_t),
+    .ep_destroy        = UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_verbs_ep_t)
+};
