@@ -4,8 +4,9 @@
 AC_DEFUN([NPRDMA_VERBS], [
     AC_ARG_WITH([verbs],
         [AS_HELP_STRING([--with-verbs=yes|no|auto],
-                        [RDMA devices, by libibverbs (default: no)])],
-        [], [with_verbs=no])
+                        [RDMA devices, by libibverbs (default: if
+                         found)])],
+        [], [with_verbs=auto])
     have_verbs=no
     VERBS_LIBS=
     AS_CASE([$with_verbs],

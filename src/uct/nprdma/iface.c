@@ -79,7 +79,7 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"VERBS_DEPTH", "4",
-     "RDMA devices: such chunks of a transfer at a time on each side, 1 to 64.",
+     "RDMA devices: such chunks of a transfer at a time on each side, 1 to 8.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.depth),
      UCS_CONFIG_TYPE_UINT},
 

@@ -14,6 +14,7 @@
 #include "../../nprdma/proto/atomic.h"
 #include "../../nprdma/proto/op.h"
 
+#include <ucs/sys/string.h>
 #include <ucs/type/spinlock.h>
 
 #define UCT_NPRDMA_NAME  "nprdma"

@@ -22,7 +22,7 @@
 
 /* Limits of the settings */
 #define UCT_NPRDMA_VERBS_BUFFERS  32768u
-#define UCT_NPRDMA_VERBS_DEPTH    64u
+#define UCT_NPRDMA_VERBS_DEPTH    8u
 #define UCT_NPRDMA_VERBS_RETRY    7u
 #define UCT_NPRDMA_VERBS_TIMEOUT  31     /* exponents have 5 bits */
 
