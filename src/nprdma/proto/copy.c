@@ -28,6 +28,7 @@
 
 #include "../dev/soft/peer.h"
 #include "../engine.h"
+#include "../mem/region.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -212,7 +213,8 @@ static void np_copy_run_rings(np_link_t *link, np_op_t *op)
         offset = (size_t)copy->next * copy->chunk;
         len    = ucs_min((size_t)copy->chunk, copy->len - offset);
         count  = np_iov_slice(copy->iov, copy->iovcnt, offset, len, piece);
-        status = np_rma_send(link,
+        status = !np_copy_may_touch(op, piece, count) ? UCS_ERR_INVALID_ADDR :
+                 np_rma_send(link,
                              (copy->dir == NP_DIR_PUT) ? NP_OP_PUT : NP_OP_GET,
                              piece, count, len, copy->remote + offset,
                              &request, NULL);
@@ -230,6 +232,19 @@ static void np_copy_run_rings(np_link_t *link, np_op_t *op)
     }
 
     copy->is_claimed = 1;
+}
+
+int np_copy_may_touch(const np_op_t *copy_op, const np_iov_t *iov,
+                      size_t iovcnt)
+{
+    size_t i;
+
+    for (i = 0; (copy_op->comp != NULL) && (i < iovcnt); ++i) {
+        if (!np_regions_allow((uintptr_t)iov[i].base, iov[i].len)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status)

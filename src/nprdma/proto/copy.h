@@ -23,6 +23,14 @@ ucs_status_t np_copy_post(np_link_t *link, np_op_t *op);
 /** No one works on this copy any more after this call */
 void np_copy_abort(np_link_t *link, np_op_t *op);
 
+/**
+ * May the CPU still move this local memory for a copy? With exact scope the
+ * program may have ended its registration, and use it for something else. What
+ * has no completion is copied by its caller, as short and buffered transfers.
+ */
+int np_copy_may_touch(const np_op_t *copy_op, const np_iov_t *iov,
+                      size_t iovcnt);
+
 /** A piece that went through the ring is there */
 void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status);
 

@@ -171,7 +171,9 @@ np_op_take_get(np_link_t *link, np_op_t *op, const np_slot_t *slot)
     if (op->rma.copy != NULL) {
         count = np_iov_slice(op->rma.copy->copy.iov, op->rma.copy->copy.iovcnt,
                              op->rma.offset, op->rma.len, piece);
-        return np_fault_copy_local(link, NP_DIR_PUT, data, piece, count);
+        return !np_copy_may_touch(op->rma.copy, piece, count) ?
+               UCS_ERR_INVALID_ADDR :
+               np_fault_copy_local(link, NP_DIR_PUT, data, piece, count);
     } else if (op->rma.buffer != NULL) {
         memcpy(op->rma.buffer, data, op->rma.len);
     } else {
