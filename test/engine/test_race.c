@@ -27,6 +27,8 @@ static const race_part_t parts[] = {
     {"ranges in any order",  race_ranges, 0},
     {"mailbox",              race_mailbox, 0},
     {"lock word",            race_lock, 0},
+    {"each word once",       race_once, 0},
+    {"bytes that wait",      race_bounded, 0},
     {"fence",                race_fence, 0},
     {"cached translations",  race_stale, 1},
     {"units in flight",      race_in_flight, 0},
@@ -41,6 +43,9 @@ static const race_part_t parts[] = {
 #define RACE_SHARED  (1024 * 1024)
 #define RACE_INLINE  (16 * 1024)
 #define RACE_REVERSE 0
+
+/* Reverse transfers of both links that may be on their way at a time */
+#define RACE_REFUSALS (2 * NP_CTL_SLOTS)
 
 /* Settings that mutants are looked for in; where they are in the list */
 enum {
@@ -109,6 +114,16 @@ static const race_setting_t settings[] = {
         .name        = "through the rings",
         .single_copy = NP_SINGLE_COPY_OFF,
         .inline_max  = RACE_INLINE
+    }, {
+        .name        = "no process_vm, mapped",
+        .single_copy = NP_SINGLE_COPY_OFF,
+        .inline_max  = RACE_REVERSE,
+        .is_direct   = 1
+    }, {
+        .name        = "no process_vm at the target, mapped",
+        .inline_max  = RACE_REVERSE,
+        .is_refusing = 1,
+        .is_direct   = 1
     }
 };
 
@@ -227,7 +242,8 @@ static void race_fork(const race_setting_t *setting, np_mutant_t mutant)
 static void race_check_counters(const race_setting_t *setting)
 {
     const np_stats_t *stats = &report->stats;
-    int has_rings           = setting->single_copy == NP_SINGLE_COPY_OFF;
+    int has_vm              = setting->single_copy != NP_SINGLE_COPY_OFF;
+    int has_rings           = !has_vm && !setting->is_direct;
     int is_retry            = setting->fault_mode == NP_FAULT_MODE_RETRY;
 
     TAP_CHECK(has_rings || ((stats->remote_faults > 0) &&
@@ -239,9 +255,14 @@ static void race_check_counters(const race_setting_t *setting)
               stats->copies, stats->false_alarms);
     TAP_CHECK(has_rings || (is_retry ? (stats->retries > 0) :
                             ((stats->reverses > 0) ==
-                             (setting->inline_max == RACE_REVERSE))),
+                             (has_vm && (setting->inline_max ==
+                                         RACE_REVERSE)))),
               "%s: reverse transfers (%lu), retries (%lu)", setting->name,
               stats->reverses, stats->retries);
+    if (setting->is_refusing) {
+        TAP_CHECK(stats->reverses <= RACE_REFUSALS,
+                  "%s: it is asked %lu times", setting->name, stats->reverses);
+    }
     TAP_CHECK((stats->atomics > 0) &&
               ((setting->tlb == NP_TLB_OFF) || (stats->tlb_hits > 0)),
               "%s: atomics (%lu), cached translations (%lu)", setting->name,

@@ -53,8 +53,9 @@
 #define RACE_NEVER     (~0u)
 #define RACE_MAX_PLANS 3
 
-/* Progress calls after which a transfer hangs; a healthy one needs some ten */
-#define RACE_PROGRESS  500
+/* Progress calls after which a transfer hangs; a healthy one needs some ten, and
+ * as many as it waits for a swapper */
+#define RACE_PROGRESS  200000
 
 
 /* -- pages and who swaps them: test_race_world.c */
@@ -177,6 +178,7 @@ typedef struct race_world {
     np_key_t    *key;
     np_alloc_t  *alloc;       /* of remote, if that is mapped directly */
     int         is_direct;
+    int         is_refusing;
     int         is_threaded;  /* whoever a page waits for is another thread */
     unsigned    index;        /* pause points of the transfer so far */
     int         to_is_busy;   /* somebody is in the target's progress */
@@ -198,6 +200,7 @@ typedef struct race_setting {
     size_t           share_min;   /* 0: larger than any transfer */
     np_tlb_mode_t    tlb;
     np_single_copy_t single_copy;
+    int              is_refusing; /* the target's user forbids process_vm_* */
     int              is_direct;   /* remote memory is mapped */
     int              is_across;   /* memory lies in two arenas */
 } race_setting_t;
@@ -334,6 +337,12 @@ void race_coincidence(void);
 void race_thrash(void);
 void race_stale(void);
 void race_ranges(void);
+
+/* Each word of a large write comes once: test_race_once.c */
+void race_once(void);
+
+/* What puts retain is bounded: test_race_once.c */
+void race_bounded(void);
 
 /* Units in flight in another thread */
 void race_in_flight(void);

@@ -13,6 +13,9 @@
  * any kind but the last */
 #define RACE_THRASH 40
 
+/* .. and so often that no number of rounds is enough */
+#define RACE_THRASH_LONG 400
+
 /* A run of one case: everything but the plan */
 typedef void (*race_run_t)(const race_transfer_t *transfer, race_start_t start,
                            const race_plan_t *plan);
@@ -487,6 +490,43 @@ static void race_thrash_at(const race_transfer_t *transfer,
     }
 }
 
+/* As long as the target lives, the initiator asks again */
+static void race_thrash_long(const race_transfer_t *transfer,
+                             np_pause_point_t point)
+{
+    race_thrash_point  = point;
+    race_thrash_region = &race_remote;
+    race_mailbox_at    = transfer->remote;
+    race_thrash_left   = RACE_THRASH_LONG;
+    race.always        = race_thrash_poll;
+    race_transfer_run(transfer, RACE_REMOTE_OUT, NULL, 0);
+    race.always        = NULL;
+    if (race_thrash_left > 0) {
+        race_violation("the page has gone %u times less than it could",
+                       race_thrash_left);
+    }
+}
+
+static void race_thrash_all_long(void)
+{
+    static const race_transfer_t transfers[] = {
+        {"get 100",        RACE_GET,        4096 + 256, 8192 + 1000, 100, 1},
+        {"get unpack 100", RACE_GET_UNPACK, 4096 + 256, 0, 100, 1},
+        {"put 100",        RACE_PUT,        4096 + 256, 8192 + 1000, 100, 1},
+        {"put copied 100", RACE_PUT_COPIED, 4096 + 256, 0, 100, 1},
+        {"put short 5000", RACE_PUT_SHORT,  4096 + 256, 0, 5000, 1},
+        {"put 5000",       RACE_PUT,        4096 + 256, 8192 + 1000, 5000, 1},
+        {"get 5000",       RACE_GET,        4096 + 256, 8192 + 1000, 5000, 1},
+        {"add",            RACE_ADD,        4096 + 256, 0, 8, 1}
+    };
+    unsigned i;
+
+    for (i = 0; (i < ucs_static_array_size(transfers)) && !race_is_over();
+         ++i) {
+        race_thrash_long(&transfers[i], NP_PAUSE_MAP_DONE);
+    }
+}
+
 void race_thrash(void)
 {
     static const race_transfer_t transfers[] = {
@@ -512,6 +552,8 @@ void race_thrash(void)
             race_thrash_at(&transfers[i], NP_PAUSE_FAULT_SEND);
         }
     }
+
+    race_thrash_all_long();
 }
 
 /* -- what is missing of a transfer, added in any order: nothing is forgotten */
@@ -523,16 +565,16 @@ void race_ranges(void)
 
     ++race_result->runs;
     race_set_label("ranges");
-    for (i = 0; i < NP_DMA_MAX_RANGES; ++i) {
+    for (i = 0; i < NP_RANGES_MAX; ++i) {
         np_ranges_add(&ranges, (2 * i + 2) * NP_PAGE_SIZE, NP_PAGE_SIZE);
     }
     np_ranges_add(&ranges, 0, 100);
     np_ranges_add(&ranges, 3 * NP_PAGE_SIZE, 100);
 
-    offset = ranges.range[NP_DMA_MAX_RANGES - 1].offset;
-    end    = offset + ranges.range[NP_DMA_MAX_RANGES - 1].len;
-    if ((ranges.count != NP_DMA_MAX_RANGES) || (offset != 0) ||
-        (end != (2 * NP_DMA_MAX_RANGES + 1) * NP_PAGE_SIZE)) {
+    offset = ranges.range[NP_RANGES_MAX - 1].offset;
+    end    = offset + ranges.range[NP_RANGES_MAX - 1].len;
+    if ((ranges.count != NP_RANGES_MAX) || (offset != 0) ||
+        (end != (2 * NP_RANGES_MAX + 1) * NP_PAGE_SIZE)) {
         race_violation("the last of %u is %zu..%zu", ranges.count, offset, end);
     }
 }

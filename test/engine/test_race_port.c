@@ -47,14 +47,20 @@ static void race_receive(void *arg, uint8_t id, void *data, unsigned len)
 
 void race_serve(void)
 {
+    const np_single_copy_t single_copy = np_engine.config.single_copy;
+
     if (race.to_is_busy) {
         return;
     }
 
+    if (race.is_refusing) {
+        np_engine.config.single_copy = NP_SINGLE_COPY_OFF;
+    }
     race.to_is_busy = 1;
     np_port_poll(race.to, race_receive, NULL);
     np_port_work(race.to);
-    race.to_is_busy = 0;
+    race.to_is_busy              = 0;
+    np_engine.config.single_copy = single_copy;
 }
 
 void race_progress(void)
@@ -162,8 +168,9 @@ int race_open(const race_setting_t *setting)
     void *base;
 
     memset(&race, 0, sizeof(race));
-    race.is_direct = setting->is_direct;
-    base           = race_map(setting->is_across);
+    race.is_direct   = setting->is_direct;
+    race.is_refusing = setting->is_refusing;
+    base             = race_map(setting->is_across);
     return (base != NULL) && race_region_open(&race_local, 1, base) &&
            race_open_remote(setting) &&
            (np_proto_open(&config, &race_user, &race.from) == UCS_OK) &&

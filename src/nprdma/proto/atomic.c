@@ -139,7 +139,7 @@ static void np_atomic_store(void *result, size_t size, uint64_t value)
 void np_atomic_answered(np_link_t *link, np_op_t *op)
 {
     if (op->status == UCS_OK) {
-        np_atomic_store(op->atomic.result, op->atomic.size,
+        np_atomic_store(op->atomic.result, op->atomic.request.size,
                         link->shm->answers[op->index].result);
     }
 }
@@ -164,8 +164,8 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
         .op      = op,
         .size    = size
     };
-    request->atomic.result = result;
-    request->atomic.size   = size;
+    request->atomic.result  = result;
+    request->atomic.request = slot->atomic;
     np_request_send(link, request, slot, NP_SLOT_ATOMIC);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }

@@ -81,8 +81,13 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
     if ((copy->iovcnt != 1) || link->no_share || (link->target == NULL) ||
         (copy->len < np_engine.config.share_min) || (copy->chunks < 2) ||
         (copy->chunks > NP_CLAIM_MASK) || (index >= NP_LINK_SHARES) ||
-        (link->addr.engine_id == np_engine.id) ||
         !np_ring_tx_has_slot(&link->ctl)) {
+        return;
+    }
+
+    /* By process_vm_*, on our memory. In our own process nobody helps: the
+     * thread that would is as a rule this one, and comes when all is done. */
+    if (!np_link_has_vm(link) || (link->addr.engine_id == np_engine.id)) {
         return;
     }
 
@@ -390,7 +395,7 @@ void np_copy_abort(np_link_t *link, np_op_t *op)
 static int np_copy_is_ready(np_link_t *link, const np_copy_t *copy)
 {
     if (copy->todo.count > 0) {
-        return np_request_has_room(link);
+        return np_fault_has_room(link, copy);
     }
     return !copy->is_claimed || (copy->pending == 0);
 }

@@ -26,6 +26,16 @@
 #include <string.h>
 
 
+void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot)
+{
+    slot->fault = (np_slot_fault_t){
+        .remote = op->fault.remote,
+        .len    = op->fault.len,
+        .flags  = op->fault.flags,
+        .epoch  = atomic_load_explicit(&link->shm->epoch, memory_order_relaxed)
+    };
+}
+
 static np_op_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
                                uint64_t addr, uint32_t flags, np_slot_t **slot)
 {
@@ -41,12 +51,7 @@ static np_op_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
         .flags  = flags,
         .remote = addr
     };
-    (*slot)->fault = (np_slot_fault_t){
-        .remote = addr,
-        .len    = len,
-        .flags  = flags,
-        .epoch  = atomic_load_explicit(&link->shm->epoch, memory_order_relaxed)
-    };
+    np_fault_fill(link, op, *slot);
     return op;
 }
 
@@ -136,7 +141,7 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
 
     /* a word: it must not show the signature, which the target may find here */
     if ((*len <= ucs_max(np_engine.config.inline_max, NP_PIECE_ONCE)) ||
-        link->no_vm || (link->pid == 0)) {
+        link->no_reverse || !np_link_has_vm(link)) {
         *len = ucs_min(*len, (size_t)NP_INLINE_SIZE);
         return flags | NP_FAULT_INLINE;
     }
@@ -298,13 +303,35 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
     return len;
 }
 
+/* Each piece that is asked for may come back, and then has a place in the list:
+ * nothing that was written is in a range that had to be joined to another. The
+ * only one that is out is the beginning of a range, and joins that. */
+int np_fault_has_room(np_link_t *link, const np_copy_t *copy)
+{
+    return np_request_has_room(link) &&
+           ((copy->pending == 0) ||
+            ((copy->todo.count - copy->todo_next + copy->pending) <
+             NP_RANGES_MAX));
+}
+
 int np_fault_send_todo(np_link_t *link, np_op_t *copy_op)
 {
     np_copy_t *copy = &copy_op->copy;
     np_ranges_t *todo = &copy->todo;
     size_t sent;
 
+    if (ucs_unlikely(copy->todo_next < todo->count) && (copy->retry_at != 0)) {
+        if (copy->retry_at > np_request_now()) {
+            return 0;
+        }
+        copy->retry_at = 0;
+    }
+
     while (copy->todo_next < todo->count) {
+        if (!np_fault_has_room(link, copy)) {
+            return 0;
+        }
+
         sent = np_fault_send_piece(link, copy_op,
                                    todo->range[copy->todo_next].offset,
                                    todo->range[copy->todo_next].len);
@@ -328,9 +355,57 @@ int np_fault_send_todo(np_link_t *link, np_op_t *copy_op)
 static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
                            size_t len)
 {
+    np_ranges_t *todo = &copy->todo;
+    unsigned i;
+
     NP_STATS_INC(link->port->stats, replays);
     ++copy->rounds;
-    np_ranges_add(&copy->todo, offset, len);
+
+    todo->count -= copy->todo_next;
+    for (i = 0; i < todo->count; ++i) {
+        todo->range[i] = todo->range[copy->todo_next + i];
+    }
+    copy->todo_next = 0;
+
+    for (i = 0; i < todo->count; ++i) {
+        if ((offset + len) == todo->range[i].offset) {
+            todo->range[i].offset = offset;
+            todo->range[i].len   += len;
+            return;
+        }
+    }
+    np_ranges_add(todo, offset, len);
+}
+
+/* How much of a FAULT that could not be completed is done, from its beginning */
+static size_t np_fault_done(np_link_t *link, const np_op_t *op)
+{
+    int is_put = !!(op->fault.flags & NP_FAULT_PUT);
+
+    /* a message that brings nothing is not looked at */
+    return (is_put || !(op->fault.flags & NP_FAULT_INLINE)) ?
+           ucs_min(link->shm->answers[op->index].result, op->fault.len) : 0;
+}
+
+int np_fault_is_again(np_link_t *link, np_op_t *op)
+{
+    uint8_t *area = np_request_inline(link, op->index);
+    size_t done;
+
+    if ((op->fault.copy != NULL) || (op->fault.flags & NP_FAULT_RETRY) ||
+        ((op->status != UCS_ERR_NO_RESOURCE) &&
+         (op->status != UCS_ERR_NO_PROGRESS))) {
+        return 0;
+    }
+
+    done              = np_fault_done(link, op);
+    op->fault.remote += done;
+    op->fault.len    -= done;
+    op->fault.flags  |= NP_FAULT_COPY;
+    if (op->fault.flags & NP_FAULT_PUT) {
+        memmove(area, area + done, op->fault.len);
+    }
+    return op->fault.len > 0;
 }
 
 /* READY: the target holds the piece, try again, judged by entries */
@@ -348,6 +423,7 @@ static void np_fault_retry(np_link_t *link, np_op_t *op)
         .direct     = (copy->window == NULL) ? NULL :
                       UCS_PTR_BYTE_OFFSET(copy->window_addr, op->fault.offset),
         .has_local  = 1,
+        .is_prefix  = 1,
         .by_entries = 1
     };
     np_ranges_t missing;
@@ -374,14 +450,19 @@ void np_fault_release(np_link_t *link)
     }
 }
 
+static int np_fault_is_reverse(const np_op_t *op)
+{
+    return !(op->fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
+}
+
 /* A piece of a copy */
 static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
 {
     np_op_t *copy_op = op->fault.copy;
     np_copy_t *copy  = &copy_op->copy;
     np_iov_t local[NP_MAX_IOV];
+    size_t count, done;
     np_entries_t ours;
-    size_t count;
 
     count = np_iov_slice(copy->iov, copy->iovcnt, op->fault.offset,
                          op->fault.len, local);
@@ -392,17 +473,29 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
                                          local, count);
     }
 
-    if ((op->status == UCS_ERR_NO_PROGRESS) ||
-        (op->status == UCS_ERR_NO_RESOURCE)) {
+    if (np_fault_is_reverse(op) && (op->status == UCS_ERR_UNSUPPORTED)) {
+        link->no_reverse = 1;
+        op->status       = UCS_ERR_NO_PROGRESS;
+    } else if (op->status == UCS_ERR_NO_RESOURCE) {
+        /* a swapper takes its pages away each time: give it some time */
+        copy->retry_at = np_request_retry_at(
+                copy->rounds - ucs_min(copy->rounds, NP_FAULT_ROUNDS));
+        op->status     = UCS_ERR_NO_PROGRESS;
+    }
+
+    if (op->status == UCS_ERR_NO_PROGRESS) {
         /* a page of ours was absent when the data came, or the target for it */
         op->status = UCS_OK;
-        np_fault_again(link, copy, op->fault.offset, op->fault.len);
+        done       = np_fault_done(link, op);
+        if (done < op->fault.len) {
+            np_fault_again(link, copy, op->fault.offset + done,
+                           op->fault.len - done);
+        }
     } else if (op->status != UCS_OK) {
         NP_STATS_INC(link->port->stats, naks);
     } else if (op->fault.flags & NP_FAULT_RETRY) {
         np_fault_retry(link, op);
-    } else if (!(op->fault.flags & NP_FAULT_INLINE) &&
-               (copy->dir == NP_DIR_GET)) {
+    } else if (np_fault_is_reverse(op) && (copy->dir == NP_DIR_GET)) {
         /* A write that the target calls done is: it has seen no page of ours
          * absent, and must not be repeated */
         ours = np_entries_of_iov(local, count);
@@ -423,6 +516,10 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
 
     if (op->fault.copy != NULL) {
         np_fault_piece_answered(link, op);
+    } else if ((op->fault.flags & NP_FAULT_RETRY) &&
+               ((op->status == UCS_ERR_NO_RESOURCE) ||
+                (op->status == UCS_ERR_NO_PROGRESS))) {
+        op->status = UCS_OK; /* who has asked asks again */
     } else if (op->status != UCS_OK) {
         NP_STATS_INC(link->port->stats, naks);
     } else if (op->fault.flags & NP_FAULT_RETRY) {

@@ -52,6 +52,16 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
  */
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
 
+/** The FAULT of @a op, as its slot has it */
+void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot);
+
+/** The answer of a FAULT that is no piece of a copy is an error: can it be asked
+ *  again, for what is left? Otherwise it has ended. */
+int np_fault_is_again(np_link_t *link, np_op_t *op);
+
+/** Is there room to ask for more of what a copy has to do? */
+int np_fault_has_room(np_link_t *link, const np_copy_t *copy);
+
 /** Ask for what a copy has to do, as much as there is room for; returns whether
  *  all of it is asked for */
 int np_fault_send_todo(np_link_t *link, np_op_t *copy);

@@ -291,6 +291,7 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
         atomic_fetch_add_explicit(&link->shm->epoch, 1, memory_order_relaxed);
         np_drain_target(&link->drain);
         link->answers_used = 0;
+        link->waiting      = 0;
     }
 
     link->data.is_held = 0;

@@ -33,7 +33,7 @@ typedef enum np_op_kind {
     NP_OP_PUT,        /**< slot; or a piece of a copy */
     NP_OP_GET,        /**< slot; or a piece of a copy */
     NP_OP_ATOMIC,     /**< request */
-    NP_OP_FAULT,      /**< request; or a piece of a copy */
+    NP_OP_FAULT,      /**< request; or a piece of a copy, which is one too */
     NP_OP_COPY,
     NP_OP_FLUSH,      /**< all earlier operations of a link */
     NP_OP_GROUP       /**< several flushes */
@@ -66,6 +66,7 @@ typedef struct np_copy {
                                    offsets into the transfer */
     unsigned    todo_next;    /**< first range that is left */
     unsigned    rounds;       /**< times that a FAULT had to be repeated */
+    uint64_t    retry_at;     /**< not before; np_request_now() */
 } np_copy_t;
 
 /** A FAULT; see fault.c */
@@ -90,6 +91,9 @@ struct np_op {
     ucs_status_t     status;      /**< of what is done so far */
     uint32_t         index;       /**< of its slot; of a request: its answer */
     uint32_t         request;     /**< of a request: what its answer bears */
+    int              is_waiting;  /**< a request to be sent again .. */
+    unsigned         retries;     /**< .. for the how-manieth time .. */
+    uint64_t         retry_at;    /**< .. not before; np_request_now() */
     int              is_ordered;  /**< interval is in the link's table */
     np_interval_t    interval;    /**< of the remote side */
     union {
@@ -102,8 +106,8 @@ struct np_op {
             size_t       offset;  /**< in the copy */
         } rma;
         struct {
-            void         *result; /**< or NULL */
-            size_t       size;
+            void             *result; /**< or NULL */
+            np_slot_atomic_t request;
         } atomic;
         np_copy_t        copy;
         np_fault_t       fault;

@@ -124,6 +124,7 @@ static int np_piece_check_readback(const np_piece_t *piece,
     back.dir       = NP_DIR_GET;
     back.has_local = 0;
     back.is_whole  = 0;
+    back.is_prefix = 0;
     if ((np_dma_move(&back, &iov, 1, piece->addr, piece->len, &absent) !=
          UCS_OK) ||
         (np_signature_find(buffer, piece->addr, piece->len, NP_DMA_UNIT, 0,
@@ -299,6 +300,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
         .tlb       = link->port->tlb,
         .moving    = &link->shm->moving[NP_MOVER_INITIATOR],
         .has_local = piece->has_local,
+        .is_prefix = piece->is_prefix,
         .is_whole  = (piece->dir == NP_DIR_PUT) && (piece->len <= NP_PIECE_ONCE)
     };
     np_entries_t ours = {0, 0};

@@ -11,6 +11,7 @@
 #include "op.h"
 
 #include "../dev/soft/dma.h"
+#include "../engine.h"
 
 /** Writes of at most so many bytes are seen at the target once and whole: locks
  *  and mailbox flags are made of them */
@@ -28,6 +29,8 @@ typedef struct np_piece {
     size_t         len;        /**< at most NP_DMA_MAX */
     void           *direct;    /**< where addr is mapped here, or NULL */
     int            has_local;  /**< local memory is the program's: it has views */
+    int            is_prefix;  /**< stop at the first absent page: what is missing
+                                    is one range, to the end */
     int            by_entries; /**< judge a read by entries too (retry mode) */
 } np_piece_t;
 
@@ -44,6 +47,13 @@ typedef struct np_piece {
  */
 ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
                            np_ranges_t *missing);
+
+/** Is the way by process_vm_* open? */
+static inline int np_link_has_vm(const np_link_t *link)
+{
+    return !link->no_vm && (link->pid != 0) &&
+           (np_engine.config.single_copy != NP_SINGLE_COPY_OFF);
+}
 
 /** The table of an arena of the link's target; NULL: not known yet */
 np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena);

@@ -35,19 +35,27 @@ np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
         return NULL;
     }
 
+    op->is_waiting      = 0;
+    op->retries         = 0;
     op->index           = ucs_ffs64(~(uint64_t)link->answers_used);
     link->answers_used |= UCS_BIT(op->index);
     *slot               = np_ring_tx_slot(&link->ctl);
     return op;
 }
 
+static void np_request_publish(np_link_t *link, np_op_t *op, np_slot_t *slot,
+                               np_slot_kind_t kind)
+{
+    op->request = link->ctl.tail + 1; /* as the slot's word has it */
+    np_ring_tx_publish(&link->ctl, slot, 0, kind, op->index);
+    np_link_notify(link);
+}
+
 void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
                      np_slot_kind_t kind)
 {
-    op->request = link->ctl.tail + 1; /* as the slot's word has it */
     np_op_post(link, NP_QUEUE_REQUEST, op);
-    np_ring_tx_publish(&link->ctl, slot, 0, kind, op->index);
-    np_link_notify(link);
+    np_request_publish(link, op, slot, kind);
 }
 
 int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
@@ -73,7 +81,7 @@ static uint64_t np_request_answer(np_link_t *link, const np_op_t *op)
     /* acquire: result and data are there */
     word = atomic_load_explicit(&link->shm->answers[op->index].word,
                                 memory_order_acquire);
-    return ((uint32_t)word == op->request) ? word : 0;
+    return (((uint32_t)word == op->request) && !op->is_waiting) ? word : 0;
 }
 
 static np_op_t *np_request_next_answered(np_link_t *link, uint64_t *word)
@@ -93,7 +101,56 @@ int np_request_is_answered(np_link_t *link)
 {
     uint64_t word;
 
-    return np_request_next_answered(link, &word) != NULL;
+    return (link->waiting > 0) ||
+           (np_request_next_answered(link, &word) != NULL);
+}
+
+/* The target could not do it, or not all of it: later again. Returns 0 if it has
+ * ended. */
+static int np_request_wait(np_link_t *link, np_op_t *op)
+{
+    if (!((op->kind == NP_OP_ATOMIC) ?
+          (op->status == UCS_ERR_NO_RESOURCE) :
+          np_fault_is_again(link, op))) {
+        return 0;
+    }
+
+    NP_STATS_INC(link->port->stats, replays);
+    op->status     = UCS_OK;
+    op->retry_at   = np_request_retry_at(op->retries++);
+    op->is_waiting = 1;
+    ++link->waiting;
+    return 1;
+}
+
+/* Send again what has waited long enough, as far as there is room. It has kept
+ * its answer and its inline area. */
+static void np_request_resend(np_link_t *link)
+{
+    const uint64_t now = np_request_now();
+    np_slot_t *slot;
+    np_op_t *op;
+
+    ucs_list_for_each(op, &link->queues[NP_QUEUE_REQUEST], list) {
+        if (!op->is_waiting || (op->retry_at > now)) {
+            continue;
+        }
+
+        if (!np_ring_tx_has_slot(&link->ctl)) {
+            return;
+        }
+
+        slot           = np_ring_tx_slot(&link->ctl);
+        op->is_waiting = 0;
+        --link->waiting;
+        if (op->kind == NP_OP_ATOMIC) {
+            slot->atomic = op->atomic.request;
+            np_request_publish(link, op, slot, NP_SLOT_ATOMIC);
+        } else {
+            np_fault_fill(link, op, slot);
+            np_request_publish(link, op, slot, NP_SLOT_FAULT);
+        }
+    }
 }
 
 unsigned np_request_progress(np_link_t *link)
@@ -107,6 +164,10 @@ unsigned np_request_progress(np_link_t *link)
         NP_PAUSE(ANSWERED);
         if (op->status == UCS_OK) {
             op->status = np_answer_status(word);
+        }
+
+        if (ucs_unlikely(op->status != UCS_OK) && np_request_wait(link, op)) {
+            continue;
         }
 
         if (op->kind == NP_OP_ATOMIC) {
@@ -124,10 +185,14 @@ unsigned np_request_progress(np_link_t *link)
         }
         ++count;
     }
+
+    if (ucs_unlikely(link->waiting > 0)) {
+        np_request_resend(link);
+    }
     return count;
 }
 
-static uint64_t np_request_now(void)
+uint64_t np_request_now(void)
 {
     struct timespec ts;
 

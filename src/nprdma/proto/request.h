@@ -10,6 +10,10 @@
 
 #include "op.h"
 
+/** Between two tries of what a swapper prevents: at first, and at most */
+#define NP_REQUEST_RETRY_MIN_NS UINT64_C(1000)
+#define NP_REQUEST_RETRY_MAX_NS UINT64_C(1000000)
+
 /**
  * Begin a request that will be answered.
  *
@@ -29,10 +33,24 @@ void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
 /** Send a request that is not answered; returns 0 if there is no room */
 int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
 
-/** Take the answers that have come; returns how many */
+/** Nanoseconds since whenever, for what waits */
+uint64_t np_request_now(void);
+
+/** When to try for the n-th time what a swapper has prevented n times: it is
+ *  asked again for as long as the target lives, less and less often */
+static inline uint64_t np_request_retry_at(unsigned retries)
+{
+    return np_request_now() +
+           ucs_min(NP_REQUEST_RETRY_MIN_NS << ucs_min(retries, 16u),
+                   NP_REQUEST_RETRY_MAX_NS);
+}
+
+/** Take the answers that have come, and send again what its target could not do;
+ *  returns how many have completed */
 unsigned np_request_progress(np_link_t *link);
 
-/** Has an answer come that np_request_progress would take? */
+/** Has an answer come that np_request_progress would take, or does a request wait
+ *  to be sent again? */
 int np_request_is_answered(np_link_t *link);
 
 /** How long a target in progress may take to look at a request, nanoseconds:

@@ -152,6 +152,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.todo.count     = 0;
     op->copy.todo_next      = 0;
     op->copy.rounds         = 0;
+    op->copy.retry_at       = 0;
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
     return op;
 }
@@ -191,15 +192,8 @@ np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
 
     op->copy.is_started = 1;
     op->copy.is_claimed = 1;
-    op->copy.todo       = *missing;
+    np_ranges_copy(&op->copy.todo, missing);
     return np_copy_post(link, op);
-}
-
-/* Is the way by process_vm_* open? */
-static int np_rma_has_vm(const np_link_t *link)
-{
-    return !link->no_vm && (link->pid != 0) &&
-           (np_engine.config.single_copy != NP_SINGLE_COPY_OFF);
 }
 
 ucs_status_t np_rma_vm_refused(np_link_t *link)
@@ -388,7 +382,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
         return UCS_OK;
     }
 
-    if ((piece.direct == NULL) && !np_rma_has_vm(link)) {
+    if ((piece.direct == NULL) && !np_link_has_vm(link)) {
         return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len, addr,
                                 1, comp);
     }
@@ -414,20 +408,6 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                                addr, &missing, comp);
 }
 
-/* Bytes that must be ours when the call returns: what is missing of them goes
- * inside messages, at once */
-static ucs_status_t
-np_rma_fault_put(np_link_t *link, const void *data, uint64_t addr,
-                 const np_ranges_t *missing)
-{
-    size_t first = missing->range[0].offset;
-    size_t last  = missing->range[missing->count - 1].offset +
-                   missing->range[missing->count - 1].len;
-
-    return np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, first), last - first,
-                        addr + first);
-}
-
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr)
 {
@@ -448,7 +428,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         return status;
     }
 
-    if (((piece.direct == NULL) && !np_rma_has_vm(link)) ||
+    if (((piece.direct == NULL) && !np_link_has_vm(link)) ||
         ((addr >> NP_ARENA_SHIFT) != ((addr + len - 1) >> NP_ARENA_SHIFT))) {
         return np_rma_post_copy(NP_DIR_GET, link, key, NULL, &iov, 1, len,
                                 addr, 1, NULL);
@@ -493,15 +473,17 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
 {
     const np_iov_t iov = {(void*)data, len};
     np_piece_t piece   = {
-        .dir    = NP_DIR_PUT,
-        .iov    = &iov,
-        .iovcnt = 1,
-        .addr   = addr,
-        .len    = len
+        .dir       = NP_DIR_PUT,
+        .iov       = &iov,
+        .iovcnt    = 1,
+        .addr      = addr,
+        .len       = len,
+        .is_prefix = 1     /* one FAULT takes what is missing, and no more */
     };
     np_ranges_t missing;
     ucs_status_t status;
     np_op_t *op;
+    size_t done;
 
     status = np_rma_begin(link, key, addr, len, 1, &piece.direct);
     if ((status != UCS_OK) || (len == 0)) {
@@ -512,7 +494,7 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
         return np_rma_send(link, NP_OP_PUT, &iov, 1, len, addr, &op, NULL);
     }
 
-    if ((piece.direct != NULL) || np_rma_has_vm(link)) {
+    if ((piece.direct != NULL) || np_link_has_vm(link)) {
         /* what cannot be asked for is not begun */
         if (ucs_unlikely(!np_request_has_room(link))) {
             return np_link_refuse(link);
@@ -526,7 +508,10 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
 
         if (status != UCS_ERR_UNSUPPORTED) {
             if (status == UCS_OK) {
-                status = np_rma_fault_put(link, data, addr, &missing);
+                /* inside a message, at once: the bytes are not ours */
+                done   = missing.range[0].offset;
+                status = np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
+                                      len - done, addr + done);
             }
             if (NP_IS_MUTANT(FAULT_TOO_EARLY)) { /* the end of the attempt */
                 (void)np_rma_move_piece(link, &piece, &missing);
@@ -563,7 +548,7 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
         return UCS_ERR_NO_MEMORY;
     }
 
-    if (((piece.direct != NULL) || np_rma_has_vm(link)) &&
+    if (((piece.direct != NULL) || np_link_has_vm(link)) &&
         ((addr >> NP_ARENA_SHIFT) == ((addr + len - 1) >> NP_ARENA_SHIFT))) {
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {

@@ -14,6 +14,7 @@
 #include "atomic.h"
 #include "entries.h"
 #include "help.h"
+#include "piece.h"
 
 #include "../dev/soft/dma.h"
 #include "../mem/access.h"
@@ -69,53 +70,100 @@ int np_serve_note(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
     }
 }
 
-static ucs_status_t
-np_serve_copy_bytes(np_peer_t *peer, const np_slot_fault_t *fault,
-                    uint8_t *area)
+/* A FAULT that is being served: what is left of it */
+typedef struct np_serving {
+    np_peer_t       *peer;
+    np_slot_fault_t fault;
+    uint8_t         *area;    /* its data, if that is inside the message */
+    np_moving_t     *moving;
+} np_serving_t;
+
+/* The first @a len bytes are done: they are never moved again */
+static void np_serve_advance(np_serving_t *serving, size_t len)
+{
+    serving->fault.remote += len;
+    serving->fault.local  += len;
+    serving->fault.len    -= len;
+    serving->area         += len;
+}
+
+static np_dir_t np_serve_dir(const np_serving_t *serving)
+{
+    return (serving->fault.flags & NP_FAULT_PUT) ? NP_DIR_PUT : NP_DIR_GET;
+}
+
+/* The first @a len bytes, whatever the views say */
+static ucs_status_t np_serve_copy_bytes(const np_serving_t *serving, size_t len)
 {
     ucs_status_t status;
 
-    if (atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed) !=
-        fault->epoch) {
+    if (atomic_load_explicit(&serving->peer->shm->epoch,
+                             memory_order_relaxed) != serving->fault.epoch) {
         return UCS_ERR_CANCELED;
     }
 
-    status = np_access_check_again(fault->remote, fault->len);
+    status = np_access_check_again(serving->fault.remote, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    return (fault->flags & NP_FAULT_PUT) ?
-           np_access_write(fault->remote, area, fault->len) :
-           np_access_read(area, fault->remote, fault->len);
+    return (serving->fault.flags & NP_FAULT_PUT) ?
+           np_access_write(serving->fault.remote, serving->area, len) :
+           np_access_read(serving->area, serving->fault.remote, len);
 }
 
-/* Copy if no page of it may go just now: a program that swaps by itself expects
- * its frames to be left alone. UCS_ERR_NO_PROGRESS: some may. */
-static ucs_status_t
-np_serve_copy_try(np_peer_t *peer, const np_slot_fault_t *fault, uint8_t *area,
-                  np_moving_t *moving)
+/* How much of it, from its beginning, no one may take away just now; a word all
+ * or not at all */
+static size_t np_serve_mapped(const np_serving_t *serving)
 {
-    np_dir_t dir        = (fault->flags & NP_FAULT_PUT) ? NP_DIR_PUT :
-                          NP_DIR_GET;
-    const uint64_t end  = fault->remote + fault->len;
-    ucs_status_t status = UCS_OK;
+    const np_slot_fault_t *fault = &serving->fault;
+    const uint64_t end           = fault->remote + fault->len;
     const np_table_t *table;
     uint64_t va;
 
-    np_moving_begin(moving);
-    for (va = fault->remote; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
-        table = np_table_find(va >> NP_ARENA_SHIFT);
-        if ((table != NULL) && !np_dma_is_mapped(table, va, 1, dir)) {
-            status = UCS_ERR_NO_PROGRESS;
-            break;
-        }
+    table = np_table_find(fault->remote >> NP_ARENA_SHIFT);
+    if (table == NULL) {
+        return fault->len;
     }
 
-    if (status == UCS_OK) {
-        status = np_serve_copy_bytes(peer, fault, area);
+    for (va = fault->remote; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
+        if (!np_dma_is_mapped(table, va, 1, np_serve_dir(serving))) {
+            return (fault->len <= NP_PIECE_ONCE) ? 0 : va - fault->remote;
+        }
     }
-    np_moving_end(moving);
+    return fault->len;
+}
+
+/* Copy what no one may take away just now: a program that swaps by itself
+ * expects its frames to be left alone. UCS_ERR_NO_PROGRESS: some is left. */
+static ucs_status_t np_serve_copy_try(np_serving_t *serving)
+{
+    ucs_status_t status = UCS_OK;
+    size_t len;
+
+    np_moving_begin(serving->moving);
+    len = np_serve_mapped(serving);
+    if (len > 0) {
+        status = np_serve_copy_bytes(serving, len);
+    }
+    np_moving_end(serving->moving);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    np_serve_advance(serving, len);
+    return (serving->fault.len == 0) ? UCS_OK : UCS_ERR_NO_PROGRESS;
+}
+
+/* Copy all of it, and have the kernel bring in what is not there */
+static ucs_status_t np_serve_use(void *arg)
+{
+    np_serving_t *serving = arg;
+    ucs_status_t status;
+
+    np_moving_begin(serving->moving);
+    status = np_serve_copy_bytes(serving, serving->fault.len);
+    np_moving_end(serving->moving);
     return status;
 }
 
@@ -123,9 +171,9 @@ np_serve_copy_try(np_peer_t *peer, const np_slot_fault_t *fault, uint8_t *area,
  * swapper are asked for.
  * UCS_ERR_NO_PROGRESS: it is not inside the message: ask once more, so that it
  * is; UCS_ERR_NO_RESOURCE: the swapper takes it away again each time. */
-static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
-                                  uint8_t *area, np_moving_t *moving)
+static ucs_status_t np_serve_copy(np_serving_t *serving)
 {
+    const np_slot_fault_t *fault = &serving->fault;
     ucs_status_t status;
     unsigned round;
 
@@ -134,7 +182,7 @@ static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
     }
 
     for (round = 0; round < NP_SERVE_COPY_ROUNDS; ++round) {
-        status = np_serve_copy_try(peer, fault, area, moving);
+        status = np_serve_copy_try(serving);
         if (status != UCS_ERR_NO_PROGRESS) {
             return status;
         }
@@ -147,36 +195,41 @@ static ucs_status_t np_serve_copy(np_peer_t *peer, const np_slot_fault_t *fault,
         }
     }
 
-    if (np_swap_range_touches(fault->remote, fault->len)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    np_moving_begin(moving);
-    status = np_serve_copy_bytes(peer, fault, area);
-    np_moving_end(moving);
-    return status;
+    return np_swap_range_touches(fault->remote, fault->len) ?
+           UCS_ERR_NO_RESOURCE : np_serve_use(serving);
 }
 
 /* The data ring's way to memory that the program swaps by itself, or may
- * deregister meanwhile */
+ * deregister meanwhile. What is done of it is remembered. */
 static ucs_status_t
 np_serve_rma_swapped(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
                      uint32_t len)
 {
-    const np_slot_fault_t fault = {
-        .remote = rma->addr,
-        .len    = len,
-        .flags  = NP_FAULT_INLINE | ((kind == NP_SLOT_PUT) ? NP_FAULT_PUT : 0),
-        .epoch  = atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed)
+    np_serving_t serving = {
+        .peer         = peer,
+        .fault.remote = rma->addr,
+        .fault.len    = len,
+        .fault.flags  = NP_FAULT_INLINE |
+                        ((kind == NP_SLOT_PUT) ? NP_FAULT_PUT : 0),
+        .fault.epoch  = atomic_load_explicit(&peer->shm->epoch,
+                                             memory_order_relaxed),
+        .area         = peer->data.payload + rma->offset,
+        .moving       = &peer->shm->moving[NP_MOVER_TARGET]
     };
     ucs_status_t status;
 
-    status = np_mapper_fault_in(rma->addr, len, kind == NP_SLOT_PUT);
+    np_serve_advance(&serving, ucs_min(peer->served, len));
+    status = np_mapper_fault_in(serving.fault.remote, serving.fault.len,
+                                kind == NP_SLOT_PUT);
     NP_PAUSE(SERVE_MAPPED);
-    return ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE) &&
-            (status != UCS_ERR_EXCEEDS_LIMIT)) ? status :
-           np_serve_copy(peer, &fault, peer->data.payload + rma->offset,
-                         &peer->shm->moving[NP_MOVER_TARGET]);
+    if ((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE) ||
+        (status == UCS_ERR_EXCEEDS_LIMIT)) {
+        status = np_serve_copy(&serving);
+    }
+
+    peer->served = (status == UCS_ERR_NO_RESOURCE) ? len - serving.fault.len :
+                   0;
+    return status;
 }
 
 static ucs_status_t
@@ -201,77 +254,98 @@ np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
            np_access_read(data, addr, len);
 }
 
-void np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
+int np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
 {
     /* Read once: what the peer writes after the check does not count */
     const np_slot_rma_t rma = {
         .addr   = *(const volatile uint64_t*)&slot->rma.addr,
         .offset = *(const volatile uint32_t*)&slot->rma.offset
     };
-    uint32_t len = np_word_len(word);
+    uint32_t len        = np_word_len(word);
+    ucs_status_t status = UCS_ERR_INVALID_PARAM;
 
-    slot->rma.status = np_ring_rx_has_payload(&peer->data, rma.offset, len) ?
-                       np_serve_rma(peer, &rma, np_word_kind(word), len) :
-                       UCS_ERR_INVALID_PARAM;
+    if (np_ring_rx_has_payload(&peer->data, rma.offset, len)) {
+        status = np_serve_rma(peer, &rma, np_word_kind(word), len);
+    }
+
+    if (status == UCS_ERR_NO_RESOURCE) {
+        return 0; /* it stays where it is, until the swapper lets it */
+    }
+
+    slot->rma.status = status;
+    return 1;
 }
 
-/* Move between the message and our memory, through our own views */
-static ucs_status_t
-np_serve_move_inline(np_peer_t *peer, const np_slot_fault_t *fault,
-                     uint8_t *area, np_moving_t *moving, np_ranges_t *absent)
+/* Move between the message and our memory, through our own views, up to the
+ * first page that is absent */
+static ucs_status_t np_serve_move_inline(np_serving_t *serving)
 {
-    np_iov_t iov = {area, fault->len};
+    const np_slot_fault_t *fault = &serving->fault;
+    np_iov_t iov = {serving->area, fault->len};
     np_dma_t dma = {
-        .dir    = (fault->flags & NP_FAULT_PUT) ? NP_DIR_PUT : NP_DIR_GET,
-        .pid    = NP_VM_SELF,
-        .table  = np_table_find(fault->remote >> NP_ARENA_SHIFT),
-        .moving = moving,
-        .epoch     = &peer->shm->epoch,
-        .was_epoch = fault->epoch
+        .dir       = np_serve_dir(serving),
+        .pid       = NP_VM_SELF,
+        .table     = np_table_find(fault->remote >> NP_ARENA_SHIFT),
+        .moving    = serving->moving,
+        .epoch     = &serving->peer->shm->epoch,
+        .was_epoch = fault->epoch,
+        .is_whole  = fault->len <= NP_PIECE_ONCE,
+        .is_prefix = 1
     };
+    ucs_status_t status;
+    np_ranges_t absent;
 
-    return np_dma_move(&dma, &iov, 1, fault->remote, fault->len, absent);
+    status = np_dma_move(&dma, &iov, 1, fault->remote, fault->len, &absent);
+    if (status == UCS_OK) {
+        np_serve_advance(serving, (absent.count == 0) ? fault->len :
+                                  absent.range[0].offset);
+    }
+    return status;
 }
 
 /* The reverse transfer: between the initiator's memory and ours, through both
- * sides' views */
-static ucs_status_t
-np_serve_move_reverse(np_peer_t *peer, const np_slot_fault_t *fault,
-                      np_moving_t *moving, np_ranges_t *absent)
+ * sides' views, up to the first page that is absent on either */
+static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
 {
+    const np_slot_fault_t *fault = &serving->fault;
+    np_peer_t *peer              = serving->peer;
     np_dma_t dma = {
         .dir       = (fault->flags & NP_FAULT_PUT) ? NP_DIR_GET : NP_DIR_PUT,
         .pid       = peer->cred.pid,
         .remote    = peer->remote,
-        .moving    = moving,
+        .moving    = serving->moving,
         .epoch     = &peer->shm->epoch,
         .was_epoch = fault->epoch,
+        .is_prefix = 1,
         .has_local = 1
     };
     ucs_status_t status;
-    size_t done, len, i;
-    np_ranges_t part;
-    uint64_t addr;
+    np_ranges_t absent;
     np_iov_t iov;
+    size_t len;
 
-    absent->count = 0;
-    for (done = 0; done < fault->len; done += len) {
-        addr      = fault->local + done;
-        len       = ucs_min(fault->len - done, NP_DMA_MAX);
-        len       = ucs_min(len, (((addr >> NP_ARENA_SHIFT) + 1)
-                                          << NP_ARENA_SHIFT) - addr);
-        iov       = (np_iov_t){(void*)(fault->remote + done), len};
+    if (np_engine.config.single_copy == NP_SINGLE_COPY_OFF) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    while (fault->len > 0) {
+        len       = ucs_min((size_t)fault->len, NP_DMA_MAX);
+        len       = ucs_min(len, (((fault->local >> NP_ARENA_SHIFT) + 1)
+                                          << NP_ARENA_SHIFT) - fault->local);
+        iov       = (np_iov_t){(void*)fault->remote, len};
         dma.table = (peer->remote == NULL) ? NULL :
-                    np_remote_table(peer->remote, addr >> NP_ARENA_SHIFT);
-        status    = np_dma_move(&dma, &iov, 1, addr, len, &part);
+                    np_remote_table(peer->remote,
+                                    fault->local >> NP_ARENA_SHIFT);
+        status    = np_dma_move(&dma, &iov, 1, fault->local, len, &absent);
         if (status != UCS_OK) {
             return status;
         }
 
-        for (i = 0; i < part.count; ++i) {
-            np_ranges_add(absent, done + part.range[i].offset,
-                          part.range[i].len);
+        if (absent.count > 0) {
+            np_serve_advance(serving, absent.range[0].offset);
+            return UCS_OK;
         }
+        np_serve_advance(serving, len);
     }
     return UCS_OK;
 }
@@ -287,83 +361,72 @@ static int np_serve_fault_is_valid(const np_slot_fault_t *fault)
             ((fault->remote + fault->len - 1) >> NP_ARENA_SHIFT));
 }
 
-/* Narrow a FAULT to what is missing of it */
-static void np_serve_narrow(np_slot_fault_t *fault, uint8_t **area,
-                            const np_ranges_t *absent)
-{
-    size_t first = absent->range[0].offset;
-    size_t last  = absent->range[absent->count - 1].offset +
-                   absent->range[absent->count - 1].len;
-
-    fault->remote += first;
-    fault->local  += first;
-    fault->len     = last - first;
-    *area         += first;
-}
-
-/* A copy through the kernel that brings pages in */
-typedef struct np_serve_use {
-    np_peer_t             *peer;
-    const np_slot_fault_t *fault;
-    uint8_t               *area;
-    np_moving_t           *moving;
-} np_serve_use_t;
-
-static ucs_status_t np_serve_use(void *arg)
-{
-    np_serve_use_t *use = arg;
-    ucs_status_t status;
-
-    np_moving_begin(use->moving);
-    status = np_serve_copy_bytes(use->peer, use->fault, use->area);
-    np_moving_end(use->moving);
-    return status;
-}
-
 /* Bring in what is asked for, and map it. What travels inside the message is
  * copied with that: bring->is_done */
-static ucs_status_t np_serve_bring_in(np_peer_t *peer,
-                                      const np_slot_fault_t *fault,
-                                      uint8_t *area, np_moving_t *moving,
-                                      np_bring_t *bring)
+static ucs_status_t
+np_serve_bring_in(np_serving_t *serving, np_bring_t *bring)
 {
-    np_serve_use_t use = {peer, fault, area, moving};
-    int is_inline      = (fault->flags & (NP_FAULT_INLINE | NP_FAULT_COPY |
-                                          NP_FAULT_RETRY)) == NP_FAULT_INLINE;
+    int is_inline = (serving->fault.flags &
+                     (NP_FAULT_INLINE | NP_FAULT_COPY | NP_FAULT_RETRY)) ==
+                    NP_FAULT_INLINE;
 
-    *bring = (np_bring_t){.use = np_serve_use, .arg = &use};
-    return np_mapper_fault_in_by(fault->remote, fault->len,
-                                 !!(fault->flags & NP_FAULT_PUT),
+    *bring = (np_bring_t){.use = np_serve_use, .arg = serving};
+    return np_mapper_fault_in_by(serving->fault.remote, serving->fault.len,
+                                 !!(serving->fault.flags & NP_FAULT_PUT),
                                  is_inline ? bring : NULL);
 }
 
-static ucs_status_t
-np_serve_fault(const np_job_t *job, np_moving_t *moving, np_stats_t *stats)
+static np_entries_t np_serve_entries(const np_slot_fault_t *fault)
 {
-    np_peer_t *peer       = job->peer;
-    np_slot_fault_t fault = job->slot.fault;
-    int is_write          = !!(fault.flags & NP_FAULT_PUT);
-    unsigned bit          = is_write ? NP_ENTRY_WRITE : NP_ENTRY_READ;
-    uint8_t *area         = peer->inline_areas +
-                            ((size_t)np_word_id(job->word) * NP_INLINE_SIZE);
+    return np_entries_of(np_table_find(fault->remote >> NP_ARENA_SHIFT),
+                         fault->remote, fault->len);
+}
+
+/* Move what has been brought in.
+ * UCS_ERR_BUSY: our pages have changed, once more; others: that is the answer. */
+static ucs_status_t np_serve_move(np_serving_t *serving)
+{
+    const np_slot_fault_t fault = serving->fault;
+    int is_inline               = !!(fault.flags & NP_FAULT_INLINE);
     np_entries_t before, after;
-    np_ranges_t absent;
+    ucs_status_t status;
+
+    before = np_serve_entries(&fault);
+    status = is_inline ? np_serve_move_inline(serving) :
+             np_serve_move_reverse(serving);
+    NP_PAUSE(SERVE_MOVED);
+    if (status == UCS_ERR_INVALID_ADDR) {
+        /* mapped, and not there: ask for ours anew. If it is the initiator's,
+         * it will find out as we do. */
+        np_mapper_unmap(serving->fault.remote, serving->fault.len);
+        return UCS_ERR_BUSY;
+    } else if (status != UCS_OK) {
+        /* the kernel refuses: another way */
+        return (!is_inline && (status == UCS_ERR_UNSUPPORTED)) ? status :
+               UCS_ERR_NO_PROGRESS;
+    }
+
+    after = np_serve_entries(&fault);
+    if (serving->fault.len == 0) {
+        return UCS_OK;
+    }
+
+    /* if it was not one of ours then it was a page of the initiator */
+    return np_entries_held(&before, &after,
+                           (fault.flags & NP_FAULT_PUT) ? NP_ENTRY_WRITE :
+                           NP_ENTRY_READ) ? UCS_ERR_NO_PROGRESS : UCS_ERR_BUSY;
+}
+
+static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
+{
+    const np_slot_fault_t *fault = &serving->fault;
     ucs_status_t status;
     np_bring_t bring;
     unsigned round;
 
-    if (!np_serve_fault_is_valid(&fault)) {
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    status = np_access_check(fault.remote, fault.len);
-    if (status != UCS_OK) {
-        return status;
-    }
-
     for (round = 0; round < NP_SERVE_ROUNDS; ++round) {
         NP_STATS_INC(stats, fault_ins);
-        status = np_serve_bring_in(peer, &fault, area, moving, &bring);
+        status = np_serve_bring_in(serving, &bring);
         NP_PAUSE(SERVE_MAPPED);
         if (bring.is_done) {
             return bring.status;
@@ -371,7 +434,7 @@ np_serve_fault(const np_job_t *job, np_moving_t *moving, np_stats_t *stats)
 
         if ((status == UCS_ERR_EXCEEDS_LIMIT) ||
             (status == UCS_ERR_NO_RESOURCE) ||
-            ((status == UCS_OK) && (fault.flags & NP_FAULT_COPY))) {
+            ((status == UCS_OK) && (fault->flags & NP_FAULT_COPY))) {
             break;
         }
 
@@ -379,45 +442,48 @@ np_serve_fault(const np_job_t *job, np_moving_t *moving, np_stats_t *stats)
             return status;
         }
 
-        if (fault.flags & NP_FAULT_RETRY) {
-            ++peer->holds;
+        if (fault->flags & NP_FAULT_RETRY) {
+            ++serving->peer->holds;
             return UCS_OK;
         }
 
-        before = np_entries_of(np_table_find(fault.remote >> NP_ARENA_SHIFT),
-                               fault.remote, fault.len);
-        status = (fault.flags & NP_FAULT_INLINE) ?
-                 np_serve_move_inline(peer, &fault, area, moving, &absent) :
-                 np_serve_move_reverse(peer, &fault, moving, &absent);
-        NP_PAUSE(SERVE_MOVED);
-        if (status == UCS_ERR_INVALID_ADDR) {
-            /* mapped, and not there: ask for ours anew. If it is the
-             * initiator's, it will find out as we do. */
-            np_mapper_unmap(fault.remote, fault.len);
-            if (round == (NP_SERVE_ROUNDS - 1)) {
-                return UCS_ERR_NO_PROGRESS;
-            }
-            continue;
-        } else if (status != UCS_OK) {
-            return UCS_ERR_NO_PROGRESS; /* the kernel refuses: another way */
+        status = np_serve_move(serving);
+        if (status != UCS_ERR_BUSY) {
+            return status;
         }
-
-        after = np_entries_of(np_table_find(fault.remote >> NP_ARENA_SHIFT),
-                              fault.remote, fault.len);
-        if (absent.count == 0) {
-            return UCS_OK;
-        }
-
-        if (np_entries_held(&before, &after, bit)) {
-            return UCS_ERR_NO_PROGRESS; /* then it was a page of the initiator */
-        }
-
         NP_STATS_INC(stats, replays);
-        np_serve_narrow(&fault, &area, &absent);
     }
 
     NP_STATS_INC(stats, copies);
-    return np_serve_copy(peer, &fault, area, moving);
+    return np_serve_copy(serving);
+}
+
+/* @param [out] done  Bytes from its beginning that are done, if not all are. */
+static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_t *moving,
+                                   np_stats_t *stats, uint64_t *done)
+{
+    const np_slot_fault_t *fault = &job->slot.fault;
+    np_serving_t serving         = {
+        .peer   = job->peer,
+        .fault  = *fault,
+        .area   = job->peer->inline_areas +
+                  ((size_t)np_word_id(job->word) * NP_INLINE_SIZE),
+        .moving = moving
+    };
+    ucs_status_t status;
+
+    if (!np_serve_fault_is_valid(fault)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    status = np_access_check(fault->remote, fault->len);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = np_serve_rounds(&serving, stats);
+    *done  = fault->len - serving.fault.len;
+    return status;
 }
 
 void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
@@ -432,7 +498,7 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
         status = np_atomic_serve(&job->slot.atomic, moving, &result);
         NP_STATS_INC(stats, atomics);
     } else {
-        status = np_serve_fault(job, moving, stats);
+        status = np_serve_fault(job, moving, stats, &result);
     }
 
     answer->result = result;

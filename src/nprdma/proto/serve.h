@@ -9,8 +9,9 @@
 
 #include "../dev/soft/peer.h"
 
-/** Execute a request of a peer's data ring; the answer goes into the slot */
-void np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word);
+/** Execute a request of a peer's data ring; the answer goes into the slot.
+ *  Returns 0 if a swapper does not let it: try again in a later progress. */
+int np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word);
 
 /** A request of a peer's control ring, taken out of it.
  *  Owner: whoever has taken it. */

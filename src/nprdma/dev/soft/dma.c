@@ -33,6 +33,7 @@ typedef struct np_walk {
     const np_dma_t   *dma;
     const np_iov_t   *iov;
     size_t           iovcnt;
+    size_t           len;
     uint64_t         flushes;
     uint64_t         addr;
 } np_walk_t;
@@ -45,7 +46,7 @@ void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len)
 
     if ((ranges->count > 0) &&
         ((ranges->range[last].offset + ranges->range[last].len == offset) ||
-         (ranges->count == NP_DMA_MAX_RANGES))) {
+         (ranges->count == NP_RANGES_MAX))) {
         end = ucs_max(offset + len,
                       ranges->range[last].offset + ranges->range[last].len);
         ranges->range[last].offset = ucs_min(offset,
@@ -200,7 +201,19 @@ static size_t np_walk_step(const np_walk_t *walk, size_t offset, size_t len,
     return len;
 }
 
-/* Move [offset, offset + len), units in flight all the time */
+/* [offset, offset + len) has met an absent page. Returns 0 if that is the end. */
+static int np_walk_absent(const np_walk_t *walk, np_ranges_t *absent,
+                          size_t offset, size_t len)
+{
+    int is_end = walk->dma->is_prefix ||
+                 (absent->count >= (NP_DMA_MAX_RANGES - 1));
+
+    np_ranges_add(absent, offset, is_end ? walk->len - offset : len);
+    return !is_end;
+}
+
+/* Move [offset, offset + len), units in flight all the time.
+ * UCS_ERR_NO_PROGRESS: nothing behind what is absent is to be moved. */
 static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
                                 size_t len, np_ranges_t *absent)
 {
@@ -220,8 +233,8 @@ static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
     }
 
     if (walk->dma->is_whole) {
-        np_ranges_add(absent, offset, len);
-        return UCS_OK;
+        return np_walk_absent(walk, absent, offset, len) ? UCS_OK :
+               UCS_ERR_NO_PROGRESS;
     }
 
     for (; offset < end; offset += step) {
@@ -235,8 +248,9 @@ static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
         has_local  = np_walk_local(walk, (uintptr_t)piece[0].base, step);
         if (has_remote && has_local) {
             status = np_walk_move(walk, piece, 1, walk->addr + offset);
+        } else if (!np_walk_absent(walk, absent, offset, step)) {
+            return UCS_ERR_NO_PROGRESS;
         } else {
-            np_ranges_add(absent, offset, step);
             status = np_walk_move_absent(walk, piece, 1, walk->addr + offset,
                                          has_remote, has_local);
         }
@@ -260,6 +274,7 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
         .dma    = dma,
         .iov    = iov,
         .iovcnt = iovcnt,
+        .len    = len,
         .addr   = addr
     };
 
@@ -281,5 +296,5 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
         np_moving_end(dma->moving);
         NP_PAUSE(UNIT);
     }
-    return status;
+    return (status == UCS_ERR_NO_PROGRESS) ? UCS_OK : status;
 }

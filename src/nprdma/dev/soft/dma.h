@@ -26,6 +26,9 @@
 /** Ranges that one call may report: every other page of NP_DMA_MAX */
 #define NP_DMA_MAX_RANGES  34
 
+/** Ranges of a list: what one call reports, and some that come back */
+#define NP_RANGES_MAX      64
+
 /** Pieces of a transfer, as offsets into it; in order, not touching, where nobody
  *  says otherwise */
 typedef struct np_ranges {
@@ -33,7 +36,7 @@ typedef struct np_ranges {
     struct {
         size_t offset;
         size_t len;
-    } range[NP_DMA_MAX_RANGES];
+    } range[NP_RANGES_MAX];
 } np_ranges_t;
 
 /** The translation cache of a device, if it is modelled */
@@ -53,6 +56,8 @@ typedef struct np_dma {
     uint32_t    was_epoch;
     int         is_whole;   /**< a write of which nothing is written if a part
                                  of it meets an absent page, on either side */
+    int         is_prefix;  /**< stop at the first absent page: nothing from there
+                                 on is moved */
     int         has_local;  /**< local memory has views too; else it is ours, or
                                  the CPU's, and always there */
 } np_dma_t;
@@ -63,8 +68,10 @@ typedef struct np_dma {
  * @param [in]  iov     Local memory, @a len bytes in all.
  * @param [in]  addr    Remote address, inside one arena.
  * @param [in]  len     1 to NP_DMA_MAX.
- * @param [out] absent  What met an absent page, on either side. If there are
- *                      more ranges than fit, the last one covers the rest.
+ * @param [out] absent  What met an absent page, on either side. The last of
+ *                      NP_DMA_MAX_RANGES covers the rest, and nothing of that is
+ *                      moved; so what is not in here was moved, once, and what
+ *                      is was not.
  *
  * @return UCS_OK: all units have been moved, or met what @a absent says;
  *         UCS_ERR_INVALID_ADDR: the kernel found no memory behind a mapped page;

@@ -62,6 +62,7 @@ struct np_link {
     pid_t            pid;          /**< 0: not in our pid namespace */
     uint64_t         start_time;   /**< of pid, in clock ticks */
     int              no_vm;        /**< process_vm_* was refused */
+    int              no_reverse;   /**< and so to the target, on our memory */
     int              is_wide;      /**< uses, or will use, payload_wide */
 
     np_remote_t      *remote;      /**< the target's tables; NULL: not yet */
@@ -82,6 +83,7 @@ struct np_link {
     uint32_t         answers_used; /**< bitmap of requests */
     unsigned         releases;     /**< READY pieces to give back */
     unsigned         atomics;      /**< requests that are atomics */
+    unsigned         waiting;      /**< requests to be sent again */
     unsigned         outstanding;  /**< operations in all but the flush queue */
     uint64_t         sequence;     /**< of the last operation */
     uint64_t         fence;        /**< with NP_GATE_FENCED: up to this one */

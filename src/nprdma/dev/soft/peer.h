@@ -42,6 +42,8 @@ struct np_peer {
     uint8_t         *inline_areas;
     np_drain_entry_t drain;
     ucs_spinlock_t  ctl_lock;     /**< who holds it takes from ctl */
+    uint32_t        served;       /**< bytes of the request at the data ring's
+                                       head that are done already */
     _Atomic unsigned holds;       /**< READY pieces that it has not given back */
     int             is_hot;
     int             is_gone;      /**< no more will come; free when drained */
@@ -123,7 +125,8 @@ np_ring_rx_has_payload(const np_ring_rx_t *ring, uint32_t offset, uint32_t len)
            (len <= (ring->payload_size - offset));
 }
 
-/** Take one slot of the data ring. Returns 0 if the connection has ended. */
+/** Take one slot of the data ring. Returns 0 if it cannot be served yet, or the
+ *  connection has ended. */
 static UCS_F_ALWAYS_INLINE int
 np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
 {
@@ -154,7 +157,9 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset, len))) {
             break;
         }
-        peer->port->ops->serve(peer, slot, word);
+        if (ucs_unlikely(!peer->port->ops->serve(peer, slot, word))) {
+            return 0;
+        }
         ring->lag = ring->lag_max; /* the initiator waits for the answer */
         return 1;
     }
@@ -171,7 +176,11 @@ np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
 
     while ((word = np_ring_rx_peek(&peer->data)) != 0) {
         if (ucs_unlikely(!np_peer_take(peer, word, am_cb, arg))) {
-            return count;
+            if (peer->is_malformed) {
+                return count;
+            }
+            word = 0; /* nothing else can be done now */
+            break;
         }
 
         ++peer->data.head;

@@ -43,8 +43,9 @@ typedef struct np_peer np_peer_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
-    /** Execute a request of the data ring; the answer goes into the slot */
-    void (*serve)(np_peer_t *peer, np_slot_t *slot, uint64_t word);
+    /** Execute a request of the data ring; the answer goes into the slot.
+     *  Returns 0 if it must be tried again in a later progress. */
+    int (*serve)(np_peer_t *peer, np_slot_t *slot, uint64_t word);
     /** Execute what is in the control ring; returns how many */
     unsigned (*serve_ctl)(np_peer_t *peer);
     /** Is there anything that only the next progress would move? */

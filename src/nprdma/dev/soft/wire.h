@@ -126,7 +126,8 @@ typedef struct np_answer {
     /* bits 0..31 sequence of the request, 32..39 minus its ucs_status_t; release,
      * acquire */
     _Atomic uint64_t word;
-    uint64_t         result;  /**< atomic: the value before */
+    uint64_t         result;  /**< atomic: the value before; FAULT: bytes from
+                                   its beginning that are done, if not all */
 } NP_LINE_ALIGNED np_answer_t;
 
 /** Who moves data on behalf of a link: each marks its own word while units are
