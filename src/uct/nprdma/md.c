@@ -19,7 +19,13 @@
 #include "../../nprdma/dev/soft/drain.h"
 #include "../../nprdma/svc/service.h"
 
+#ifdef HAVE_VERBS
+#  include "../../nprdma/dev/verbs/nic.h"
+#endif
+
 #include <ucs/sys/sys.h>
+
+#include <stdlib.h>
 
 /* A handle of arenas: bit 0 set, 1..31 first, 32..63 count */
 #define UCT_NPRDMA_MEMH_ARENAS 1ul
@@ -150,8 +156,10 @@ uct_nprdma_md_query(uct_md_h md, uct_nprdma_md_attr_t *attr)
                                                UCT_MD_FLAG_NEED_RKEY |
                                                UCT_MD_FLAG_FIXED;
     if (np_region_is_exact()) {
-        UCT_NPRDMA_MD_CAP(attr).flags       |= UCT_MD_FLAG_NEED_MEMH |
-                                               UCT_NPRDMA_MD_INVALIDATE;
+        UCT_NPRDMA_MD_CAP(attr).flags       |= UCT_MD_FLAG_NEED_MEMH;
+    }
+    if (ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate) {
+        UCT_NPRDMA_MD_CAP(attr).flags       |= UCT_NPRDMA_MD_INVALIDATE;
     }
     UCT_NPRDMA_MD_CAP(attr).reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     UCT_NPRDMA_MD_CAP(attr).alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
@@ -249,14 +257,19 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     np_region_t *region;
     unsigned flags;
 
-    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, np_region_is_exact());
+    UCT_MD_MEM_DEREG_CHECK_PARAMS(
+            params, ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate);
 
     region = uct_nprdma_memh_region(params->memh);
     flags  = UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags, FIELD_FLAGS, 0);
+    if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) &&
+        ((region == NULL) ||
+         !ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
     if (region != NULL) {
         np_region_put(region);
-    } else if (flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
-        return UCS_ERR_UNSUPPORTED;
     }
 
     if (flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
@@ -359,6 +372,20 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
     return UCS_OK;
 }
 
+/* An RDMA device may have a piece of a transfer registered by itself, and nobody
+ * waits for that yet */
+static int uct_nprdma_can_invalidate(void)
+{
+    unsigned num_nics = 0;
+#ifdef HAVE_VERBS
+    np_nic_name_t *nics;
+
+    num_nics = np_nic_list(&nics);
+    free(nics);
+#endif
+    return np_region_is_exact() && (num_nics == 0);
+}
+
 static ucs_status_t
 uct_nprdma_md_open(uct_component_t *component, const char *md_name,
                    const uct_md_config_t *md_config, uct_md_h *md_p)
@@ -386,6 +413,7 @@ uct_nprdma_md_open(uct_component_t *component, const char *md_name,
 
     md->super.ops       = &uct_nprdma_md_ops;
     md->super.component = &uct_nprdma_component;
+    md->can_invalidate  = uct_nprdma_can_invalidate();
     *md_p               = &md->super;
     return UCS_OK;
 }

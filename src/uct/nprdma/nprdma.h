@@ -27,6 +27,7 @@ typedef struct uct_nprdma_md_config {
 
 typedef struct uct_nprdma_md {
     uct_md_t super;
+    int      can_invalidate; /**< with exact scope, and soft0 alone */
 } uct_nprdma_md_t;
 
 typedef struct uct_nprdma_soft_config {
