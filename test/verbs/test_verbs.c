@@ -140,7 +140,7 @@ static void open_port(const char *device)
         .depth           = 4,
         .connect_timeout = LIMIT,
         .timeout         = 16,
-        .retry_count     = 7
+        .retry_count     = 6
     };
     const np_vuser_t user           = {
         .am        = on_am,

@@ -50,7 +50,7 @@ typedef struct np_vport_config {
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
     double     connect_timeout; /**< seconds */
     unsigned   timeout;       /**< of the queue pair: 4.096 us * 2^timeout */
-    unsigned   retry_count;
+    unsigned   retry_count;   /**< at most 6: Soft-RoCE takes 7 for "for ever" */
 } np_vport_config_t;
 
 /** What a port's user provides. Everything runs in np_vport_progress. */
