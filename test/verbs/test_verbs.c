@@ -156,6 +156,7 @@ static void open_port(const char *device)
     }
     np_vport_query(port, &attr);
     max_message = attr.max_message;
+    printf("# %zu bytes of buffers are pinned\n", attr.pinned);
 }
 
 static void *make_area(side_t *side)
@@ -375,7 +376,7 @@ static void test_bad(const side_t *side, np_key_t *key, uint8_t *mine)
 
 int main(int argc, char **argv)
 {
-    np_nic_name_t *names;
+    np_nic_name_t *names = NULL;
     side_t side, ours;
     np_key_t *key;
     int fds[2], status;
@@ -436,6 +437,7 @@ int main(int argc, char **argv)
     np_vlink_close(&link_);
     np_key_release(key);
     np_vport_close(port);
+    free(names);
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }
