@@ -11,10 +11,22 @@
 
 #include "../../nprdma/proto/vlink.h"
 
+/** What tells whether a peer can be reached. UCP gives it 31 bytes at most. */
 typedef struct uct_nprdma_verbs_device_addr {
-    uint8_t        kind; /**< UCT_NPRDMA_VERBS */
-    np_vdev_addr_t vdev;
+    uint8_t  kind;      /**< UCT_NPRDMA_VERBS */
+    uint8_t  version;
+    uint8_t  is_roce;
+    uint64_t host_id;
+    uint32_t uid;
+    uint8_t  gid[16];
 } __attribute__((packed)) uct_nprdma_verbs_device_addr_t;
+
+/** And the rest of what it takes to connect */
+typedef struct uct_nprdma_verbs_iface_addr {
+    np_vport_addr_t port;
+    uint16_t        lid;
+    uint8_t         mtu;
+} __attribute__((packed)) uct_nprdma_verbs_iface_addr_t;
 
 typedef struct uct_nprdma_verbs_iface {
     uct_nprdma_iface_t super;
@@ -38,6 +50,12 @@ void uct_nprdma_verbs_ep_link_down(np_vlink_t *link, ucs_status_t status);
 /** Where in the machine an RNIC's port is; UCS_SYS_DEVICE_ID_UNKNOWN where it
  *  is no PCI device */
 ucs_sys_device_t uct_nprdma_verbs_sys_device(const char *name);
+
+/** The engine's address from what UCP carries; without @a iface_addr (may be
+ *  NULL) it is good for np_vport_is_reachable alone */
+void uct_nprdma_verbs_unpack_addr(
+        const uct_nprdma_verbs_device_addr_t *device_addr,
+        const uct_nprdma_verbs_iface_addr_t *iface_addr, np_vdev_addr_t *vdev);
 
 
 static UCS_F_ALWAYS_INLINE uct_nprdma_verbs_iface_t *

@@ -17,16 +17,16 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_ep_t,
 {
     uct_nprdma_verbs_iface_t *iface = ucs_derived_of(params->iface,
                                                      uct_nprdma_verbs_iface_t);
-    const uct_nprdma_verbs_device_addr_t *dev_addr;
+    const uct_nprdma_verbs_iface_addr_t *iface_addr;
     np_vport_addr_t addr;
     np_vdev_addr_t vdev;
 
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_ep_t, params);
 
-    /* Addresses stand in UCP's buffers, wherever that was */
-    dev_addr = (const void*)params->dev_addr;
-    memcpy(&vdev, &dev_addr->vdev, sizeof(vdev));
-    memcpy(&addr, params->iface_addr, sizeof(addr));
+    iface_addr = (const void*)params->iface_addr;
+    uct_nprdma_verbs_unpack_addr((const void*)params->dev_addr, iface_addr,
+                                 &vdev);
+    memcpy(&addr, &iface_addr->port, sizeof(addr)); /* may lie anywhere */
     np_vlink_init(&self->link, iface->port, &vdev, &addr);
     return UCS_OK;
 }

@@ -26,6 +26,9 @@
 #define UCT_NPRDMA_VERBS_RETRY    7u
 #define UCT_NPRDMA_VERBS_TIMEOUT  31     /* exponents have 5 bits */
 
+/* What UCP's addresses have room for */
+#define UCT_NPRDMA_DEVICE_ADDR_MAX 31
+
 /* Seconds that the queue pair's timeout counts in */
 #define UCT_NPRDMA_VERBS_TICK     4.096e-6
 
@@ -71,7 +74,7 @@ uct_nprdma_verbs_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     uct_nprdma_iface_query(&iface->super, attr);
 
     attr->device_addr_len     = sizeof(uct_nprdma_verbs_device_addr_t);
-    attr->iface_addr_len      = sizeof(np_vport_addr_t);
+    attr->iface_addr_len      = sizeof(uct_nprdma_verbs_iface_addr_t);
     attr->cap.flags          |= UCT_NPRDMA_FLAG_INTER_NODE;
     attr->latency             = ucs_linear_func_make(iface->attr.latency, 0);
     attr->bandwidth.dedicated = 0;
@@ -86,10 +89,17 @@ uct_nprdma_verbs_iface_get_device_address(uct_iface_h tl_iface,
 {
     uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
                                                      uct_nprdma_verbs_iface_t);
-    uct_nprdma_verbs_device_addr_t device_addr = {.kind = UCT_NPRDMA_VERBS};
+    uct_nprdma_verbs_device_addr_t *device_addr = (void*)addr;
+    np_vdev_addr_t vdev;
 
-    np_vport_get_dev_addr(iface->port, &device_addr.vdev);
-    memcpy(addr, &device_addr, sizeof(device_addr));
+    UCS_STATIC_ASSERT(sizeof(*device_addr) <= UCT_NPRDMA_DEVICE_ADDR_MAX);
+    np_vport_get_dev_addr(iface->port, &vdev);
+    device_addr->kind    = UCT_NPRDMA_VERBS;
+    device_addr->version = vdev.host.version;
+    device_addr->is_roce = vdev.is_roce;
+    device_addr->host_id = vdev.host.host_id;
+    device_addr->uid     = vdev.host.uid;
+    memcpy(device_addr->gid, vdev.gid, sizeof(vdev.gid));
     return UCS_OK;
 }
 
@@ -99,9 +109,27 @@ uct_nprdma_verbs_iface_get_address(uct_iface_h tl_iface,
 {
     uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
                                                      uct_nprdma_verbs_iface_t);
+    uct_nprdma_verbs_iface_addr_t *iface_addr = (void*)addr;
+    np_vdev_addr_t vdev;
 
-    np_vport_get_addr(iface->port, (np_vport_addr_t*)addr);
+    np_vport_get_dev_addr(iface->port, &vdev);
+    np_vport_get_addr(iface->port, &iface_addr->port);
+    iface_addr->lid = vdev.lid;
+    iface_addr->mtu = vdev.mtu;
     return UCS_OK;
+}
+
+void uct_nprdma_verbs_unpack_addr(
+        const uct_nprdma_verbs_device_addr_t *device_addr,
+        const uct_nprdma_verbs_iface_addr_t *iface_addr, np_vdev_addr_t *vdev)
+{
+    vdev->host.host_id = device_addr->host_id;
+    vdev->host.uid     = device_addr->uid;
+    vdev->host.version = device_addr->version;
+    vdev->is_roce      = device_addr->is_roce;
+    vdev->lid          = (iface_addr == NULL) ? 0 : iface_addr->lid;
+    vdev->mtu          = (iface_addr == NULL) ? 0 : iface_addr->mtu;
+    memcpy(vdev->gid, device_addr->gid, sizeof(vdev->gid));
 }
 
 static int
@@ -112,9 +140,14 @@ uct_nprdma_verbs_iface_is_reachable(const uct_iface_h tl_iface,
     uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
                                                      uct_nprdma_verbs_iface_t);
     const uct_nprdma_verbs_device_addr_t *addr = (const void*)dev_addr;
+    np_vdev_addr_t vdev;
 
-    return (addr->kind == UCT_NPRDMA_VERBS) &&
-           np_vport_is_reachable(iface->port, &addr->vdev);
+    if (addr->kind != UCT_NPRDMA_VERBS) {
+        return 0;
+    }
+
+    uct_nprdma_verbs_unpack_addr(addr, NULL, &vdev);
+    return np_vport_is_reachable(iface->port, &vdev);
 }
 
 UCT_NPRDMA_INTERNAL_OPS_DEFINE(uct_nprdma_verbs_iface_internal_ops,
