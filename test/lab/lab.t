@@ -116,6 +116,9 @@ mistakes() {
         "$lab" prepare
     tap_check "a disk that is full is one line" \
         grep -qxE 'lab: no room for root: .* needs [0-9]+ MB: .*' "$TAP_OUT"
+    run 30 env PATH=/nonexistent "$BASH" "$lab" prepare
+    tap_check "no QEMU is one line" grep -qx \
+        'lab: qemu-system-x86_64 is missing: .*' "$TAP_OUT"
     run 30 env NPRDMA_LAB_CACHE="$TAP_DIR/empty" "$lab" clean
     tap_check "clean removes the cache" test ! -e "$TAP_DIR/empty"
     run 30 "$lab" run --list
@@ -167,10 +170,37 @@ ending() {
     tap_check "$name: nothing is left" until_true 100 "$4"
 }
 
+making() {
+    pgrep -f "mmdebstrap .*$TAP_DIR/half/"
+}
+
+not_making() {
+    ! making && ! compgen -G "$TAP_DIR/half/.new-*"
+}
+
+# An interrupt while the root is made
+making_ends() {
+    local pid
+    NPRDMA_LAB_CACHE=$TAP_DIR/half env --default-signal=INT setsid \
+        "$lab" prepare >"$TAP_OUT" 2>&1 </dev/null &
+    pid=$!
+    tap_check "a root is being made" until_true 600 making
+    kill -INT "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+    tap_check "an interrupt then: nothing is left" until_true 100 not_making
+}
+
 # Guests that stay, while others come and go on the same machine
 together() {
-    run 200 "$lab" up
+    printf '#!/bin/sh\n[ -e "%s" ] && exec %s "$@"\n: >"%s"\n' \
+        "$TAP_DIR/tried" "$(command -v qemu-system-x86_64)" \
+        "$TAP_DIR/tried" >"$TAP_DIR/bin/qemu-system-x86_64"
+    chmod 755 "$TAP_DIR/bin/qemu-system-x86_64"
+    rm "$TAP_DIR/bin/df"
+    run 200 env PATH="$TAP_DIR/bin:$PATH" "$lab" up
     tap_expect_success "guests come up and stay"
+    tap_check "a guest that dies at once was tried again" \
+        grep -q 'guest 1 died before it was up' "$TAP_OUT"
     "$lab" exec --quiet --out "$TAP_DIR/other" -- \
         bash -c 'echo >/root/other; ls /root' >"$TAP_DIR/other.out" 2>&1 &
     local other=$!
@@ -195,6 +225,7 @@ if [ "$RC" -eq 77 ]; then
     exit
 fi
 tap_expect_success "root and kernel are made"
+making_ends
 verdicts
 ending "an interrupt" INT is_up nothing_left
 ending "an end by SIGKILL" KILL is_booting no_guests

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Packages from the mirrors that this machine's own apt uses, through an apt
-# that writes only in our cache.
+# that writes only in a directory of ours.
 # shellcheck shell=bash disable=SC2034
 
 # Lines "URI RELEASE COMPONENT KEYRING"
@@ -47,10 +47,11 @@ apt_sources() {
     done | sort -u
 }
 
-# apt_open SUITE: refreshes the lists of that suite; sets APT_GET, APT_CACHE
-# and APT_SOURCES. Fails with a line in APT_ERROR if the mirror lacks it.
+# apt_open SUITE DIR: fetches the lists of that suite into DIR; sets APT_GET,
+# APT_CACHE and APT_SOURCES. Fails with a line in APT_ERROR if the mirror lacks
+# it.
 apt_open() {
-    local suite=$1 dir=$LAB_CACHE/apt-$1
+    local suite=$1 dir=$2
     APT_SOURCES=$dir/sources.list
     APT_ERROR=
     mkdir -p "$dir"/{lists,cache/archives}/partial

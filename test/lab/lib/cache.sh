@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What guests are made of: a root, kernels, initramfs images. Each is a
-# directory of the cache, made anew only when its inputs change.
+# directory of the cache that is named for its inputs.
 # shellcheck shell=bash disable=SC2034
 
 LAB_SUITE=bookworm
@@ -10,41 +10,39 @@ LAB_CACHE=${NPRDMA_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nprdma-lab}
 # Modules that the initramfs loads, in any order
 LAB_BOOT_MODULES=(virtio_pci virtio_blk squashfs overlay 9p 9pnet_virtio)
 
-# cached NAME NEEDED-MB INPUT COMMAND...: makes directory NAME of the cache by
-# running the command in a new one, unless it was made from the same input
+# cached NAME NEEDED-MB INPUT COMMAND...: CACHED is the directory of the cache
+# that the command makes, by running it in a new one, if it is not there for
+# the same input. Source trees that differ have their own.
 cached() {
-    local name=$1 space=$2 input=$3 dir=$LAB_CACHE/$1 start=$SECONDS new code=0
+    local name=$1 space=$2 input start=$SECONDS lock code=0
+    input=$(sha256sum <<<"$3" | cut -c 1-12)
     shift 3
-    input=$(sha256sum <<<"$input" | cut -c 1-32)
-    exec {CACHE_LOCK}>"$LAB_CACHE/.lock-$name"
-    if ! flock -n "$CACHE_LOCK"; then
-        say "waiting for another lab that makes $name"
-        flock "$CACHE_LOCK"
+    CACHED=$LAB_CACHE/$name-$input
+    if [ ! -d "$CACHED" ]; then
+        exec {lock}>"$LAB_CACHE/.lock-$name"
+        if ! flock -n "$lock"; then
+            say "waiting for another lab that makes $name"
+            flock "$lock"
+        fi
+        if [ ! -d "$CACHED" ]; then
+            if [ "$(df -Pm "$LAB_CACHE" | awk 'NR == 2 { print $4 }')" -lt \
+                "$space" ]; then
+                die "$LAB_RC_SKIP" "no room for $name: $LAB_CACHE needs" \
+                    "$space MB: free some, or set NPRDMA_LAB_CACHE"
+            fi
+            say "making $name (once)"
+            CACHE_NEW=$(mktemp -d "$LAB_CACHE/.new-$name.XXXXXX")
+            "$@" "$CACHE_NEW" || code=$?
+            if [ "$code" -ne 0 ]; then
+                die "$code" "${CACHE_ERROR:-cannot make $name: see above}"
+            fi
+            mv "$CACHE_NEW" "$CACHED"
+            CACHE_NEW=
+            say "made $name: $((SECONDS - start)) s"
+        fi
+        exec {lock}>&-
     fi
-    if [ "$(cat "$dir/.input" 2>/dev/null)" != "$input" ]; then
-        if [ "$(df -Pm "$LAB_CACHE" | awk 'NR == 2 { print $4 }')" -lt \
-            "$space" ]; then
-            die "$LAB_RC_SKIP" "no room for $name: $LAB_CACHE needs $space" \
-                "MB: free some, or set NPRDMA_LAB_CACHE"
-        fi
-        say "making $name (once)"
-        new=$(mktemp -d "$LAB_CACHE/.new-$name.XXXXXX")
-        CACHE_NEW=$new
-        "$@" "$new" || code=$?
-        if [ "$code" -ne 0 ]; then
-            die "$code" "${CACHE_ERROR:-cannot make $name: see above}"
-        fi
-        echo "$input" >"$new/.input"
-        # Guests may still run on the old one
-        if [ -e "$dir" ]; then
-            mv "$dir" "$LAB_CACHE/.old-${new##*.new-}"
-        fi
-        mv "$new" "$dir"
-        CACHE_NEW=
-        say "made $name: $((SECONDS - start)) s"
-    fi
-    flock -u "$CACHE_LOCK"
-    exec {CACHE_LOCK}>&-
+    touch "$CACHED"
 }
 
 # cache_use: as long as we or guests of ours live, nothing is removed that they
@@ -55,7 +53,10 @@ cache_use() {
             "NPRDMA_LAB_CACHE"
     exec {CACHE_USE}>"$LAB_CACHE/.in-use"
     if flock -n -x "$CACHE_USE"; then
-        rm -rf "$LAB_CACHE"/.old-* "$LAB_CACHE"/.new-*
+        rm -rf --one-file-system "$LAB_CACHE"/.new-*
+        # Of source trees that changed since
+        find "$LAB_CACHE" -mindepth 1 -maxdepth 1 -mtime +14 \
+            \( -name 'root-*' -o -name 'kernel-*' \) -exec rm -rf {} +
     fi
     flock -s "$CACHE_USE"
 }
@@ -68,19 +69,32 @@ cache_clean() {
     exec {CACHE_USE}>"$LAB_CACHE/.in-use"
     flock -n -x "$CACHE_USE" ||
         die "$LAB_RC_USAGE" "another lab uses $LAB_CACHE: wait until it ends"
-    rm -rf "$LAB_CACHE"/{root,accel,results,.in-use} \
-        "$LAB_CACHE"/{kernel-,apt-,.old-,.new-,.lock-}*
+    rm -rf --one-file-system "$LAB_CACHE"/{accel,results,.in-use} \
+        "$LAB_CACHE"/{root-,kernel-,.new-,.lock-}*
     rmdir "$LAB_CACHE" 2>/dev/null || true
 }
 
-# child COMMAND...: a long-running command that does not outlive the lab
+# child COMMAND...: a long-running command that does not outlive the lab. It
+# leads a group of its own, so that all of it can be ended.
 child() {
     local code=0
-    setpriv --pdeathsig TERM "$@" <&0 &
+    setpriv --pdeathsig TERM setsid "$@" <&0 &
     CHILD=$!
     wait "$CHILD" || code=$?
     CHILD=
     return "$code"
+}
+
+child_kill() {
+    local tries
+    [ -n "$CHILD" ] || return 0
+    kill -TERM -- "-$CHILD" 2>/dev/null || true
+    for ((tries = 0; tries < 100; ++tries)); do
+        kill -0 -- "-$CHILD" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL -- "-$CHILD" 2>/dev/null || true
+    wait "$CHILD" 2>/dev/null || true
 }
 
 root_packages() {
@@ -95,13 +109,13 @@ root_input() {
 root_make() {
     local dir=$1 list
     list=$(root_packages | paste -s -d ,)
-    if ! apt_open "$LAB_SUITE"; then
+    if ! apt_open "$LAB_SUITE" "$dir/apt"; then
         CACHE_ERROR=$APT_ERROR
         return "$LAB_RC_SKIP"
     fi
     # The hook is a shell command of mmdebstrap's
     # shellcheck disable=SC2016
-    if ! child mmdebstrap --quiet --variant=minbase --include="$list" \
+    if ! TMPDIR=$dir child mmdebstrap --quiet --variant=minbase --include="$list" \
         --aptopt='APT::Install-Recommends "false"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
@@ -114,7 +128,7 @@ root_make() {
         CACHE_ERROR="cannot make the guest's root: the end of the log is above"
         return 1
     fi
-    rm "$dir/root.tar"
+    rm -rf "$dir/root.tar" "$dir/apt"
 }
 
 kernel_suite() {
@@ -136,7 +150,7 @@ kernel_input() {
 kernel_make() {
     local series=$1 dir=$2 suite package release
     suite=$(kernel_suite "$series")
-    if ! apt_open "$suite"; then
+    if ! apt_open "$suite" "$dir/apt"; then
         CACHE_ERROR="no kernel $series: $APT_ERROR"
         return "$LAB_RC_SKIP"
     fi
@@ -168,7 +182,7 @@ kernel_make() {
     /sbin/depmod -b "$dir/image" "$release" || return 1
     initramfs_make "$dir" "$release" || return 1
     mv "$dir/image/lib/modules" "$dir/modules"
-    rm -rf "$dir/image" "$dir/busybox" "$dir"/*.deb
+    rm -rf "$dir/image" "$dir/busybox" "$dir/apt" "$dir"/*.deb
 }
 
 # busybox, and the modules in the order in which they are to be loaded
@@ -195,7 +209,8 @@ initramfs_make() {
     rm -rf "$tree"
 }
 
-# cache_prepare SERIES: all that guests of that kernel need
+# cache_prepare SERIES: all that guests of that kernel need, in ROOT_DIR and
+# KERNEL_DIR
 cache_prepare() {
     need qemu-system-x86_64 qemu-system-x86
     need mmdebstrap mmdebstrap
@@ -206,5 +221,7 @@ cache_prepare() {
     need dpkg-deb dpkg
     cache_use
     cached root 1500 "$(root_input)" root_make
+    ROOT_DIR=$CACHED
     cached "kernel-$1" 1000 "$(kernel_input "$1")" kernel_make "$1"
+    KERNEL_DIR=$CACHED
 }

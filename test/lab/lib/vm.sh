@@ -27,10 +27,10 @@ run_sweep() {
     fi
 }
 
-# accel_choose KERNEL-DIR: sets ACCEL. That KVM is there does not mean that it
+# accel_choose: sets ACCEL. That KVM is there does not mean that it
 # boots: it is tried once for each kernel and each start of this machine.
 accel_choose() {
-    local dir=$1 key cache=$LAB_CACHE/accel
+    local dir=$KERNEL_DIR key cache=$LAB_CACHE/accel
     case ${NPRDMA_LAB_ACCEL:-auto} in
     kvm | tcg)
         ACCEL=$NPRDMA_LAB_ACCEL
@@ -66,7 +66,7 @@ accel_choose() {
 
 # qemu_args N: fills ARGS
 qemu_args() {
-    local n=$1 dir=$LAB_CACHE/kernel-$KERNEL virtio='' append tag path i
+    local n=$1 dir=$KERNEL_DIR virtio='' append tag path i
     case $ACCEL in
     kvm) ARGS=(-accel kvm -cpu host) ;;
     *) ARGS=(-accel "tcg,thread=multi" -cpu max) ;;
@@ -88,7 +88,7 @@ qemu_args() {
         fi
     fi
     ARGS+=(-append "$append $APPEND"
-        -drive "file=$LAB_CACHE/root/root.img,format=raw,if=none,id=root,readonly=on"
+        -drive "file=$ROOT_DIR/root.img,format=raw,if=none,id=root,readonly=on"
         -device "virtio-blk-pci,drive=root$virtio")
     share lab "$RUN/share" off
     share modules "$dir/modules/$(cat "$dir/release")" on
