@@ -313,8 +313,10 @@ UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_any_iface)(uct_md_h md,
                                               uct_iface_h *iface_p)
 {
 #ifdef HAVE_VERBS
-    if ((params->field_mask & UCT_IFACE_PARAM_FIELD_DEVICE) &&
-        strcmp(params->mode.device.dev_name, UCT_NPRDMA_DEVICE)) {
+    /* As uct_ib does: ucx_perftest names a device without its field's bit */
+    if ((params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE) &&
+        (params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE) &&
+        strcmp(params->mode.device.dev_name, UCT_NPRDMA_DEVICE) != 0) {
         return UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_verbs_iface_t)(
                 md, worker, params, config, iface_p);
     }
