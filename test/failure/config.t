@@ -38,6 +38,21 @@ for name in "${names[@]}"; do
     done
 done
 
+# Nearly right: each process names variable, value and what there is, once
+for mistake in WRITE_CHECK=readbak:readback FAULT_MODE=retries:retry \
+    ORDER=strikt:strict SERVICE=thread:event MR_SCOPE=exakt:exact \
+    SOFT_TLB=pages:page INLINE=1kk:kb; do
+    setting=${mistake%:*} name=${mistake%%=*} value=${setting#*=}
+    run 60 env "UCX_NPRDMA_$setting" "${RUN_PREFIX[@]}" \
+        "$NPRDMA_BUILD/fail_data"
+    line="Invalid value for $name: '$value'. Expected: .*${mistake#*:}"
+    tap_expect_error "$setting is refused, with what there is" "$line"
+    tap_check "$setting: one line of each process" \
+        awk -v line="$line" '$0 ~ line { match($0, /\[[^]]*:[0-9]+ *:/)
+                                ++seen[substr($0, RSTART, RLENGTH)] }
+            END { for (i in seen) if (seen[i] > 1) exit 1 }' "$TAP_OUT"
+done
+
 run 60 env UCX_NPRDMA_RINGSIZE=1 "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_data"
 tap_expect_success "a mistyped name does no harm"
 tap_check "and is reported" grep -q 'unused.*UCX_NPRDMA_RINGSIZE' "$TAP_OUT"
