@@ -116,7 +116,10 @@ mistakes() {
         "$lab" prepare
     tap_check "a disk that is full is one line" \
         grep -qxE 'lab: no room for root: .* needs [0-9]+ MB: .*' "$TAP_OUT"
-    run 30 env PATH=/nonexistent "$BASH" "$lab" prepare
+    mkdir "$TAP_DIR/without"
+    ln -s /usr/bin/* "$TAP_DIR/without/"
+    rm -f "$TAP_DIR/without/qemu-system-x86_64"
+    run 30 env PATH="$TAP_DIR/without" "$lab" prepare
     tap_check "no QEMU is one line" grep -qx \
         'lab: qemu-system-x86_64 is missing: .*' "$TAP_OUT"
     run 30 env NPRDMA_LAB_CACHE="$TAP_DIR/empty" "$lab" clean
