@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/swap.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
@@ -199,8 +200,12 @@ void page_out(void *address, size_t length)
     const size_t pages = length / sysconf(_SC_PAGESIZE);
     size_t gone        = 0;
 
-    // Pages that the kernel is just busy with stay: try again
-    for (int i = 0; (i < 100) && (gone < pages); ++i) {
+    // Pages that the kernel is just busy with stay (another CPU has them in its
+    // batch, or they are being written): let it go on, and try again
+    for (int i = 0; (i < 10000) && (gone < pages); ++i) {
+        if (i > 0) {
+            sched_yield();
+        }
         if (madvise(address, length, MADV_PAGEOUT) != 0) {
             throw Skipped(error_text("MADV_PAGEOUT"));
         }
