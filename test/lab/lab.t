@@ -234,15 +234,15 @@ ending "an interrupt" INT is_up nothing_left
 ending "an end by SIGKILL" KILL is_booting no_guests
 together
 
-jobs 400 rxe-pingpong ucx-one soft0-mpi zram memory-limit
-jobs 500 rxe-two ucx-two mpi-two
-jobs 300 iommu-on iommu-pt
+jobs 600 rxe-pingpong ucx-one soft0-mpi zram memory-limit
+jobs 900 rxe-two ucx-two mpi-two
+jobs 500 iommu-on iommu-pt
 run 300 "$lab" prepare --kernel 6.12
 if [ "$RC" -eq 77 ]; then
     tap_skip "kernel 6.12" "$(tail -n 1 "$TAP_OUT")"
 else
     tap_expect_success "kernel 6.12 is made"
-    jobs 300 --kernel 6.12 rxe-pingpong zram
+    jobs 500 --kernel 6.12 rxe-pingpong zram
 fi
 tap_check "nothing is left" until_true 50 nothing_left
 tap_done
