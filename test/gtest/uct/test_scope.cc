@@ -261,8 +261,15 @@ TEST(Scope, OneForAProcess)
         paging_only();
         check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
         UctDomain domain(exact());
+        uct_md_config_t *config;
+        uct_md_h other;
 
-        EXPECT_THROW(UctDomain other, Failed);
+        check(uct_md_config_read(domain.component, nullptr, nullptr, &config),
+              "uct_md_config_read");
+        check(uct_config_modify(config, "MR_SCOPE", "arena"), "MR_SCOPE");
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+                  uct_md_open(domain.component, "nprdma", config, &other));
+        uct_config_release(config);
     });
 }
 
