@@ -522,7 +522,9 @@ int np_serve_take(np_peer_t *peer, np_job_t *job)
         job->peer = peer;
         memcpy(job->slot.data, np_ring_rx_slot(&peer->ctl)->data,
                sizeof(job->slot.data));
-        ++peer->ctl.head;
+        /* relaxed: who looks without the lock looks again with it */
+        __atomic_store_n(&peer->ctl.head, peer->ctl.head + 1,
+                         __ATOMIC_RELAXED);
         np_peer_publish(peer, &peer->ctl);
         is_taken = 1;
     }

@@ -135,11 +135,14 @@ np_ring_tx_publish(np_ring_tx_t *ring, np_slot_t *slot, uint32_t len,
 /** The word of the next slot, 0 if it is not ready */
 static UCS_F_ALWAYS_INLINE uint64_t np_ring_rx_peek(np_ring_rx_t *ring)
 {
+    /* read once: others may take from a control ring meanwhile, and then this
+     * is only a hint */
+    const uint32_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
     uint64_t word;
 
-    word = atomic_load_explicit(&ring->slots[ring->head & ring->mask].word,
+    word = atomic_load_explicit(&ring->slots[head & ring->mask].word,
                                 memory_order_acquire);
-    return ((uint32_t)word == (uint32_t)(ring->head + 1)) ? word : 0;
+    return ((uint32_t)word == (uint32_t)(head + 1)) ? word : 0;
 }
 
 static UCS_F_ALWAYS_INLINE np_slot_t *np_ring_rx_slot(np_ring_rx_t *ring)
