@@ -13,6 +13,9 @@
 /** Longest line about one thing */
 #define INFO_LINE 1024
 
+/** Where the kernel lists RDMA devices */
+#define INFO_RDMA_DIR "/sys/class/infiniband"
+
 typedef enum info_result {
     INFO_OK,
     INFO_WARNING,  /**< works, but slower or for fewer */
@@ -47,6 +50,19 @@ void info_plugin_path(char *path, size_t size);
 
 /** First line of a file without its end, "" if it cannot be read */
 const char *info_read_line(const char *path, char *buf, size_t size);
+
+/** Does any RDMA device work here? @a text: "yes: " and which, or "no: ", the
+ *  reason and the cure. INFO_WARNING: it does, but slower. */
+info_result_t info_verbs_works(char *text, size_t size);
+
+/** Names of ports that are up, each with a blank in front */
+void info_verbs_names(char *text, size_t size);
+
+/** Print a line about each of them */
+void info_verbs_show(void);
+
+/** As a check: without an RDMA device all is well, for one host */
+info_result_t info_check_verbs(char *text, size_t size);
 
 /** Print the counters of a process; with an @a interval (seconds) above 0 again
  *  and again, with rates, until the process ends.

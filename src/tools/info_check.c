@@ -577,6 +577,7 @@ const info_check_t info_checks[] = {
     {"a message over soft0",   info_check_message},
     {"direct access to peers", info_check_vm},
     {"membarrier",             info_check_membarrier},
+    {"RDMA devices",           info_check_verbs},
     {"UCX",                    info_check_ucx},
     {"the plug-in",            info_check_plugin},
     {"the preload stub",       info_check_stub}

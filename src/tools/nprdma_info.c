@@ -24,7 +24,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#define INFO_RDMA_DIR   "/sys/class/infiniband"
 #define INFO_GROUPS_DIR "/sys/kernel/iommu_groups"
 #define INFO_NOT_YET    "no: not in this version of nprdma. "
 
@@ -54,9 +53,8 @@ static const info_mode_t info_modes[] = {
     {"soft0", "kmod", "yes", "no",
      INFO_NOT_YET "Use soft0 with the user mapper: it needs no module"},
     {"verbs", "kmod", "yes", "no",
-     INFO_NOT_YET "Between hosts, use another transport of UCX"},
-    {"verbs", "user", "no", "briefly",
-     INFO_NOT_YET "Between hosts, use another transport of UCX"}
+     INFO_NOT_YET "Use verbs with the user mapper: it needs no module"},
+    {"verbs", "user", "no", "briefly", NULL}
 };
 
 
@@ -160,16 +158,23 @@ static void info_show_modes(void)
     const unsigned count = sizeof(info_modes) / sizeof(info_modes[0]);
     const info_mode_t *mode;
     char why[INFO_LINE];
-    int works;
+    char verbs[INFO_LINE], names[INFO_LINE];
+    const char *here;
 
-    works = info_soft_works(why, sizeof(why));
-    printf("devices         %s\n\n", works ? "soft0" : "none");
+    info_verbs_names(names, sizeof(names));
+    info_verbs_works(verbs, sizeof(verbs));
+    if (info_soft_works(why, sizeof(why))) {
+        snprintf(why, sizeof(why), "yes");
+    }
+    printf("devices         %s%s\n\n", (strcmp(why, "yes") == 0) ? "soft0" :
+           (names[0] == '\0') ? "none" : "", names);
     printf("%-7s %-7s %-10s %-8s %s\n", "device", "mapper", "one-sided",
            "pinned", "here");
     for (mode = info_modes; mode < info_modes + count; ++mode) {
+        here = (mode->here != NULL) ? mode->here :
+               (strcmp(mode->device, "verbs") == 0) ? verbs : why;
         printf("%-7s %-7s %-10s %-8s %s\n", mode->device, mode->mapper,
-               mode->one_sided, mode->pinned,
-               (mode->here != NULL) ? mode->here : works ? "yes" : why);
+               mode->one_sided, mode->pinned, here);
     }
 }
 
@@ -194,6 +199,7 @@ static void info_show(int verbose)
     info_show_iommu();
     ret = info_list_dir(INFO_RDMA_DIR, text, sizeof(text));
     printf("RDMA devices    %s\n", (ret > 0) ? text : "none");
+    info_verbs_show();
     info_show_modes();
 }
 
