@@ -13,8 +13,9 @@
  *
  * A page and a region that ends: whoever maps looks at the set after it has
  * counted itself in the page's piece (NP_BUSY_MAP), and whoever ends a region
- * takes it out of the set before it unmaps. So either the one that maps finds it
- * gone, or the one that unmaps finds the other counted, and makes it begin again.
+ * takes it out of the set before it unmaps. So either the one that maps finds
+ * it gone, or the one that unmaps finds the other counted, and makes it begin
+ * again.
  */
 
 #ifdef HAVE_CONFIG_H

@@ -14,7 +14,7 @@
 
 #include "../engine.h"
 
-/** A registered range. Owner: the set; kept while somebody has it registered. */
+/** A registered range. Owner: the set, while somebody has it registered. */
 typedef struct np_region np_region_t;
 
 
@@ -25,20 +25,20 @@ static UCS_F_ALWAYS_INLINE int np_region_is_exact(void)
 }
 
 /**
- * Register [@a va, @a va + @a len), a length of 0 counts as 1. Who registers the
- * same range again gets the same region, one use more. Touches no page of it.
- * Any thread.
+ * Register [@a va, @a va + @a len), a length of 0 counts as 1. Who registers
+ * the same range again gets the same region, one use more. Touches no page of
+ * it. Any thread.
  *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM: not a range of user addresses (logged);
- *         UCS_ERR_NO_MEMORY (logged).
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM: not a range of user addresses
+ *         (logged); UCS_ERR_NO_MEMORY (logged).
  */
 ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p);
 
 /**
- * One use less; the last one ends it: what comes from peers later is refused, and
- * when this returns its pages that no other region touches are mapped no more
- * and no device uses them. What is being done for a peer on its other pages, and
- * by a CPU, may still be: np_drain waits for that. Any thread.
+ * One use less; the last one ends it: what comes from peers later is refused,
+ * and when this returns its pages that no other region touches are mapped no
+ * more and no device uses them. What is being done for a peer on its other
+ * pages, and by a CPU, may still be: np_drain waits for that. Any thread.
  */
 void np_region_put(np_region_t *region);
 
@@ -55,11 +55,12 @@ int np_regions_cover(uint64_t va, uint64_t len);
  * Which pages a mapper may map.
  *
  * @return end of the pages from @a va on of which each is touched by a region:
- *         a page border; at most @a end rounded up, at least @a va rounded down.
+ *         a page border, at most @a end rounded up, at least @a va rounded
+ *         down.
  */
 uint64_t np_regions_touched(uint64_t va, uint64_t end);
 
-/** May every page of [@a va, @a va + @a len) be mapped? With arena scope, yes. */
+/** May every page of [@a va, @a va + @a len) be mapped? With arenas, yes. */
 static UCS_F_ALWAYS_INLINE int np_regions_allow(uint64_t va, uint64_t len)
 {
     return !np_region_is_exact() || (len == 0) ||
