@@ -14,6 +14,7 @@
 
 #include "../dev/verbs/hello.h"
 #include "../engine.h"
+#include "../extension.h"
 
 #include <string.h>
 
@@ -29,6 +30,7 @@ void np_vlink_init(np_vlink_t *link, np_vport_t *port,
     ucs_list_head_init(&link->ops);
     ucs_list_head_init(&link->flushes);
     ucs_list_head_init(&link->down);
+    np_overlap_init(&link->overlap);
     ucs_list_add_tail(&port->links, &link->list);
 }
 
@@ -162,6 +164,32 @@ np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
     }
 
     return np_vlink_enter(link);
+}
+
+/* May a transfer start beside those in flight, as on soft0? Queue pairs do not
+ * order a Write behind the memory access of a Read before it. */
+static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
+                                   int is_write)
+{
+    int waits;
+
+    if (ucs_likely(link->outstanding == 0)) {
+        return UCS_OK;
+    }
+
+    switch (np_engine.config.order) {
+    case NP_ORDER_RELAXED:
+        waits = 0;
+        break;
+    case NP_ORDER_STRICT:
+        waits = 1;
+        break;
+    default:
+        waits = np_overlap_check(&link->overlap, addr, len, is_write);
+        break;
+    }
+    return (waits || (np_order_flags() & NPRDMA_ORDER_BEFORE)) ?
+           UCS_ERR_NO_RESOURCE : UCS_OK;
 }
 
 int np_vlink_has_resources(np_vlink_t *link)
@@ -302,6 +330,13 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
         return UCS_ERR_NO_RESOURCE;
     }
 
+    /* before anything is packed: what is packed is gone for the caller */
+    status = np_vlink_order(link, addr, NP_VSEG_DATA, 1);
+    if (ucs_unlikely(status != UCS_OK)) {
+        np_conn_drop(link->conn, &ctl->msg);
+        return status;
+    }
+
     len = pack(ctl + 1, arg);
     if (!np_key_covers(key, addr, len)) {
         np_conn_drop(link->conn, &ctl->msg);
@@ -325,6 +360,9 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
     }
 
     status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_likely(status == UCS_OK)) {
+        status = np_vlink_order(link, addr, len, 1);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -363,8 +401,19 @@ static void np_vlink_unpost(np_vop_t *op)
     if (op->kind == NP_VOP_ATOMIC) {
         --op->link->atomics;
     }
+    if (op->is_ordered) {
+        np_overlap_remove(&op->link->overlap, &op->interval);
+    }
     ucs_list_del(&op->list);
     np_vop_put(op);
+}
+
+/* Others of the same memory wait for it */
+static void np_vlink_hold(np_vlink_t *link, np_vop_t *op, uint64_t addr,
+                          size_t len, int is_write)
+{
+    np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
+    op->is_ordered = 1;
 }
 
 ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
@@ -381,6 +430,9 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     }
 
     status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_likely(status == UCS_OK)) {
+        status = np_vlink_order(link, addr, len, dir == NP_DIR_PUT);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -397,6 +449,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     op->move.remote    = addr;
     memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
     np_vop_post(link, op);
+    np_vlink_hold(link, op, addr, len, dir == NP_DIR_PUT);
     if (((dir == NP_DIR_GET) || !no_keys) &&
         !np_vlink_announce(link, op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
                            NP_VMSG_WRITE, addr, len, no_keys)) {
@@ -420,6 +473,9 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     }
 
     status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_likely(status == UCS_OK)) {
+        status = np_vlink_order(link, addr, len, 0);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -433,6 +489,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     op->unpack.arg    = arg;
     op->unpack.len    = len;
     np_vop_post(link, op);
+    np_vlink_hold(link, op, addr, len, 0);
     if (!np_vlink_announce(link, op, NP_VMSG_READ, addr, len, 1)) {
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;

@@ -93,6 +93,7 @@ struct np_vlink {
     uint32_t        put_seq;      /**< message number of the last put */
     ucs_list_link_t ops;          /**< outstanding, in order of sequence */
     ucs_list_link_t flushes;
+    np_overlap_t    overlap;      /**< remote ranges in flight */
 };
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,

@@ -84,6 +84,8 @@ struct np_vop {
     ucs_status_t    status;
     void            *comp;
     uint64_t        sequence;
+    int             is_ordered;  /**< interval is in the link's table */
+    np_interval_t   interval;    /**< of the remote side */
     union {
         np_vmove_t      move;
         struct {
