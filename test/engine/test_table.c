@@ -248,8 +248,8 @@ static void test_remote(void)
               (atomic_load(&seen->views[0]) == 1), "its first and last word");
     TAP_CHECK(np_remote_table(remote, 6000) == seen, "it is mapped once");
 
-    TAP_CHECK((np_remote_get(4711, -1, &again) == UCS_OK) && (again == remote),
-              "one for each process");
+    TAP_CHECK((np_remote_get(4711, np_directory_fd(), &again) == UCS_OK) &&
+              (again == remote), "one for each process");
     TAP_CHECK((np_remote_get(4712, np_directory_fd(), &again) == UCS_OK) &&
               (again != remote), "another process's is another");
     np_remote_put(again);
@@ -340,6 +340,30 @@ static void test_remote_hostile(void)
     close(fd);
 }
 
+/* Somebody comes first, and says that he is another: who that is still finds
+ * his own directory */
+static void test_remote_claimed(void)
+{
+    np_directory_t *own = np_directory_own();
+    np_remote_t *false_one, *right, *again;
+    int fd;
+
+    fd = table_forge(DIRECTORY_SIZE, F_SEAL_SHRINK, own->magic, own->version, 1,
+                     6000);
+    TAP_CHECK(np_remote_get(4715, fd, &false_one) == UCS_OK,
+              "a directory under another's id");
+    TAP_CHECK((np_remote_get(4715, np_directory_fd(), &right) == UCS_OK) &&
+              (right != false_one), "is not taken for his");
+    TAP_CHECK(atomic_load(&right->directory->count) == atomic_load(&own->count),
+              "who sees what he shows");
+    TAP_CHECK((np_remote_get(4715, np_directory_fd(), &again) == UCS_OK) &&
+              (again == right), "once for all of his links");
+    np_remote_put(again);
+    np_remote_put(false_one);
+    np_remote_put(right);
+    close(fd);
+}
+
 /* Forked after its parent had one: it has none, and must not reach that one */
 static int table_child_after(void)
 {
@@ -379,5 +403,6 @@ void test_table(void)
     test_table_threads();
     test_remote();
     test_remote_hostile();
+    test_remote_claimed();
     test_table_fork();
 }

@@ -301,21 +301,20 @@ static void *np_remote_map(int fd, size_t size, size_t offset)
     return ptr;
 }
 
-static int np_remote_is_directory(int fd)
+static int np_remote_is_directory(int fd, const struct stat *st)
 {
-    struct stat st;
-    int seals;
+    int seals = fcntl(fd, F_GET_SEALS);
 
-    seals = fcntl(fd, F_GET_SEALS);
-    return (seals >= 0) && (seals & F_SEAL_SHRINK) && (fstat(fd, &st) == 0) &&
-           (st.st_size == (off_t)NP_DIRECTORY_SIZE);
+    return (seals >= 0) && (seals & F_SEAL_SHRINK) &&
+           (st->st_size == (off_t)NP_DIRECTORY_SIZE);
 }
 
-static ucs_status_t np_remote_open(np_remote_t *remote, int fd)
+static ucs_status_t
+np_remote_open(np_remote_t *remote, int fd, const struct stat *st)
 {
     void *ptr;
 
-    if (!np_remote_is_directory(fd)) {
+    if (!np_remote_is_directory(fd, st)) {
         np_error("a peer sent a directory of arenas that is not a sealed memfd "
                  "of %zu bytes", (size_t)NP_DIRECTORY_SIZE);
         return UCS_ERR_INVALID_PARAM;
@@ -350,12 +349,16 @@ static ucs_status_t np_remote_open(np_remote_t *remote, int fd)
     return UCS_ERR_INVALID_PARAM;
 }
 
-static np_remote_t *np_remote_find_locked(uint64_t engine_id)
+/* By what the peer claims, and by what it cannot choose: the file. Its number
+ * is not given to another one while we have it open. */
+static np_remote_t *
+np_remote_find_locked(uint64_t engine_id, const struct stat *st)
 {
     np_remote_t *remote;
 
     ucs_list_for_each(remote, &np_remotes, list) {
-        if (remote->engine_id == engine_id) {
+        if ((remote->engine_id == engine_id) && (remote->dev == st->st_dev) &&
+            (remote->ino == st->st_ino)) {
             return remote;
         }
     }
@@ -367,14 +370,20 @@ ucs_status_t np_remote_get(uint64_t engine_id, int fd, np_remote_t **remote_p)
 {
     ucs_status_t status = UCS_OK;
     np_remote_t *remote;
+    struct stat st;
 
     if (np_table_atfork() != 0) {
         np_error("pthread_atfork() failed: %m");
         return UCS_ERR_NO_MEMORY;
     }
 
+    if (fstat(fd, &st) != 0) {
+        np_error("a peer's directory of arenas is no file: %m");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     pthread_mutex_lock(&np_remotes_lock);
-    remote = np_remote_find_locked(engine_id);
+    remote = np_remote_find_locked(engine_id, &st);
     if (remote != NULL) {
         goto out_found; /* another link to the same process */
     }
@@ -386,13 +395,15 @@ ucs_status_t np_remote_get(uint64_t engine_id, int fd, np_remote_t **remote_p)
         goto out;
     }
 
-    status = np_remote_open(remote, fd);
+    status = np_remote_open(remote, fd, &st);
     if (status != UCS_OK) {
         free(remote);
         goto out;
     }
 
     remote->engine_id = engine_id;
+    remote->dev       = st.st_dev;
+    remote->ino       = st.st_ino;
     ucs_list_add_head(&np_remotes, &remote->list);
 out_found:
     ++remote->refs;

@@ -17,6 +17,8 @@
 #include "../np.h"
 #include "arena.h"
 
+#include <sys/types.h>
+
 /** An entry stands for this much memory, whatever the page size is */
 #define NP_PAGE_SHIFT       12
 #define NP_PAGE_SIZE        (UINT64_C(1) << NP_PAGE_SHIFT)
@@ -61,11 +63,14 @@ typedef struct np_directory {
     uint32_t         arenas[NP_TABLE_ARENAS];
 } np_directory_t;
 
-/** A peer's directory, mapped here for reading. Counted; one for each engine.
- *  Its tables are mapped one by one, on first use. */
+/** A peer's directory, mapped here for reading. Counted; one for each engine,
+ *  and for each file: an engine's id is the peer's word, and somebody else may
+ *  say it too. Its tables are mapped one by one, on first use. */
 typedef struct np_remote {
     ucs_list_link_t       list;       /**< of all; guarded by its lock */
     uint64_t              engine_id;
+    dev_t                 dev;        /**< of the file, as is ino */
+    ino_t                 ino;
     unsigned              refs;       /**< guarded by the lock of all */
     int                   fd;
     const np_directory_t  *directory;
@@ -97,8 +102,10 @@ np_table_t *np_table_get(uint32_t arena);
 /**
  * Take a peer's directory into use, or count one more use of it.
  *
- * @param [in] fd  As the peer sent it; duplicated, stays the caller's. Checked:
- *                 size, seals against shrinking, magic, version.
+ * @param [in] engine_id  As the peer claims it. A directory is the same as
+ *                        before only if it is the same file too.
+ * @param [in] fd         As the peer sent it; duplicated, stays the caller's.
+ *                        Checked: size, seals against shrinking, magic, version.
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_NO_MEMORY.
  */
