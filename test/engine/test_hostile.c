@@ -4,15 +4,23 @@
 #include "tap.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/dev/soft/dma.h"
+#include "nprdma/dev/soft/host.h"
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/key.h"
+#include "nprdma/mem/mapper.h"
+#include "nprdma/mem/table.h"
 #include "nprdma/proto/am.h"
+#include "nprdma/proto/claim.h"
+#include "nprdma/proto/help.h"
 #include "nprdma/proto/rma.h"
 #include "nprdma/proto/serve.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PROGRESS_MAX 100000
@@ -195,6 +203,259 @@ static void hostile_gone_meanwhile(void)
     munmap(page, 4096);
 }
 
+/* Both talk, and then one of them is hostile */
+typedef struct hostile_pair {
+    np_port_t *target;
+    np_port_t *bad;
+    np_link_t link;
+    np_peer_t *peer;
+} hostile_pair_t;
+
+static void hostile_pair_open(const char *name, hostile_pair_t *pair)
+{
+    pair->target     = hostile_open();
+    pair->bad        = hostile_open();
+    hostile_received = 0;
+    hostile_connect(pair->bad, pair->target, &pair->link);
+    hostile_send(&pair->link);
+    TAP_CHECK(hostile_wait_received(pair->target, pair->bad, 1),
+              "%s: connected", name);
+    pair->peer = pair->target->peers[0];
+}
+
+static void hostile_pair_close(hostile_pair_t *pair)
+{
+    np_proto_close_link(&pair->link);
+    np_proto_close(pair->bad);
+    np_proto_close(pair->target);
+}
+
+/* It says that it moves, and never that it has moved */
+static void hostile_moving(void)
+{
+    np_port_t *good = hostile_open();
+    np_link_t good_link;
+    hostile_pair_t pair;
+
+    hostile_pair_open("always moving", &pair);
+    hostile_connect(good, pair.target, &good_link);
+    hostile_send(&good_link);
+    TAP_CHECK(hostile_wait_received(pair.target, good, 2),
+              "always moving: another one");
+
+    atomic_store(&pair.link.shm->moving[NP_MOVER_INITIATOR].word, 1);
+    np_drain();
+    TAP_CHECK(atomic_load(&pair.peer->drain.is_over),
+              "always moving: it is given up");
+    TAP_CHECK(np_moving_is_ended(&pair.link.drain.own[NP_MOVER_INITIATOR]),
+              "always moving: and told so");
+    TAP_CHECK(hostile_wait_down(pair.target, pair.bad, &pair.link),
+              "always moving: its connection ends");
+    np_drain();
+
+    hostile_send(&good_link);
+    TAP_CHECK(hostile_wait_received(pair.target, good, 3),
+              "always moving: others go on");
+    TAP_CHECK(!np_moving_is_ended(&good_link.drain.own[NP_MOVER_INITIATOR]),
+              "always moving: nobody else is given up");
+    np_proto_close_link(&good_link);
+    np_proto_close(good);
+    hostile_pair_close(&pair);
+}
+
+/* It writes the words of others */
+static void hostile_moving_ours(void)
+{
+    np_moving_own_t *own;
+    np_moving_t *shared;
+    hostile_pair_t pair;
+
+    hostile_pair_open("our word", &pair);
+    own    = &pair.peer->drain.own[NP_MOVER_TARGET];
+    shared = &pair.link.shm->moving[NP_MOVER_TARGET];
+    atomic_store(&shared->word, 1);
+    /* what other threads of ours wait for */
+    np_moving_begin(own);
+    TAP_CHECK(atomic_load(&own->word) & 1, "our word: odd when we move");
+    TAP_CHECK(atomic_load(&shared->word) & 1, "our word: to others too");
+    np_moving_end(own);
+    TAP_CHECK(!(atomic_load(&own->word) & 1), "our word: even when we do not");
+    TAP_CHECK(!(atomic_load(&shared->word) & 1), "our word: to others too");
+    hostile_pair_close(&pair);
+}
+
+/* A unit of an honest peer that was given up in the middle of it: what it has
+ * moved counts as not moved, and it moves nothing more */
+static void hostile_given_up(void)
+{
+    static uint8_t from[64], to[64];
+    const np_iov_t iov = {from, sizeof(from)};
+    np_moving_own_t *own;
+    np_ranges_t absent;
+    hostile_pair_t pair;
+    np_dma_t dma;
+
+    hostile_pair_open("given up", &pair);
+    own = &pair.link.drain.own[NP_MOVER_INITIATOR];
+    memset(from, 1, sizeof(from));
+    dma = (np_dma_t){
+        .dir    = NP_DIR_PUT,
+        .direct = to,
+        .table  = np_table_get((uintptr_t)to >> NP_ARENA_SHIFT),
+        .moving = own
+    };
+    np_mapper_fault_in((uintptr_t)to, sizeof(to), 1);
+    TAP_CHECK((np_dma_move(&dma, &iov, 1, (uintptr_t)to, sizeof(to),
+                           &absent) == UCS_OK) && (to[63] == 1),
+              "given up: it can move before");
+
+    np_moving_begin(own);
+    TAP_CHECK(!np_moving_is_ended(own), "given up: it begins a unit");
+    np_drain_give_up(&pair.peer->drain);
+    TAP_CHECK(!np_moving_end(own), "given up: what it has moved is not moved");
+
+    memset(from, 2, sizeof(from));
+    TAP_CHECK((np_dma_move(&dma, &iov, 1, (uintptr_t)to, sizeof(to),
+                           &absent) == UCS_ERR_CONNECTION_RESET) &&
+              (to[63] == 1), "given up: it moves nothing more");
+    hostile_pair_close(&pair);
+}
+
+/* Somebody who is stopped, and for how long he is waited for */
+static void hostile_stopped(void)
+{
+    np_drain_entry_t ours  = {.cred = {.uid = np_engine.uid}};
+    np_drain_entry_t other = {.cred = {.uid = np_engine.uid + 1}};
+    ucs_status_t status    = UCS_INPROGRESS, status_other = UCS_INPROGRESS;
+    np_patience_t patience, patience_other;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        raise(SIGSTOP);
+        _exit(0);
+    }
+
+    waitpid(pid, NULL, WUNTRACED);
+    ours.cred.pid    = pid;
+    ours.start_time  = np_host_proc_start_time(pid);
+    other.cred.pid   = pid;
+    other.start_time = ours.start_time;
+    np_patience_init(&patience, &ours);
+    np_patience_init(&patience_other, &other);
+    while ((status == UCS_INPROGRESS) && (status_other == UCS_INPROGRESS)) {
+        status       = np_patience_look(&patience);
+        status_other = np_patience_look(&patience_other);
+    }
+    TAP_CHECK(status_other == UCS_ERR_TIMED_OUT,
+              "stopped: of another user, for so long");
+    TAP_CHECK(status == UCS_INPROGRESS, "stopped: of our own user, on and on");
+
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    while (status == UCS_INPROGRESS) {
+        status = np_patience_look(&patience);
+    }
+    TAP_CHECK(status == UCS_ERR_CONNECTION_RESET, "stopped: not when dead");
+}
+
+#define HOSTILE_COPY (8 * UCS_MBYTE)
+
+static void *hostile_map(size_t size)
+{
+    return mmap(NULL, size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+/* A target claims chunks of a copy, and never does them; then the copy is given
+ * up */
+static void hostile_claims(void)
+{
+    uint8_t *ours = hostile_map(HOSTILE_COPY);
+    uint8_t *his  = hostile_map(HOSTILE_COPY);
+    np_iov_t iov  = {ours, HOSTILE_COPY};
+    ucs_status_t done = UCS_INPROGRESS, status;
+    np_packed_key_t packed;
+    np_arenas_t arenas;
+    hostile_pair_t pair;
+    np_share_t *share;
+    np_key_t *key;
+    unsigned i;
+
+    hostile_pair_open("claims", &pair);
+    for (i = 0; (i < PROGRESS_MAX) && (pair.link.target == NULL); ++i) {
+        hostile_progress(pair.target);
+        np_port_housekeep(pair.bad);
+    }
+
+    /* nothing is shared inside one process */
+    ++pair.link.addr.engine_id;
+    np_arenas_share((uintptr_t)his, HOSTILE_COPY, &arenas);
+    np_key_pack_arenas(&packed, arenas);
+    packed.engine_id = pair.link.addr.engine_id;
+    TAP_CHECK(np_key_unpack(&packed, &key) == UCS_OK, "claims: a key");
+    status = np_rma_move(NP_DIR_PUT, &pair.link, key, &iov, 1, (uintptr_t)his,
+                         &done);
+    TAP_CHECK((status == UCS_INPROGRESS) && (pair.link.shares_used == 1),
+              "claims: a copy is shared (%d)", status);
+
+    share = &pair.link.shm->shares[0];
+    atomic_fetch_add(&share->claim, UINT64_C(3) << NP_CLAIM_BITS);
+    np_link_down(&pair.link, UCS_ERR_ENDPOINT_TIMEOUT);
+    for (i = 0; (i < PROGRESS_MAX) && (done == UCS_INPROGRESS); ++i) {
+        np_port_work(pair.bad);
+    }
+    TAP_CHECK((done != UCS_INPROGRESS) && (done != UCS_OK),
+              "claims: the copy ends (%d)", done);
+    TAP_CHECK(atomic_load(&pair.link.drain.is_over),
+              "claims: its target is given up");
+    hostile_pair_close(&pair);
+    np_key_release(key);
+    munmap(ours, HOSTILE_COPY);
+    munmap(his, HOSTILE_COPY);
+}
+
+/* An initiator that has a copy begun again and again, byte by byte */
+static void hostile_claims_again(void)
+{
+    const uint32_t len            = UCS_MBYTE;
+    const np_slot_share_t request = {.index = 0, .generation = 7};
+    uint8_t *ours                 = hostile_map(len);
+    hostile_pair_t pair;
+    np_arenas_t arenas;
+    np_share_t *share;
+    unsigned count;
+
+    hostile_pair_open("claims again", &pair);
+    np_arenas_share((uintptr_t)ours, len, &arenas);
+    share       = &pair.link.shm->shares[0];
+    share->args = (np_share_args_t){
+        .initiator_va = (uintptr_t)ours,
+        .target_va    = (uintptr_t)ours,
+        .len          = len,
+        .chunk        = 1,
+        .chunks       = len,
+        .cpu          = -1
+    };
+    atomic_store(&share->claim, UINT64_C(7) << (2 * NP_CLAIM_BITS));
+    np_help_begin(pair.peer, &request);
+    np_help_begin(pair.peer, &request);
+    TAP_CHECK(ucs_list_length(&pair.target->helps) == 1,
+              "claims again: one copy in one place");
+
+    count = np_help_progress(pair.target);
+    TAP_CHECK((count > 0) &&
+              (count <= (NP_COPY_QUANTUM / NP_COPY_CHUNK_MIN)),
+              "claims again: so many chunks at a time, no more: %u", count);
+    atomic_store(&share->claim, UINT64_C(7) << (2 * NP_CLAIM_BITS));
+    np_help_progress(pair.target);
+    TAP_CHECK(ucs_list_is_empty(&pair.target->helps),
+              "claims again: nothing is done twice");
+    hostile_pair_close(&pair);
+    munmap(ours, len);
+}
+
 /* A first message that is none */
 static void hostile_hello(const char *name, np_msg_t msg, int with_fds)
 {
@@ -246,6 +507,12 @@ void test_hostile(void)
     hostile_slot("unknown request", 1, 77, 0, 0);
     hostile_slot("share that is not there", 1, NP_SLOT_SHARE, 0, 1000);
 
+    hostile_moving();
+    hostile_moving_ours();
+    hostile_given_up();
+    hostile_stopped();
+    hostile_claims();
+    hostile_claims_again();
     hostile_changed_slot();
     hostile_gone_meanwhile();
 

@@ -59,7 +59,7 @@ static uint64_t np_atomic_execute(void *ptr, np_atomic_op_t op, size_t size,
 }
 
 /* Execute if the page is mapped for writing just now: once, or not at all */
-static int np_atomic_try(const np_table_t *table, np_moving_t *moving,
+static int np_atomic_try(const np_table_t *table, np_moving_own_t *moving,
                          uint64_t addr, void *ptr, np_atomic_op_t op,
                          size_t size, uint64_t value, uint64_t compare,
                          uint64_t *result)
@@ -67,16 +67,16 @@ static int np_atomic_try(const np_table_t *table, np_moving_t *moving,
     int is_mapped;
 
     np_moving_begin(moving);
-    is_mapped = np_dma_is_mapped(table, addr, 1, NP_DIR_PUT);
+    is_mapped = !np_moving_is_ended(moving) &&
+                np_dma_is_mapped(table, addr, 1, NP_DIR_PUT);
     if (is_mapped) {
         *result = np_atomic_execute(ptr, op, size, value, compare);
     }
-    np_moving_end(moving);
-    return is_mapped;
+    return np_moving_end(moving) && is_mapped;
 }
 
 ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
-                             np_moving_t *moving, uint64_t *result)
+                             np_moving_own_t *moving, uint64_t *result)
 {
     uint64_t addr = request->addr;
     size_t size   = request->size;
@@ -202,7 +202,7 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
     if (ptr != NULL) {
         table = np_link_table(link, addr);
         if (ucs_likely(table != NULL) &&
-            np_atomic_try(table, &link->shm->moving[NP_MOVER_INITIATOR], addr,
+            np_atomic_try(table, &link->drain.own[NP_MOVER_INITIATOR], addr,
                           ptr, op, size, value, compare, &old)) {
             np_atomic_store(result, size, old);
             return UCS_OK;

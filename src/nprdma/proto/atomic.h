@@ -49,6 +49,6 @@ void np_atomic_answered(np_link_t *link, np_op_t *op);
  *         UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
-                             np_moving_t *moving, uint64_t *result);
+                             np_moving_own_t *moving, uint64_t *result);
 
 #endif

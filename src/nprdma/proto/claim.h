@@ -13,6 +13,9 @@
 #define NP_CLAIM_BITS 24
 #define NP_CLAIM_MASK UCS_MASK(NP_CLAIM_BITS)
 
+/** What a chunk counts for at least, in the quantum: each is a few calls */
+#define NP_COPY_CHUNK_MIN 4096
+
 /** Bytes that one progress call copies at most, for one link */
 #define NP_COPY_QUANTUM (2 * UCS_MBYTE)
 

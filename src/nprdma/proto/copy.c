@@ -374,19 +374,29 @@ ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
 void np_copy_abort(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->copy;
+    ucs_status_t status;
+    np_patience_t patience;
 
     if (copy->share == NULL) {
         return;
     }
 
     /* The target may be in the middle of a chunk, in our memory: wait for its
-     * end, which is microseconds away, or for its death */
+     * end, which is microseconds away, or for its death. One that only says so
+     * is not waited for without end. */
     np_copy_stop(op, op->status);
-    while ((atomic_load_explicit(&copy->share->done, memory_order_acquire) !=
+    np_patience_init(&patience, &link->drain);
+    status = np_link_has_process(link) ? UCS_INPROGRESS :
+             UCS_ERR_CONNECTION_RESET;
+    while ((status == UCS_INPROGRESS) &&
+           (atomic_load_explicit(&copy->share->done, memory_order_acquire) !=
             np_claim_back(atomic_load_explicit(&copy->share->claim,
-                                               memory_order_relaxed))) &&
-           np_link_has_process(link)) {
-        sched_yield();
+                                               memory_order_relaxed)))) {
+        status = np_patience_look(&patience);
+    }
+
+    if (status == UCS_ERR_TIMED_OUT) {
+        np_drain_give_up(&link->drain);
     }
     np_copy_release_share(link, copy);
 }

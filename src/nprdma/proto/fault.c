@@ -161,7 +161,7 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
     np_dma_t dma       = {
         .dir    = dir,
         .pid    = NP_VM_SELF, /* what is not there is an error, no signal */
-        .moving = &link->shm->moving[NP_MOVER_INITIATOR]
+        .moving = &link->drain.own[NP_MOVER_INITIATOR]
     };
     ucs_status_t status;
     np_ranges_t absent;

@@ -24,6 +24,20 @@
 #include <stdlib.h>
 
 
+/* Forget the copies of a peer, or the one that it offered in this place */
+static void np_help_end(np_peer_t *peer, const np_share_t *share)
+{
+    np_help_t *help, *next;
+
+    ucs_list_for_each_safe(help, next, &peer->port->helps, list) {
+        if ((help->peer == peer) &&
+            ((share == NULL) || (help->share == share))) {
+            ucs_list_del(&help->list);
+            free(help);
+        }
+    }
+}
+
 int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
 {
     np_share_t *share;
@@ -38,6 +52,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
         return 1; /* we would only take its time */
     }
 
+    np_help_end(peer, share); /* a new offer in the place of an older one */
     help = malloc(sizeof(*help));
     if (help == NULL) {
         return 1; /* then the initiator does it all */
@@ -49,6 +64,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     help->generation = request->generation;
     help->done       = 0;
     if ((peer->cred.pid == 0) || (help->args.chunk == 0) ||
+        (help->args.chunks > NP_CLAIM_MASK) ||
         (help->args.chunks !=
          ucs_div_round_up(help->args.len, (uint64_t)help->args.chunk)) ||
         (np_engine.config.single_copy == NP_SINGLE_COPY_OFF) ||
@@ -70,7 +86,7 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
         .dir       = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT : NP_DIR_GET,
         .pid       = peer->cred.pid,
         .remote    = peer->remote,
-        .moving    = &peer->shm->moving[NP_MOVER_TARGET],
+        .moving    = &peer->drain.own[NP_MOVER_TARGET],
         .has_local = 1
     };
     size_t done, len;
@@ -97,6 +113,18 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
     return UCS_OK;
 }
 
+/* Claim the next chunk from the back. Nobody else claims there: what says
+ * otherwise was written to make us begin again, and is the end of it. */
+static int np_help_claim(np_help_t *help)
+{
+    uint64_t before;
+
+    return (help->done < help->args.chunks) &&
+           (np_claim(help->share, help->args.chunks, help->generation, 1,
+                     NP_CLAIM_BITS, &before) > 0) &&
+           (np_claim_back(before) == help->done);
+}
+
 /* Copy some chunks from the back; returns how many, 0 if none is left */
 static unsigned np_help_run(np_help_t *help)
 {
@@ -104,14 +132,10 @@ static unsigned np_help_run(np_help_t *help)
     size_t budget               = NP_COPY_QUANTUM, offset, len;
     unsigned count              = 0;
     ucs_status_t status;
-    uint64_t before;
     np_iov_t iov;
 
-    while ((budget > 0) &&
-           np_claim(help->share, args->chunks, help->generation, 1,
-                    NP_CLAIM_BITS, &before)) {
-        offset   = (size_t)(args->chunks - 1 - np_claim_back(before)) *
-                   args->chunk;
+    while ((budget > 0) && np_help_claim(help)) {
+        offset   = (size_t)(args->chunks - 1 - help->done) * args->chunk;
         len      = ucs_min((size_t)args->chunk, args->len - offset);
         iov.base = (void*)(args->target_va + offset);
         iov.len  = len;
@@ -123,7 +147,7 @@ static unsigned np_help_run(np_help_t *help)
         /* release: the chunk is there */
         atomic_store_explicit(&help->share->done, ++help->done,
                               memory_order_release);
-        budget -= ucs_min(budget, len);
+        budget -= ucs_min(budget, ucs_max(len, (size_t)NP_COPY_CHUNK_MIN));
         ++count;
     }
 
@@ -151,12 +175,5 @@ unsigned np_help_progress(np_port_t *port)
 
 void np_help_forget(np_peer_t *peer)
 {
-    np_help_t *help, *next;
-
-    ucs_list_for_each_safe(help, next, &peer->port->helps, list) {
-        if (help->peer == peer) {
-            ucs_list_del(&help->list);
-            free(help);
-        }
-    }
+    np_help_end(peer, NULL);
 }

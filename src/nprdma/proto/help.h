@@ -18,7 +18,8 @@ typedef struct np_help {
     np_share_args_t args;        /**< checked; what the peer writes later does
                                       not count */
     uint16_t        generation;
-    uint32_t        done;
+    uint32_t        done;        /**< chunks that we have claimed and done: the
+                                      peer's word for it does not count */
 } np_help_t;
 
 /** A peer asks for help with a copy; returns 0 if that is nonsense */

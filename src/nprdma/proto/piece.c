@@ -298,7 +298,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
         .table     = np_link_table(link, piece->addr),
         .remote    = link->remote,
         .tlb       = link->port->tlb,
-        .moving    = &link->shm->moving[NP_MOVER_INITIATOR],
+        .moving    = &link->drain.own[NP_MOVER_INITIATOR],
         .has_local = piece->has_local,
         .is_prefix = piece->is_prefix,
         .is_whole  = (piece->dir == NP_DIR_PUT) && (piece->len <= NP_PIECE_ONCE)

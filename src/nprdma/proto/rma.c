@@ -331,7 +331,7 @@ static int np_rma_put_at_once(np_link_t *link, np_key_t *key,
 {
     uint8_t *ptr = (len <= NP_DMA_MAX) ? np_rma_at_once(link, key, addr, len) :
                    NULL;
-    np_moving_t *moving;
+    np_moving_own_t *moving;
     int is_mapped;
     size_t i;
 
@@ -339,9 +339,10 @@ static int np_rma_put_at_once(np_link_t *link, np_key_t *key,
         return 0;
     }
 
-    moving    = &link->shm->moving[NP_MOVER_INITIATOR];
+    moving    = &link->drain.own[NP_MOVER_INITIATOR];
     np_moving_begin(moving);
-    is_mapped = np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
+    is_mapped = !np_moving_is_ended(moving) &&
+                np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
     for (i = 0; i < iovcnt; ++i) {
         is_mapped = is_mapped && np_table_has_views((uintptr_t)iov[i].base,
                                                     iov[i].len, NP_ENTRY_READ);
@@ -350,8 +351,7 @@ static int np_rma_put_at_once(np_link_t *link, np_key_t *key,
     for (i = 0; is_mapped && (i < iovcnt); ptr += iov[i++].len) {
         memcpy(ptr, iov[i].base, iov[i].len);
     }
-    np_moving_end(moving);
-    return is_mapped;
+    return np_moving_end(moving) && is_mapped;
 }
 
 ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,

@@ -139,7 +139,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
                  uint64_t addr)
 {
-    np_moving_t *moving;
+    np_moving_own_t *moving;
     ucs_status_t status;
     int is_mapped;
     void *ptr;
@@ -151,9 +151,10 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
 
     ptr = np_rma_at_once(link, key, addr, len);
     if (ucs_likely(ptr != NULL)) {
-        moving    = &link->shm->moving[NP_MOVER_INITIATOR];
+        moving    = &link->drain.own[NP_MOVER_INITIATOR];
         np_moving_begin(moving);
-        is_mapped = np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
+        is_mapped = !np_moving_is_ended(moving) &&
+                    np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
         if (ucs_likely(is_mapped)) {
             if (ucs_likely(len == sizeof(uint64_t))) {
                 memcpy(ptr, data, sizeof(uint64_t));
@@ -161,8 +162,7 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
                 memcpy(ptr, data, len);
             }
         }
-        np_moving_end(moving);
-        if (ucs_likely(is_mapped)) {
+        if (ucs_likely(np_moving_end(moving) && is_mapped)) {
             NP_STATS_INC(link->port->stats, writes);
             NP_STATS_ADD(link->port->stats, write_bytes, len);
             return UCS_OK;
@@ -179,7 +179,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
                  np_unpack_t unpack, void *arg, void *comp)
 {
-    np_moving_t *moving;
+    np_moving_own_t *moving;
     ucs_status_t status;
     int is_mapped;
     void *ptr;
@@ -191,16 +191,16 @@ np_rma_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
 
     ptr = np_rma_at_once(link, key, addr, len);
     if (ucs_likely(ptr != NULL)) {
-        moving    = &link->shm->moving[NP_MOVER_INITIATOR];
+        moving    = &link->drain.own[NP_MOVER_INITIATOR];
         np_moving_begin(moving);
-        is_mapped = np_dma_is_mapped(link->table, addr, len, NP_DIR_GET);
+        is_mapped = !np_moving_is_ended(moving) &&
+                    np_dma_is_mapped(link->table, addr, len, NP_DIR_GET);
         if (ucs_likely(is_mapped)) {
             link->gate |= NP_GATE_MOVING;
             unpack(arg, ptr, len);
             link->gate &= ~NP_GATE_MOVING;
         }
-        np_moving_end(moving);
-        if (ucs_likely(is_mapped)) {
+        if (ucs_likely(np_moving_end(moving) && is_mapped)) {
             NP_STATS_INC(link->port->stats, reads);
             NP_STATS_ADD(link->port->stats, read_bytes, len);
             return UCS_OK;

@@ -75,7 +75,7 @@ typedef struct np_serving {
     np_peer_t       *peer;
     np_slot_fault_t fault;
     uint8_t         *area;    /* its data, if that is inside the message */
-    np_moving_t     *moving;
+    np_moving_own_t *moving;
 } np_serving_t;
 
 /* The first @a len bytes are done: they are never moved again */
@@ -214,7 +214,7 @@ np_serve_rma_swapped(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
         .fault.epoch  = atomic_load_explicit(&peer->shm->epoch,
                                              memory_order_relaxed),
         .area         = peer->data.payload + rma->offset,
-        .moving       = &peer->shm->moving[NP_MOVER_TARGET]
+        .moving       = &peer->drain.own[NP_MOVER_TARGET]
     };
     ucs_status_t status;
 
@@ -459,7 +459,7 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
 }
 
 /* @param [out] done  Bytes from its beginning that are done, if not all are. */
-static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_t *moving,
+static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
                                    np_stats_t *stats, uint64_t *done)
 {
     const np_slot_fault_t *fault = &job->slot.fault;
@@ -490,7 +490,7 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
 {
     np_peer_t *peer     = job->peer;
     np_answer_t *answer = &peer->shm->answers[np_word_id(job->word)];
-    np_moving_t *moving = &peer->shm->moving[mover];
+    np_moving_own_t *moving = &peer->drain.own[mover];
     ucs_status_t status;
     uint64_t result = 0;
 

@@ -101,7 +101,8 @@ static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
         .op      = msg->id,
         .size    = msg->size
     };
-    static np_moving_t moving; /* nobody waits for it: the port's thread */
+    static np_moving_t word; /* nobody waits for it: the port's thread */
+    static np_moving_own_t moving = {.shared = &word};
     uint64_t result = 0;
     ucs_status_t status;
 

@@ -289,11 +289,14 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
                     &dma->remote->directory->flushes, memory_order_acquire);
         }
         /* After the begin: who ends an epoch waits for us, or we see it */
-        status = ((dma->epoch != NULL) &&
+        status = np_moving_is_ended(dma->moving) ? UCS_ERR_CONNECTION_RESET :
+                 ((dma->epoch != NULL) &&
                   (atomic_load_explicit(dma->epoch, memory_order_relaxed) !=
                    dma->was_epoch)) ? UCS_ERR_CANCELED :
                  np_walk_run(&walk, offset, step, absent);
-        np_moving_end(dma->moving);
+        if (!np_moving_end(dma->moving)) {
+            status = UCS_ERR_CONNECTION_RESET;
+        }
         NP_PAUSE(UNIT);
     }
     return (status == UCS_ERR_NO_PROGRESS) ? UCS_OK : status;

@@ -49,7 +49,7 @@ typedef struct np_dma {
     void        *direct;    /**< where the remote address is mapped here */
     const np_table_t *table;   /**< of the remote arena; NULL: all is absent */
     np_remote_t *remote;    /**< whose table it is; NULL with it */
-    np_moving_t *moving;    /**< the mover's word */
+    np_moving_own_t *moving; /**< the mover's word */
     np_tlb_t    *tlb;       /**< NULL: every unit is translated anew */
     const _Atomic uint32_t *epoch; /**< NULL, or the link's: nothing is moved if
                                         it is not what was_epoch says */

@@ -17,23 +17,36 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <time.h>
 
 /* Looks at a word before asking whether its writer still lives, which costs as
  * much as some units do */
-#define NP_DRAIN_SPINS 10000
+#ifndef NP_DRAIN_SPINS
+#  define NP_DRAIN_SPINS 10000
+#endif
 
 /* All segments; guarded by the lock. A drain holds it: units are short. */
 static pthread_mutex_t np_drain_lock = PTHREAD_MUTEX_INITIALIZER;
 static UCS_LIST_HEAD(np_drain_entries);
 
 
-void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, pid_t pid,
-                  uint64_t start_time, unsigned ours)
+void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
+                  const np_sock_cred_t *cred, uint64_t start_time,
+                  unsigned ours)
 {
+    np_mover_t mover;
+
     entry->shm        = shm;
-    entry->pid        = pid;
+    entry->fd         = fd;
+    entry->cred       = *cred;
     entry->start_time = start_time;
     entry->ours       = ours;
+    for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
+        entry->own[mover].shared = &shm->moving[mover];
+        atomic_init(&entry->own[mover].word, 0);
+    }
+    atomic_init(&entry->is_over, 0);
     pthread_mutex_lock(&np_drain_lock);
     ucs_list_add_tail(&np_drain_entries, &entry->list);
     pthread_mutex_unlock(&np_drain_lock);
@@ -49,45 +62,165 @@ void np_drain_remove(np_drain_entry_t *entry)
     pthread_mutex_unlock(&np_drain_lock);
 }
 
-/* A process that we cannot see in our namespace counts as alive: its death ends
- * the connection, and that removes the entry */
-static int np_drain_is_dead(const np_drain_entry_t *entry, np_mover_t mover)
+static uint64_t np_patience_time(void)
 {
-    return !(entry->ours & UCS_BIT(mover)) && (entry->pid != 0) &&
-           (np_host_proc_start_time(entry->pid) != entry->start_time);
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return ((uint64_t)now.tv_sec * UINT64_C(1000000000)) + now.tv_nsec;
 }
 
-static void np_drain_word(const np_drain_entry_t *entry, np_mover_t mover)
+void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry)
 {
-    _Atomic uint32_t *word = &entry->shm->moving[mover].word;
-    unsigned spins         = 0;
-    uint32_t before;
+    *patience = (np_patience_t){
+        .entry = entry,
+        .left  = NP_PATIENCE
+    };
+}
 
-    /* acquire: what was in flight has landed */
-    before = atomic_load_explicit(word, memory_order_acquire);
-    if (!(before & 1)) {
+/* A process that we cannot see in our namespace counts as alive: its death ends
+ * the connection, and that removes the entry */
+static int np_drain_is_dead(const np_drain_entry_t *entry)
+{
+    return (entry->cred.pid != 0) &&
+           (np_host_proc_start_time(entry->cred.pid) != entry->start_time);
+}
+
+/* Somebody who debugs it, a slow disk: not its fault. Another user's could play
+ * that. */
+static int np_drain_is_excused(const np_drain_entry_t *entry)
+{
+    return (entry->cred.uid == np_engine.uid) && (entry->cred.pid != 0) &&
+           np_host_proc_is_held(entry->cred.pid);
+}
+
+ucs_status_t np_patience_look(np_patience_t *patience)
+{
+    uint64_t now, passed;
+
+    if (++patience->spins < NP_DRAIN_SPINS) {
+        return UCS_INPROGRESS;
+    }
+
+    patience->spins = 0;
+    if (np_drain_is_dead(patience->entry)) {
+        return UCS_ERR_CONNECTION_RESET;
+    }
+
+    now            = np_patience_time();
+    passed         = (patience->last == 0) ? 0 :
+                     ucs_min(now - patience->last, NP_PATIENCE_SLICE);
+    patience->last = now;
+    if ((passed > 0) && !np_drain_is_excused(patience->entry)) {
+        if (passed >= patience->left) {
+            return UCS_ERR_TIMED_OUT;
+        }
+        patience->left -= passed;
+    }
+
+    sched_yield();
+    return UCS_INPROGRESS;
+}
+
+void np_drain_give_up(np_drain_entry_t *entry)
+{
+    np_mover_t mover;
+
+    if (atomic_exchange(&entry->is_over, 1)) {
         return;
     }
 
-    while (atomic_load_explicit(word, memory_order_acquire) == before) {
+    np_error("process %d (user %d) has not come to the end of what it moves, "
+             "which takes microseconds: its connection ends", entry->cred.pid,
+             entry->cred.uid);
+    for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
+        if (!(entry->ours & UCS_BIT(mover))) {
+            atomic_store_explicit(&entry->shm->moving[mover].ended, 1,
+                                  memory_order_relaxed);
+        }
+    }
+
+    /* Whoever ends a unit after this sees it, and whoever has not seen it has
+     * moved before; whoever begins sees it, or has marked its word */
+    np_barrier_peers();
+    shutdown(entry->fd, SHUT_RDWR);
+}
+
+/* A mover of our own is as honest as we are */
+static void np_drain_own(const np_moving_own_t *own)
+{
+    unsigned spins = 0;
+    uint32_t before;
+
+    /* acquire: what was in flight has landed */
+    before = atomic_load_explicit(&own->word, memory_order_acquire);
+    while ((before & 1) &&
+           (atomic_load_explicit(&own->word, memory_order_acquire) == before)) {
         if (++spins == NP_DRAIN_SPINS) {
-            if (np_drain_is_dead(entry, mover)) {
-                return;
-            }
             spins = 0;
             sched_yield();
         }
     }
 }
 
-void np_drain_target(np_drain_entry_t *entry)
+/* Wait for the end of the unit that @a before is of. Returns 0 if the word has
+ * not changed in all the time that there was. */
+static int np_drain_unit(const np_drain_entry_t *entry, np_mover_t mover,
+                         uint32_t before)
+{
+    _Atomic uint32_t *word = &entry->shm->moving[mover].word;
+    ucs_status_t status    = UCS_INPROGRESS;
+    np_patience_t patience;
+
+    np_patience_init(&patience, entry);
+    while ((status == UCS_INPROGRESS) &&
+           (atomic_load_explicit(word, memory_order_acquire) == before)) {
+        status = np_patience_look(&patience);
+    }
+    return status != UCS_ERR_TIMED_OUT;
+}
+
+static void np_drain_word(np_drain_entry_t *entry, np_mover_t mover)
+{
+    _Atomic uint32_t *word = &entry->shm->moving[mover].word;
+    uint32_t before, now;
+
+    /* acquire: what was in flight has landed */
+    before = atomic_load_explicit(word, memory_order_acquire);
+    if (!(before & 1) || np_drain_unit(entry, mover, before)) {
+        return;
+    }
+
+    np_drain_give_up(entry);
+
+    /* In the last moment it may have come to the end, and have begun anew */
+    now = atomic_load_explicit(word, memory_order_acquire);
+    if ((now & 1) && (now != before)) {
+        np_drain_unit(entry, mover, now);
+    }
+}
+
+/* All movers of the other end; and our own, if @a with_own */
+static void np_drain_movers(np_drain_entry_t *entry, int with_own)
 {
     np_mover_t mover;
 
-    np_barrier_peers();
-    for (mover = NP_MOVER_TARGET; mover < NP_MOVER_LAST; ++mover) {
-        np_drain_word(entry, mover);
+    for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
+        if (entry->ours & UCS_BIT(mover)) {
+            if (with_own) {
+                np_drain_own(&entry->own[mover]);
+            }
+        } else if (!atomic_load_explicit(&entry->is_over,
+                                         memory_order_relaxed)) {
+            np_drain_word(entry, mover);
+        }
     }
+}
+
+void np_drain_target(np_drain_entry_t *entry)
+{
+    np_barrier_peers();
+    np_drain_movers(entry, 0);
 }
 
 /* Counts of whoever drains; guarded by the lock */
@@ -106,7 +239,6 @@ void np_drain_refresh(void)
 void np_drain(void)
 {
     np_drain_entry_t *entry;
-    np_mover_t mover;
 
     np_drain_refresh();
 
@@ -120,9 +252,7 @@ void np_drain(void)
     }
     NP_STATS_INC(np_drain_stats, flushes);
     ucs_list_for_each(entry, &np_drain_entries, list) {
-        for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
-            np_drain_word(entry, mover);
-        }
+        np_drain_movers(entry, 1);
     }
     pthread_mutex_unlock(&np_drain_lock);
 }

@@ -7,34 +7,85 @@
  *
  * Beginning costs a store: the fence that orders it before the look at the
  * translations is paid by np_drain, through np_barrier_peers().
+ *
+ * Nobody is waited for without end. A peer that does not come to the end of a
+ * unit for NP_PATIENCE is given up: it is told so in the line of its word
+ * (`ended`), which an honest one looks at before it moves and after it has
+ * moved; its connection ends, and its words are not looked at any more.
  */
 
 #ifndef NP_SOFT_DRAIN_H_
 #define NP_SOFT_DRAIN_H_
 
+#include "sock.h"
 #include "wire.h"
 
 #include "../../engine.h"
+
+/** How long a peer is waited for that is in the middle of something that takes
+ *  microseconds, in ns of our own waiting: pauses in which we did not run count
+ *  NP_PATIENCE_SLICE at most. Of a peer of our own user, who could stop us
+ *  anyway, time does not count while it is stopped or sleeps in the kernel. */
+#ifndef NP_PATIENCE
+#  define NP_PATIENCE       1000000000ull
+#endif
+#define NP_PATIENCE_SLICE   10000000ull
+
+/** A word of our own. We go by our copy: the other end could write the shared
+ *  one. */
+typedef struct np_moving_own {
+    np_moving_t      *shared;
+    _Atomic uint32_t word;
+} np_moving_own_t;
 
 /** A segment whose movers may touch this process's memory.
  *  Owner: the link or peer that it is part of. */
 typedef struct np_drain_entry {
     ucs_list_link_t list;        /**< of all; guarded by its lock */
     np_link_shm_t   *shm;
-    pid_t           pid;         /**< the other end; 0: not in our namespace */
+    int             fd;          /**< of the connection; open while this is in
+                                      the list */
+    np_sock_cred_t  cred;        /**< the other end; pid 0: not in our
+                                      namespace */
     uint64_t        start_time;
     unsigned        ours;        /**< bitmap of np_mover_t that this process is */
+    np_moving_own_t own[NP_MOVER_LAST];
+    _Atomic int     is_over;     /**< given up: see np_drain_give_up */
 } np_drain_entry_t;
 
-void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, pid_t pid,
-                  uint64_t start_time, unsigned ours);
+/** Waiting for a peer */
+typedef struct np_patience {
+    const np_drain_entry_t *entry;
+    uint64_t               last;   /**< time of the last look, in ns */
+    uint64_t               left;   /**< ns */
+    unsigned               spins;
+} np_patience_t;
 
-/** Its shm is not looked at any more after this call; harmless if never added */
+void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
+                  const np_sock_cred_t *cred, uint64_t start_time,
+                  unsigned ours);
+
+/** Its shm and its fd are not looked at any more after this call; harmless if
+ *  never added */
 void np_drain_remove(np_drain_entry_t *entry);
 
+void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry);
+
+/**
+ * To be called in a loop that waits for the other end.
+ *
+ * @return UCS_INPROGRESS: wait on; UCS_ERR_CONNECTION_RESET: it is dead;
+ *         UCS_ERR_TIMED_OUT: it has been waited for long enough.
+ */
+ucs_status_t np_patience_look(np_patience_t *patience);
+
+/** The other end has been waited for long enough: says so, tells it, and shuts
+ *  the connection down, which its owner hears of. Once. Any thread. */
+void np_drain_give_up(np_drain_entry_t *entry);
+
 /** What the other end of a link's segment has in flight has landed when this
- *  returns, or it is dead. Whatever must stop it from beginning anew has been
- *  stored before. The link's owner. */
+ *  returns, or it is dead or given up. Whatever must stop it from beginning anew
+ *  has been stored before. The link's owner. */
 void np_drain_target(np_drain_entry_t *entry);
 
 /**
@@ -48,11 +99,13 @@ void np_drain_refresh(void);
 
 
 /** From here on translations are looked at. One writer a word at a time. */
-static UCS_F_ALWAYS_INLINE void np_moving_begin(np_moving_t *moving)
+static UCS_F_ALWAYS_INLINE void np_moving_begin(np_moving_own_t *moving)
 {
     uint32_t word = atomic_load_explicit(&moving->word, memory_order_relaxed);
 
     atomic_store_explicit(&moving->word, word + 1, memory_order_relaxed);
+    atomic_store_explicit(&moving->shared->word, word + 1,
+                          memory_order_relaxed);
     if (ucs_likely(np_engine.has_membarrier)) {
         atomic_signal_fence(memory_order_seq_cst);
     } else {
@@ -60,12 +113,27 @@ static UCS_F_ALWAYS_INLINE void np_moving_begin(np_moving_t *moving)
     }
 }
 
-static UCS_F_ALWAYS_INLINE void np_moving_end(np_moving_t *moving)
+/** Has the other end given us up? Between begin and end: then nothing is to be
+ *  moved. */
+static UCS_F_ALWAYS_INLINE int np_moving_is_ended(const np_moving_own_t *moving)
+{
+    return ucs_unlikely(atomic_load_explicit(&moving->shared->ended,
+                                             memory_order_relaxed) != 0);
+}
+
+/** @return 0 if the other end has not waited for this end: what was moved may be
+ *          lost, and counts as not moved. */
+static UCS_F_ALWAYS_INLINE int np_moving_end(np_moving_own_t *moving)
 {
     uint32_t word = atomic_load_explicit(&moving->word, memory_order_relaxed);
+    int in_time   = !np_moving_is_ended(moving);
 
-    /* release: what was moved has landed */
+    /* release: what was moved has landed. The look at `ended` needs no fence:
+     * np_drain_give_up pays it. */
     atomic_store_explicit(&moving->word, word + 1, memory_order_release);
+    atomic_store_explicit(&moving->shared->word, word + 1,
+                          memory_order_release);
+    return in_time;
 }
 
 #endif

@@ -12,7 +12,9 @@
 
 #include "../../engine.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,21 +107,57 @@ int np_host_is_reachable(const np_host_addr_t *addr)
     return 1;
 }
 
-uint64_t np_host_proc_start_time(int pid)
+/* Where a field of a stat file begins, counted from 1; NULL: not there */
+static const char *np_host_stat_field(const char *path, char *buf, size_t size,
+                                      unsigned number)
 {
-    char path[64], buf[1024], *field;
+    char *field;
     unsigned i;
 
+    if (np_read_file(path, buf, size) <= 0) {
+        return NULL;
+    }
+
+    /* the name in field 2 may hold blanks, so count from its end */
+    field = strrchr(buf, ')');
+    for (i = 2; (field != NULL) && (i < number); ++i) {
+        field = strchr(field + 1, ' ');
+    }
+    return (field == NULL) ? NULL : field + 1;
+}
+
+uint64_t np_host_proc_start_time(int pid)
+{
+    char path[64], buf[1024];
+    const char *field;
+
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    if (np_read_file(path, buf, sizeof(buf)) <= 0) {
+    field = np_host_stat_field(path, buf, sizeof(buf), 22);
+    return (field == NULL) ? 0 : strtoull(field, NULL, 10);
+}
+
+int np_host_proc_is_held(int pid)
+{
+    char path[NAME_MAX + 64], buf[1024];
+    struct dirent *task;
+    int is_held = 0;
+    const char *state;
+    DIR *tasks;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    tasks = opendir(path);
+    if (tasks == NULL) {
         return 0;
     }
 
-    /* field 22; the name in field 2 may hold blanks, so count from its end */
-    field = strrchr(buf, ')');
-    for (i = 2; (field != NULL) && (i < 22); ++i) {
-        field = strchr(field + 1, ' ');
+    while (!is_held && ((task = readdir(tasks)) != NULL)) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", pid,
+                 task->d_name);
+        state   = np_host_stat_field(path, buf, sizeof(buf), 3);
+        is_held = (state != NULL) && ((*state == 'D') || (*state == 'T') ||
+                                      (*state == 't'));
     }
 
-    return (field == NULL) ? 0 : strtoull(field, NULL, 10);
+    closedir(tasks);
+    return is_held;
 }

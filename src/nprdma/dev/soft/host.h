@@ -27,4 +27,8 @@ int np_host_is_reachable(const np_host_addr_t *addr);
 /** Start time of a process in clock ticks since boot, 0 if it is not there */
 uint64_t np_host_proc_start_time(int pid);
 
+/** Is a process, or one of its threads, stopped, or asleep in the kernel where
+ *  no signal reaches it? 0 also if that cannot be seen. */
+int np_host_proc_is_held(int pid);
+
 #endif

@@ -56,6 +56,7 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
 
 static void np_link_free(np_link_t *link)
 {
+    np_drain_remove(&link->drain); /* it looks at the socket too */
     if (link->fd >= 0) {
         np_port_unwatch(link->port, link->fd);
         close(link->fd);
@@ -72,7 +73,6 @@ static void np_link_free(np_link_t *link)
         link->target = NULL;
     }
 
-    np_drain_remove(&link->drain);
     if (link->remote != NULL) {
         np_remote_put(link->remote);
         link->remote = NULL;
@@ -310,7 +310,7 @@ ucs_status_t np_link_connect(np_link_t *link)
 
     link->pid          = cred.pid;
     link->start_time   = np_host_proc_start_time(cred.pid);
-    np_drain_add(&link->drain, link->shm, link->pid, link->start_time,
+    np_drain_add(&link->drain, link->shm, link->fd, &cred, link->start_time,
                  UCS_BIT(NP_MOVER_INITIATOR));
     link->event.handle = np_link_handle_event;
     link->gate        &= ~NP_GATE_UNCONNECTED;

@@ -105,11 +105,9 @@ static void np_peer_detach(np_peer_t *peer)
     peer->shm = NULL;
 }
 
-void np_peer_malformed(np_peer_t *peer, uint64_t word)
+/* It is not what an initiator is. No farewell: its user shall know */
+static void np_peer_end(np_peer_t *peer)
 {
-    /* no farewell: its user shall know */
-    np_error("process %d sent a malformed message (%#lx): its connection ends",
-             peer->cred.pid, word);
     np_peer_set_gone(peer);
     peer->is_malformed = 1; /* freed when no service thread is at it */
     peer->port->ops->peer_gone(peer);
@@ -117,6 +115,13 @@ void np_peer_malformed(np_peer_t *peer, uint64_t word)
         np_peer_make_cold(peer);
     }
     shutdown(peer->fd, SHUT_RDWR);
+}
+
+void np_peer_malformed(np_peer_t *peer, uint64_t word)
+{
+    np_error("process %d sent a malformed message (%#lx): its connection ends",
+             peer->cred.pid, word);
+    np_peer_end(peer);
 }
 
 void np_peer_destroy(np_peer_t *peer)
@@ -237,7 +242,7 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
                       NULL, 0, &((np_link_shm_t*)shm)->ctl_head);
     peer->inline_areas =
             UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(slots, payload));
-    np_drain_add(&peer->drain, shm, peer->cred.pid, peer->start_time,
+    np_drain_add(&peer->drain, shm, peer->fd, &peer->cred, peer->start_time,
                  UCS_MASK(NP_MOVER_LAST) & ~UCS_BIT(NP_MOVER_INITIATOR));
     if (msg->has_tables &&
         (np_remote_get(msg->engine_id, fds[2], &peer->remote) != UCS_OK)) {
@@ -323,6 +328,10 @@ static void np_peer_handle_event(np_event_t *event)
     pthread_mutex_lock(&peer->port->lock);
     np_peer_receive(peer, 1);
     pthread_mutex_unlock(&peer->port->lock);
+    if (atomic_load_explicit(&peer->drain.is_over, memory_order_relaxed) &&
+        !peer->is_malformed) {
+        np_peer_end(peer); /* who drained could not: it may not be the owner */
+    }
 }
 
 static ucs_status_t np_port_add_peer(np_port_t *port, np_peer_t *peer)

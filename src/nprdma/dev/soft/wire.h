@@ -141,7 +141,10 @@ typedef enum np_mover {
 } np_mover_t;
 
 typedef struct np_moving {
-    _Atomic uint32_t word;
+    _Atomic uint32_t word;   /**< written by the mover */
+    _Atomic uint32_t ended;  /**< written by the other end, once: nothing is to
+                                  be moved any more, and what is in flight now
+                                  counts as not moved */
 } NP_LINE_ALIGNED np_moving_t;
 
 /** What a copy is that both sides may work on */
