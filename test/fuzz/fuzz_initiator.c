@@ -13,6 +13,7 @@
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/atomic.h"
+#include "nprdma/proto/claim.h"
 #include "nprdma/proto/rma.h"
 
 #include <fcntl.h>
@@ -351,8 +352,7 @@ static void target_answer(const fuzz_record_t *record)
                  np_answer_word(request, (ucs_status_t)-(int)(record->b & 0xff)));
 }
 
-/* Chunks that it has claimed it has done: who never does is waited for until he
- * is dead, and he is us */
+/* Chunks that it has claimed it has done, or not */
 static void target_share(const fuzz_record_t *record)
 {
     np_share_t *share = &target_shm->shares[record->a % NP_LINK_SHARES];
@@ -365,11 +365,26 @@ static void target_share(const fuzz_record_t *record)
         atomic_store(&share->claim,
                      (claim & ~(UCS_MASK(24) << 24)) |
                      ((uint64_t)(record->c & 0xffffff) << 24));
-        atomic_store(&share->done, record->c & 0xffffff);
     } else {
         atomic_store(&share->claim, (claim & ~UCS_MASK(48)) |
                                     (record->d & UCS_MASK(48)));
-        atomic_store(&share->done, (record->d >> 24) & UCS_MASK(24));
+    }
+    if (!(record->a & 8)) {
+        atomic_store(&share->done,
+                     np_claim_back(atomic_load(&share->claim)));
+    }
+}
+
+/* a: whose word; d: what it says then */
+static void target_moving(const fuzz_record_t *record)
+{
+    np_moving_t *moving =
+            &target_shm->moving[(record->a >> 1) % NP_MOVER_LAST];
+
+    if (record->a & 1) {
+        atomic_store(&moving->word, record->d);
+    } else {
+        atomic_store(&moving->ended, record->d);
     }
 }
 
@@ -382,15 +397,11 @@ static void target_heads(const fuzz_record_t *record)
     atomic_store(&target_shm->polled, record->b & 1);
 }
 
-/* Any store but into moving[] and shares[], for the same reason */
 static void target_store(const fuzz_record_t *record)
 {
     size_t at = (record->c % (target_size - 8)) & ~7ul;
 
-    if (((at + 8) <= offsetof(np_link_shm_t, shares)) ||
-        (at >= offsetof(np_link_shm_t, answers))) {
-        memcpy(UCS_PTR_BYTE_OFFSET(target_shm, at), &record->d, 8);
-    }
+    memcpy(UCS_PTR_BYTE_OFFSET(target_shm, at), &record->d, 8);
 }
 
 static void target_directory(const fuzz_record_t *record)
@@ -466,6 +477,9 @@ static void step(fuzz_input_t *input, const fuzz_record_t *record)
         break;
     case 6:
         target_share(record);
+        break;
+    case 12:
+        target_moving(record);
         break;
     default:
         target_store(record);

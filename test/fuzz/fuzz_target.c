@@ -253,23 +253,38 @@ static void hostile_share(hostile_t *hostile, const fuzz_record_t *record,
         .dir          = more->b,
         .cpu          = -1
     };
-    /* a copy of single bytes is no error, only slow */
-    if ((share->args.chunk != 0) && (share->args.chunk < 64)) {
-        share->args.chunk = 64;
-    }
     atomic_store(&share->claim, ((uint64_t)more->c << 48) |
                                 ((more->a & 4) ? more->d : 0));
 }
 
-/* Any store but into moving[]: who leaves a word odd is waited for until he is
- * dead, and he is us */
+/* Any store: who leaves a word odd is given up */
 static void hostile_store(hostile_t *hostile, const fuzz_record_t *record)
 {
     size_t at = (record->c % (hostile->size - 8)) & ~7ul;
 
-    if (((at + 8) <= offsetof(np_link_shm_t, moving)) ||
-        (at >= offsetof(np_link_shm_t, answers))) {
-        memcpy(UCS_PTR_BYTE_OFFSET(hostile->shm, at), &record->d, 8);
+    memcpy(UCS_PTR_BYTE_OFFSET(hostile->shm, at), &record->d, 8);
+}
+
+/* a: which word, of what moves or of what is shared; d: what it says then.
+ * Among all stores these would be few. */
+static void hostile_word(hostile_t *hostile, const fuzz_record_t *record)
+{
+    np_link_shm_t *shm = hostile->shm;
+
+    switch (record->a & 3) {
+    case 0:
+    case 1:
+        atomic_store(&shm->moving[(record->a >> 2) % NP_MOVER_LAST].word,
+                     record->d);
+        break;
+    case 2:
+        atomic_store(&shm->moving[(record->a >> 2) % NP_MOVER_LAST].ended,
+                     record->d);
+        break;
+    default: /* from the beginning again */
+        atomic_fetch_and(&shm->shares[(record->a >> 2) % NP_LINK_SHARES].claim,
+                         ~UCS_MASK(48));
+        break;
     }
 }
 
@@ -334,6 +349,9 @@ static void step(fuzz_input_t *input, const fuzz_record_t *record)
         case 12:
             fuzz_next(input, &more);
             hostile_share(hostile, record, &more);
+            break;
+        case 13:
+            hostile_word(hostile, record);
             break;
         default:
             hostile_store(hostile, record);
