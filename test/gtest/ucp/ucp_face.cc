@@ -91,6 +91,19 @@ static void count_error(void *arg, ucp_ep_h, ucs_status_t)
     ++*static_cast<unsigned*>(arg);
 }
 
+// NPRDMA_TEST_DEV names an RDMA device, as for the tests of UCT.
+static void prepare_device()
+{
+    const char *device = getenv("NPRDMA_TEST_DEV");
+
+    if (is_nprdma() && (device != nullptr) && strcmp(device, "soft0")) {
+        setenv("UCX_NET_DEVICES", device, 1);
+        setenv("UCX_NPRDMA_INTRA_NODE", "verbs", 1);
+        setenv("UCX_NPRDMA_CONNECT_TIMEOUT", "5s", 0);
+        setenv("UCX_NPRDMA_VERBS_TIMEOUT", "100ms", 0);
+    }
+}
+
 UcpNode::UcpNode(Rank &rank, const UcpOptions &options) :
     rank(rank), m_options(options)
 {
@@ -102,6 +115,7 @@ UcpNode::UcpNode(Rank &rank, const UcpOptions &options) :
     size_t length;
 
     setenv("UCX_TLS", "nprdma", 0);
+    prepare_device();
     check(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
     params.field_mask        = UCP_PARAM_FIELD_FEATURES |
                                UCP_PARAM_FIELD_MT_WORKERS_SHARED;

@@ -8,8 +8,9 @@ namespace nt {
 
 void paging_only()
 {
-    if (!is_nprdma()) {
-        throw Skipped(test_tl() + " has no page faults of its own");
+    if (!is_soft()) {
+        throw Skipped(test_tl() + " over " + test_device() +
+                      " has no page faults of its own");
     }
 }
 

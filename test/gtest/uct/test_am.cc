@@ -21,18 +21,7 @@ protected:
     AmKind kind() const { return std::get<0>(GetParam()); }
     int ring() const { return std::get<2>(GetParam()); }
 
-    Settings settings() const
-    {
-        std::string size = std::to_string(ring());
-
-        if (ring() == 0) {
-            return {};
-        } else if (is_nprdma()) {
-            return {{"RING_SIZE", size}};
-        }
-        // The stock shared memory transports; they refuse a size of 1
-        return {{"MM_FIFO_SIZE", size}, {"MM_FIFO_RELEASE_FACTOR", "0"}};
-    }
+    Settings settings() const { return with_ring(ring()); }
 
     void run(const Body &body) { run_in(std::get<1>(GetParam()), body); }
 

@@ -38,8 +38,10 @@ TEST(Attributes, CapabilitiesOfNprdma)
                       UCT_IFACE_FLAG_AM_ZCOPY, "active messages");
         iface.require(UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY |
                       UCT_IFACE_FLAG_PUT_ZCOPY, "all kinds of put");
-        iface.require(UCT_IFACE_FLAG_GET_SHORT | UCT_IFACE_FLAG_GET_BCOPY |
-                      UCT_IFACE_FLAG_GET_ZCOPY, "all kinds of get");
+        iface.require(UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY,
+                      "get");
+        EXPECT_EQ(is_soft(), !!(iface.attr.cap.flags &
+                                UCT_IFACE_FLAG_GET_SHORT));
         iface.require(UCT_IFACE_FLAG_PENDING, "PENDING");
         iface.require(UCT_IFACE_FLAG_CONNECT_TO_IFACE, "CONNECT_TO_IFACE");
         iface.require(UCT_IFACE_FLAG_EP_CHECK, "EP_CHECK");

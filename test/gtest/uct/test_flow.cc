@@ -14,18 +14,7 @@ constexpr uint8_t AM_ID = 9;
 class Flow : public testing::TestWithParam<std::tuple<Topology, int>> {
 protected:
     // The ring's size, or 0 for the default.
-    Settings settings() const
-    {
-        int ring = std::get<1>(GetParam());
-
-        if (ring == 0) {
-            return {};
-        } else if (is_nprdma()) {
-            return {{"RING_SIZE", std::to_string(ring)}};
-        }
-        return {{"MM_FIFO_SIZE", std::to_string(ring)},
-                {"MM_FIFO_RELEASE_FACTOR", "0"}};
-    }
+    Settings settings() const { return with_ring(std::get<1>(GetParam())); }
 
     void run(const std::function<void(Node&, Numbers&)> &body)
     {

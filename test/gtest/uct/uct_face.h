@@ -20,6 +20,7 @@ namespace nt {
 std::string test_tl();
 std::string test_device();
 bool is_nprdma();
+bool is_soft(); // nprdma over soft0, not over an RDMA device
 
 // What nprdma must have fails there; elsewhere the test is skipped.
 [[noreturn]] void lacking(const std::string &what);
@@ -28,6 +29,9 @@ bool is_nprdma();
 void check(ucs_status_t status, const std::string &what);
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// For an iface that has room for so few messages to a peer; 0: its default.
+Settings with_ring(int size);
 
 // Component, memory domain and worker.
 class UctDomain {
