@@ -21,6 +21,23 @@ for name in UCX_TLS UCX_UD_VERBS_ETH_DGID_CHECK UCX_NET_DEVICES; do
 done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
+# own_transport: what nprdma-run starts from here uses our transport over rxe0,
+# also where soft0 would reach the peer
+own_transport() {
+    export UCX_TLS=nprdma UCX_NET_DEVICES=rxe0:1 UCX_NPRDMA_INTRA_NODE=verbs
+    export UCX_WARN_UNUSED_ENV_VARS=n
+    LAB_RUN=$NPRDMA_PREFIX/bin/nprdma-run
+}
+
+# own_gtest PROGRAM FILTER: all of it must pass over rxe0
+own_gtest() {
+    if [ ! -x "$NPRDMA_BUILD/$1" ]; then
+        skip "$1 is not built"
+    fi
+    own_transport
+    NPRDMA_TEST_DEV=rxe0:1 "$LAB_RUN" "$NPRDMA_BUILD/$1" --gtest_filter="$2"
+}
+
 die() {
     echo "$*" >&2
     exit 1
