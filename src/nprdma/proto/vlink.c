@@ -188,14 +188,21 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
         waits = np_overlap_check(&link->overlap, addr, len, is_write);
         break;
     }
-    return (waits || (np_order_flags() & NPRDMA_ORDER_BEFORE)) ?
-           UCS_ERR_NO_RESOURCE : UCS_OK;
+    if (waits || (np_order_flags() & NPRDMA_ORDER_BEFORE)) {
+        link->is_refused = 1;
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return UCS_OK;
 }
 
 int np_vlink_has_resources(np_vlink_t *link)
 {
     int has_pending = link->has_pending;
     ucs_status_t status;
+
+    if (link->is_refused && !link->is_down) {
+        return 0; /* until one of those in flight is complete */
+    }
 
     link->has_pending = 0;
     status            = np_vlink_enter(link);
@@ -397,6 +404,7 @@ static int np_vlink_announce(np_vlink_t *link, np_vop_t *op,
 
 static void np_vlink_unpost(np_vop_t *op)
 {
+    op->link->is_refused = 0;
     --op->link->outstanding;
     if (op->kind == NP_VOP_ATOMIC) {
         --op->link->atomics;

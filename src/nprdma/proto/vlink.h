@@ -86,6 +86,8 @@ struct np_vlink {
     int             is_reported;
     int             has_pending;  /**< others wait, who were first: set by the
                                        user of the link */
+    int             is_refused;   /**< an operation waits for one that is
+                                       outstanding, not for room */
     uint64_t        fence;        /**< 0, or: wait for all operations before */
     uint64_t        sequence;     /**< of the last operation */
     unsigned        outstanding;  /**< operations that are not complete */
