@@ -95,8 +95,9 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.timeout),
      UCS_CONFIG_TYPE_TIME},
 
-    {"VERBS_RETRY_COUNT", "7",
-     "RDMA devices: how often it does that before it gives up, 0 to 7.",
+    {"VERBS_RETRY_COUNT", "6",
+     "RDMA devices: how often it does that before it gives up, 0 to 7. Soft-RoCE\n"
+     "takes 7 for \"for ever\".",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.retry_count),
      UCS_CONFIG_TYPE_UINT},
 
