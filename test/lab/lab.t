@@ -234,7 +234,7 @@ ending "an interrupt" INT is_up nothing_left
 ending "an end by SIGKILL" KILL is_booting no_guests
 together
 
-jobs 600 rxe-pingpong ucx-one soft0-mpi zram memory-limit
+jobs 600 rxe-pingpong ucx-one soft0-mpi verbs-engine zram memory-limit
 jobs 900 rxe-two ucx-two mpi-two
 jobs 500 iommu-on iommu-pt
 run 300 "$lab" prepare --kernel 6.12
