@@ -8,6 +8,9 @@
 
 #define PAGING_SAMPLES     200000
 
+/* Seconds in which segments have come, of which sockets tell by and by */
+#define PAGING_WARM        2e-3
+
 
 double paging_latency(paging_tl_t *tl, paging_mem_t *mem,
                       paging_dir_t dir, size_t len)
