@@ -217,6 +217,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
 
     self->device = device;
     self->ops    = plain;
+    self->fences = 0;
     ucs_arbiter_init(&self->arbiter);
     return UCS_OK;
 }
@@ -238,6 +239,8 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
 
     self->num_pending = 0;
+    self->fences      = 0;
+    self->fences_kept = 0;
     ucs_arbiter_group_init(&self->arb_group);
     return UCS_OK;
 }

@@ -73,6 +73,8 @@ typedef struct uct_nprdma_device {
     int          (*has_resources)(uct_nprdma_ep_t *ep);
     /** Operations from outside are refused, since others wait */
     void         (*hold)(uct_nprdma_ep_t *ep, int is_held);
+    /** What comes later waits for what was posted */
+    void         (*fence)(uct_nprdma_ep_t *ep);
     /** As np_atomic_post */
     ucs_status_t (*atomic)(uct_nprdma_ep_t *ep, np_key_t *key,
                            np_atomic_op_t op, size_t size, uint64_t value,
@@ -87,6 +89,7 @@ typedef struct uct_nprdma_iface {
     const uct_nprdma_device_t *device;
     ucs_arbiter_t             arbiter;   /**< of what waits for room */
     unsigned                  max_bcopy;
+    unsigned                  fences;    /**< of the interface, ever */
     ucs_recursive_spinlock_t  lock;      /**< only for multi-threaded workers */
     uct_iface_ops_t           ops;       /**< those without the lock */
 } uct_nprdma_iface_t;
@@ -95,6 +98,9 @@ struct uct_nprdma_ep {
     uct_base_ep_t       super;
     ucs_arbiter_group_t arb_group;
     unsigned            num_pending;
+    unsigned            fences;       /**< of the endpoint alone, ever */
+    unsigned            fences_kept;  /**< while others wait: of both, those
+                                           that the engine knows */
 };
 
 UCS_CLASS_DECLARE(uct_nprdma_iface_t, uct_md_h, uct_worker_h,

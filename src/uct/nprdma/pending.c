@@ -15,7 +15,8 @@
 /* What a request that waits has in its private words */
 typedef struct uct_nprdma_pending {
     uct_pending_req_priv_arb_t super;
-    unsigned                   order; /* flags of whoever has posted it */
+    unsigned                   order;  /* flags of whoever has posted it */
+    unsigned                   fences; /* that were before it */
 } uct_nprdma_pending_t;
 
 
@@ -25,6 +26,22 @@ uct_nprdma_pending(uct_pending_req_t *req)
     UCS_STATIC_ASSERT(sizeof(uct_nprdma_pending_t) <=
                       UCT_PENDING_REQ_PRIV_LEN);
     return (uct_nprdma_pending_t*)&req->priv;
+}
+
+static UCS_F_ALWAYS_INLINE unsigned
+uct_nprdma_ep_fences(const uct_nprdma_ep_t *ep, const uct_nprdma_iface_t *iface)
+{
+    return ep->fences + iface->fences;
+}
+
+/* The engine's fence is for what was posted. One that came while others waited
+ * must hold what came after it until these are complete as well. */
+static void uct_nprdma_ep_keep_fence(uct_nprdma_ep_t *ep, unsigned fences)
+{
+    if (ucs_unlikely(ep->fences_kept != fences)) {
+        uct_nprdma_ep_iface(ep)->device->fence(ep);
+        ep->fences_kept = fences;
+    }
 }
 
 ucs_status_t
@@ -38,7 +55,12 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
         return UCS_ERR_BUSY;
     }
 
-    uct_nprdma_pending(req)->order = np_order_flags();
+    if (ep->num_pending == 0) {
+        ep->fences_kept = uct_nprdma_ep_fences(ep, iface);
+    }
+
+    uct_nprdma_pending(req)->order  = np_order_flags();
+    uct_nprdma_pending(req)->fences = uct_nprdma_ep_fences(ep, iface);
     uct_pending_req_arb_group_push(&ep->arb_group, req);
     ucs_arbiter_group_schedule(&iface->arbiter, &ep->arb_group);
 
@@ -51,8 +73,11 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
 
 static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
 {
+    uct_nprdma_iface_t *iface = uct_nprdma_ep_iface(ep);
+
     if (--ep->num_pending == 0) {
-        uct_nprdma_ep_iface(ep)->device->hold(ep, 0);
+        uct_nprdma_ep_keep_fence(ep, uct_nprdma_ep_fences(ep, iface));
+        iface->device->hold(ep, 0);
     }
 }
 
@@ -72,6 +97,7 @@ uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
     ucs_status_t status;
     int is_lent;
 
+    uct_nprdma_ep_keep_fence(ep, uct_nprdma_pending(req)->fences);
     if (!device->has_resources(ep)) {
         return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
     }

@@ -58,6 +58,11 @@ static void uct_nprdma_soft_ep_hold(uct_nprdma_ep_t *ep, int is_held)
     }
 }
 
+static void uct_nprdma_soft_ep_keep_fence(uct_nprdma_ep_t *ep)
+{
+    np_link_fence(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link);
+}
+
 static ucs_status_t
 uct_nprdma_soft_ep_atomic(uct_nprdma_ep_t *ep, np_key_t *key,
                           np_atomic_op_t op, size_t size, uint64_t value,
@@ -71,6 +76,7 @@ uct_nprdma_soft_ep_atomic(uct_nprdma_ep_t *ep, np_key_t *key,
 const uct_nprdma_device_t uct_nprdma_soft_device = {
     .has_resources = uct_nprdma_soft_ep_has_resources,
     .hold          = uct_nprdma_soft_ep_hold,
+    .fence         = uct_nprdma_soft_ep_keep_fence,
     .atomic        = uct_nprdma_soft_ep_atomic
 };
 
@@ -384,6 +390,7 @@ static ucs_status_t uct_nprdma_soft_ep_fence(uct_ep_h tl_ep, unsigned flags)
 {
     uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
 
+    ++ep->super.fences;
     np_link_fence(&ep->link);
     UCT_TL_EP_STAT_FENCE(&ep->super.super);
     return UCS_OK;

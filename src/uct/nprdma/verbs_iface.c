@@ -183,6 +183,7 @@ uct_nprdma_verbs_iface_fence(uct_iface_h tl_iface, unsigned flags)
     uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
                                                      uct_nprdma_verbs_iface_t);
 
+    ++iface->super.fences;
     np_vport_fence(iface->port);
     UCT_TL_IFACE_STAT_FENCE(&iface->super.super);
     return UCS_OK;
