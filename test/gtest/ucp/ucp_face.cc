@@ -91,15 +91,24 @@ static void count_error(void *arg, ucp_ep_h, ucs_status_t)
     ++*static_cast<unsigned*>(arg);
 }
 
-// NPRDMA_TEST_DEV names an RDMA device, as for the tests of UCT.
+static std::string device()
+{
+    const char *value = getenv("NPRDMA_TEST_DEV");
+
+    return ((value == nullptr) || (*value == 0)) ? "soft0" : value;
+}
+
+bool is_soft()
+{
+    return is_nprdma() && (device() == "soft0");
+}
+
 static void prepare_device()
 {
-    const char *device = getenv("NPRDMA_TEST_DEV");
-
-    if (is_nprdma() && (device != nullptr) && strcmp(device, "soft0")) {
-        setenv("UCX_NET_DEVICES", device, 1);
+    if (is_nprdma() && !is_soft()) {
+        setenv("UCX_NET_DEVICES", device().c_str(), 1);
         setenv("UCX_NPRDMA_INTRA_NODE", "verbs", 1);
-        setenv("UCX_NPRDMA_CONNECT_TIMEOUT", "5s", 0);
+        setenv("UCX_NPRDMA_CONNECT_TIMEOUT", "15s", 0);
         setenv("UCX_NPRDMA_VERBS_TIMEOUT", "100ms", 0);
     }
 }

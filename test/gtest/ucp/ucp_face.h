@@ -17,6 +17,7 @@ namespace nt {
 
 // UCX_TLS is set to nprdma if the caller did not set it.
 bool is_nprdma();
+bool is_soft(); // over soft0, not over an RDMA device (NPRDMA_TEST_DEV)
 
 // What nprdma must have fails there; elsewhere the test is skipped.
 [[noreturn]] void lacking(const std::string &what);

@@ -44,7 +44,7 @@ static void prepare_device()
 {
     if (is_nprdma() && !is_soft()) {
         setenv("UCX_NPRDMA_INTRA_NODE", "verbs", 1);
-        setenv("UCX_NPRDMA_CONNECT_TIMEOUT", "5s", 0);
+        setenv("UCX_NPRDMA_CONNECT_TIMEOUT", "15s", 0);
         setenv("UCX_NPRDMA_VERBS_TIMEOUT", "100ms", 0);
     }
 }
