@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/swap.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
@@ -195,16 +196,36 @@ size_t pages_in_swap(const void *address, size_t length)
     return count;
 }
 
+// A page that another CPU has put into its batch for the LRU lists cannot be
+// paged out. Moving a page between nodes empties the batches of all CPUs first;
+// where the kernel cannot, compacting memory does too.
+static void empty_batches(void *page)
+{
+    const int move = 1 << 1; // MPOL_MF_MOVE
+    int node = 0, status = 0;
+
+    if (syscall(SYS_move_pages, 0, 1ul, &page, &node, &status, move) < 0) {
+        int fd = open("/proc/sys/vm/compact_memory", O_WRONLY | O_CLOEXEC);
+
+        if ((fd >= 0) && (write(fd, "1", 1) != 1)) {
+            sched_yield();
+        }
+        close(fd);
+    }
+}
+
 void page_out(void *address, size_t length)
 {
     const size_t pages = length / sysconf(_SC_PAGESIZE);
     size_t gone        = 0;
 
-    // Pages that the kernel is just busy with stay (another CPU has them in its
-    // batch, or they are being written): let it go on, and try again
+    // Pages that the kernel is just busy with stay: let it go on, and try again
     for (int i = 0; (i < 10000) && (gone < pages); ++i) {
         if (i > 0) {
             sched_yield();
+        }
+        if ((i % 100) == 10) {
+            empty_batches(address);
         }
         if (madvise(address, length, MADV_PAGEOUT) != 0) {
             throw Skipped(error_text("MADV_PAGEOUT"));

@@ -249,8 +249,9 @@ TEST_P(PagingTagHuge, SixtyFourMegabytes)
         if (rank.target()) {
             EXPECT_EQ("", sink.diff(64));
         }
+        // A receiver that does not get its core may find all copied by the
+        // sender's help, and so meets no page of its own that is absent.
         EXPECT_GT(faults.remote, 0u);
-        EXPECT_GT(faults.local, 0u);
         node.sync();
     });
 }
