@@ -348,6 +348,17 @@ void np_conn_completed(np_conn_t *conn, const struct ibv_wc *wc)
     }
 }
 
+void np_conn_look(np_conn_t *conn)
+{
+    if ((conn->tx_acked != conn->tx_seen) || (conn->tx_acked == conn->tx_seq)) {
+        conn->tx_seen  = conn->tx_acked;
+        conn->is_asked = 0;
+    } else if (!conn->is_asked) {
+        conn->is_asked = 1;
+        np_conn_owe_ack(conn);
+    }
+}
+
 /* Ask for a completion now and then, and whenever something is short */
 static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
 {

@@ -47,6 +47,8 @@ struct np_conn {
 
     uint32_t        tx_seq;      /**< link: messages sent */
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
+    uint32_t        tx_seen;     /**< tx_acked at the last look */
+    int             is_asked;    /**< link: an ack was asked for since */
     uint32_t        rx_seq;      /**< answering side: messages taken */
     uint32_t        rx_told;     /**< of these, those that an ack may cover: not
                                       while an error of one waits for room */
@@ -117,6 +119,10 @@ void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl);
 
 /** Answering side: tell how many messages were taken; link: ask for that */
 void np_conn_owe_ack(np_conn_t *conn);
+
+/** Now and then: a link whose messages nobody has taken since the last look asks
+ *  once, which fails if nobody is there any more */
+void np_conn_look(np_conn_t *conn);
 
 /** Answers and acknowledgements that were owed; returns how many */
 unsigned np_conn_send_due(np_conn_t *conn);

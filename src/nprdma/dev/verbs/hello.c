@@ -19,6 +19,10 @@
 #define NP_HELLO_INTERVAL      ucs_time_from_msec(50)
 #define NP_HELLO_INTERVAL_MAX  ucs_time_from_sec(1)
 
+/* Links of this process, of all its ports: with the process's number, the name
+ * of one */
+static _Atomic uint32_t np_hello_links;
+
 
 static struct ibv_ah *
 np_hello_address(np_vport_t *port, const uint8_t *gid, uint16_t lid)
@@ -116,7 +120,7 @@ void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
     np_vport_t *port = conn->port;
 
     conn->engine_id = np_engine.id;
-    conn->link_id   = ++port->link_id;
+    conn->link_id   = atomic_fetch_add(&np_hello_links, 1) + 1;
     conn->ud_qpn    = addr->qpn;
     conn->interval  = NP_HELLO_INTERVAL;
     conn->next_try  = ucs_get_time();

@@ -40,6 +40,9 @@
 /* Progress calls between two looks at the time */
 #define NP_VPORT_TICKS     64
 
+/* Time between two looks for messages that nobody takes */
+#define NP_VPORT_LOOK      ucs_time_from_msec(250)
+
 /* How long a port that closes waits for what it has sent */
 #define NP_VPORT_LINGER    ucs_time_from_sec(2)
 
@@ -424,6 +427,32 @@ static unsigned np_vport_send_due(np_vport_t *port)
     return count;
 }
 
+/* What needs no look each time */
+static void np_vport_housekeep(np_vport_t *port)
+{
+    ucs_time_t now;
+    np_conn_t *conn;
+
+    if (!ucs_list_is_empty(&port->connecting)) {
+        np_hello_progress(port);
+    }
+    if (!ucs_list_is_empty(&port->dying)) {
+        np_vport_reap(port);
+    }
+
+    now = ucs_get_time();
+    if (now < port->next_look) {
+        return;
+    }
+
+    port->next_look = now + NP_VPORT_LOOK;
+    ucs_list_for_each(conn, &port->ready, list) {
+        if (conn->is_link) {
+            np_conn_look(conn);
+        }
+    }
+}
+
 unsigned np_vport_progress(np_vport_t *port)
 {
     unsigned count;
@@ -440,12 +469,7 @@ unsigned np_vport_progress(np_vport_t *port)
         count += np_vlink_report(port);
     }
     if (ucs_unlikely((++port->ticks % NP_VPORT_TICKS) == 0)) {
-        if (!ucs_list_is_empty(&port->connecting)) {
-            np_hello_progress(port);
-        }
-        if (!ucs_list_is_empty(&port->dying)) {
-            np_vport_reap(port);
-        }
+        np_vport_housekeep(port);
     }
     return count;
 }

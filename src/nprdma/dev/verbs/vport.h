@@ -59,7 +59,6 @@ struct np_vport {
 
     khash_t(np_conns)       conns;      /**< by queue pair number */
     uint32_t                generation; /**< of connections */
-    uint32_t                link_id;    /**< of the last link */
     ucs_list_link_t         connecting; /**< conn->list */
     ucs_list_link_t         ready;      /**< conn->list */
     ucs_list_link_t         dying;      /**< conn->list: in error, or closing */
@@ -76,6 +75,7 @@ struct np_vport {
     int                     event_fd;   /**< epoll: channel and timer */
     int                     timer_fd;
     unsigned                ticks;
+    ucs_time_t              next_look;  /**< for messages that nobody takes */
     struct ibv_wc           stash[NP_VPORT_BATCH]; /**< found when arming */
     int                     num_stash;
 };
