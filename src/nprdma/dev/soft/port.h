@@ -85,7 +85,9 @@ struct np_port {
     unsigned            countdown;    /**< to the next look at the sockets */
     unsigned            period;       /**< where the countdown begins */
     uint64_t            last_look;    /**< nanoseconds of CLOCK_MONOTONIC */
-    unsigned            num_peers;    /**< length of peers[] */
+    _Atomic unsigned    num_peers;    /**< length of peers[]; changed under the
+                                           lock, by service threads too; read
+                                           without it by the owner */
     unsigned            sweep;        /**< next cold peer to look at anyway */
     int                 is_armed;
     np_port_shm_t       *shm;
