@@ -29,24 +29,27 @@ ucs_status_t np_link_refuse(np_link_t *link)
     return UCS_ERR_NO_RESOURCE;
 }
 
-ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
-                                int is_write)
+int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
+                   int is_write)
 {
-    int waits;
+    if (np_order_flags() & NPRDMA_ORDER_BEFORE) {
+        return 1;
+    }
 
     switch (np_engine.config.order) {
     case NP_ORDER_RELAXED:
-        waits = 0;
-        break;
+        return 0;
     case NP_ORDER_STRICT:
-        waits = 1;
-        break;
+        return 1;
     default:
-        waits = np_overlap_check(&link->overlap, addr, len, is_write);
-        break;
+        return np_overlap_check(overlap, addr, len, is_write);
     }
+}
 
-    if (waits || (np_order_flags() & NPRDMA_ORDER_BEFORE)) {
+ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
+                                int is_write)
+{
+    if (np_order_waits(&link->overlap, addr, len, is_write)) {
         NP_STATS_INC(link->port->stats, order_waits);
         return np_link_refuse(link);
     }

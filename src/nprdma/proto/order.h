@@ -9,6 +9,11 @@
 
 #include "op.h"
 
+/** Must a transfer wait for those in flight, as UCX_NPRDMA_ORDER and the posting
+ *  thread's flags say? Asked only if some are. */
+int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
+                   int is_write);
+
 /** Later transfers that overlap this one wait until it completes */
 void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
                  int is_write);

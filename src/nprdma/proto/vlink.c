@@ -10,11 +10,11 @@
 
 #include "vlink.h"
 
+#include "order.h"
 #include "vop.h"
 
 #include "../dev/verbs/hello.h"
 #include "../engine.h"
-#include "../extension.h"
 
 #include <string.h>
 
@@ -171,28 +171,25 @@ np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
 static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
                                    int is_write)
 {
-    int waits;
-
-    if (ucs_likely(link->outstanding == 0)) {
+    if (ucs_likely((link->outstanding == 0) ||
+                   !np_order_waits(&link->overlap, addr, len, is_write))) {
         return UCS_OK;
     }
 
-    switch (np_engine.config.order) {
-    case NP_ORDER_RELAXED:
-        waits = 0;
-        break;
-    case NP_ORDER_STRICT:
-        waits = 1;
-        break;
-    default:
-        waits = np_overlap_check(&link->overlap, addr, len, is_write);
-        break;
-    }
-    if (waits || (np_order_flags() & NPRDMA_ORDER_BEFORE)) {
-        link->is_refused = 1;
-        return UCS_ERR_NO_RESOURCE;
-    }
-    return UCS_OK;
+    link->is_refused = 1;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+/* May a transfer start, with this key? */
+static ucs_status_t
+np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
+                        size_t len, int is_write)
+{
+    ucs_status_t status;
+
+    status = np_vlink_enter_key(link, key, addr, len);
+    return ucs_likely(status == UCS_OK) ?
+           np_vlink_order(link, addr, len, is_write) : status;
 }
 
 int np_vlink_has_resources(np_vlink_t *link)
@@ -252,6 +249,26 @@ ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
     return UCS_OK;
 }
 
+/* An active message that is written into a buffer */
+static ucs_status_t
+np_vlink_am_begin(np_vlink_t *link, uint8_t id, np_vmsg_t **msg_p)
+{
+    ucs_status_t status;
+
+    status = np_vlink_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    *msg_p = np_conn_begin(link->conn, NP_VMSG_AM);
+    if (*msg_p == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    (*msg_p)->id = id;
+    return UCS_OK;
+}
+
 ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
                           size_t (*pack)(void *dest, void *arg), void *arg)
 {
@@ -259,18 +276,12 @@ ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
     np_vmsg_t *msg;
     size_t len;
 
-    status = np_vlink_enter(link);
+    status = np_vlink_am_begin(link, id, &msg);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    msg = np_conn_begin(link->conn, NP_VMSG_AM);
-    if (msg == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    msg->id = id;
-    len     = pack(msg + 1, arg);
+    len = pack(msg + 1, arg);
     np_conn_send(link->conn, msg, sizeof(*msg) + len);
     return len;
 }
@@ -284,18 +295,12 @@ ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
     uint8_t *dest;
     size_t i;
 
-    status = np_vlink_enter(link);
+    status = np_vlink_am_begin(link, id, &msg);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    msg = np_conn_begin(link->conn, NP_VMSG_AM);
-    if (msg == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    msg->id = id;
-    dest    = (uint8_t*)(msg + 1);
+    dest = (uint8_t*)(msg + 1);
     if (header_len > 0) {
         memcpy(dest, header, header_len);
         dest += header_len;
@@ -366,10 +371,7 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
         return UCS_OK;
     }
 
-    status = np_vlink_enter_key(link, key, addr, len);
-    if (ucs_likely(status == UCS_OK)) {
-        status = np_vlink_order(link, addr, len, 1);
-    }
+    status = np_vlink_enter_transfer(link, key, addr, len, 1);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -437,10 +439,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
         return UCS_OK;
     }
 
-    status = np_vlink_enter_key(link, key, addr, len);
-    if (ucs_likely(status == UCS_OK)) {
-        status = np_vlink_order(link, addr, len, dir == NP_DIR_PUT);
-    }
+    status = np_vlink_enter_transfer(link, key, addr, len, dir == NP_DIR_PUT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -480,10 +479,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         return UCS_OK;
     }
 
-    status = np_vlink_enter_key(link, key, addr, len);
-    if (ucs_likely(status == UCS_OK)) {
-        status = np_vlink_order(link, addr, len, 0);
-    }
+    status = np_vlink_enter_transfer(link, key, addr, len, 0);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
