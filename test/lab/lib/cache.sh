@@ -56,7 +56,8 @@ cache_use() {
         rm -rf --one-file-system "$LAB_CACHE"/.new-*
         # Of source trees that changed since
         find "$LAB_CACHE" -mindepth 1 -maxdepth 1 -mtime +14 \
-            \( -name 'root-*' -o -name 'kernel-*' \) -exec rm -rf {} +
+            \( -name 'root-*' -o -name 'kernel-*' -o -name 'headers-*' \) \
+            -exec rm -rf {} +
     fi
     flock -s "$CACHE_USE"
 }
@@ -70,7 +71,7 @@ cache_clean() {
     flock -n -x "$CACHE_USE" ||
         die "$LAB_RC_USAGE" "another lab uses $LAB_CACHE: wait until it ends"
     rm -rf --one-file-system "$LAB_CACHE"/{accel,results,.in-use} \
-        "$LAB_CACHE"/{root-,kernel-,.new-,.lock-}*
+        "$LAB_CACHE"/{root-,kernel-,headers-,.new-,.lock-}*
     rmdir "$LAB_CACHE" 2>/dev/null || true
 }
 
@@ -183,6 +184,49 @@ kernel_make() {
     initramfs_make "$dir" "$release" || return 1
     mv "$dir/image/lib/modules" "$dir/modules"
     rm -rf "$dir/image" "$dir/busybox" "$dir/apt" "$dir"/*.deb
+}
+
+# What modules for that kernel are built against, unpacked like the kernel.
+# The one path in it that only an installation would have becomes relative.
+headers_make() {
+    local series=$1 release=$2 dir=$3 suite package
+    local -a packages
+    suite=$(kernel_suite "$series")
+    package=linux-headers-$release
+    if ! apt_open "$suite" "$dir/apt"; then
+        CACHE_ERROR="no kernel headers $series: $APT_ERROR"
+        return "$LAB_RC_SKIP"
+    fi
+    mapfile -t packages < <("${APT_CACHE[@]}" show "$package" 2>>"$dir/log" |
+        sed -n 's/^Depends: *//p' | tr -s ' ,' '\n' |
+        grep -E '^linux-(headers|kbuild)-')
+    if [ ${#packages[@]} -eq 0 ]; then
+        CACHE_ERROR="no kernel headers $series: $suite has no $package (lab"
+        CACHE_ERROR+=" clean fetches a newer kernel)"
+        return "$LAB_RC_SKIP"
+    fi
+    if ! apt_fetch "$dir" "$package" "${packages[@]}"; then
+        CACHE_ERROR="no kernel headers $series: cannot fetch $package"
+        return "$LAB_RC_SKIP"
+    fi
+    for package in "$dir"/*.deb; do
+        dpkg-deb -x "$package" "$dir" || return 1
+    done
+    # For make
+    # shellcheck disable=SC2016
+    sed -i -E 's|^include /usr/src/|include $(dir $(lastword $(MAKEFILE_LIST)))../|' \
+        "$dir/usr/src/linux-headers-$release/Makefile" || return 1
+    rm -rf "$dir/apt" "$dir/usr/share" "$dir"/*.deb
+}
+
+# headers_prepare SERIES: HEADERS_DIR has the headers of the cached kernel
+headers_prepare() {
+    local release
+    cache_prepare "$1"
+    release=$(cat "$KERNEL_DIR/release")
+    cached "headers-$1" 300 "$release $(declare -f headers_make)" \
+        headers_make "$1" "$release"
+    HEADERS_DIR=$CACHED/usr/src/linux-headers-$release
 }
 
 # busybox, and the modules in the order in which they are to be loaded
