@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
+/*
+ * The ioctls of /dev/nprdma: RDMA on memory that nobody pins.
+ *
+ * A context (one open file) belongs to the address space that opened it. In it
+ * a process makes regions of its own memory. A region has two views and a
+ * table, each exported as a dma-buf, which drivers turn into memory regions
+ * (ibv_reg_dmabuf_mr); offset 0 of a view is the region's first byte:
+ *
+ * read view    for a device to read. An absent page reads as the signature;
+ *              nothing can be written through it
+ * write view   for a device to write. An absent page, or one that may only be
+ *              read, takes writes and forgets them
+ * table        one entry of 32 bits for each page, in the order of addresses.
+ *              A device and mmap() (shared, PROT_READ) may read it; only the
+ *              kernel writes it
+ *
+ * A page is absent until FAULT maps it, and again as soon as the kernel takes
+ * it or changes it in any way that moves, copies or protects it. Then, in this
+ * order: the entry changes, the views change, no device can reach the page any
+ * more, the kernel goes on. When a page is mapped its entry changes last.
+ *
+ * Of all ioctls: the argument is a structure whose size is part of the number.
+ * A longer one than the module knows is taken if what it does not know is 0
+ * (else E2BIG); a shorter one is taken down to the size of version 1, with what
+ * is missing as 0. Unknown flags and reserved fields that are not 0 are EINVAL.
+ * Errors that any of them may return:
+ *
+ * ENOTTY   no such ioctl
+ * EINVAL   a flag, a reserved field, a size, an address or a length is wrong
+ * E2BIG    a longer structure says something that this module does not know
+ * EFAULT   the structure itself cannot be read or written
+ * EPERM    the caller is not the address space that opened the file: a forked
+ *          child, a program after exec, a process that was sent the file
+ * ENOENT   there is no region (or hold) of that number
+ * EINTR    a fatal signal
+ *
+ * Addresses and lengths are in bytes and multiples of page_size (see INFO). A
+ * range must lie within its region and must not be empty, else EINVAL. All may
+ * be called by any thread at any time.
+ */
+#ifndef NPRDMA_UAPI_H
+#define NPRDMA_UAPI_H
+
+#include <linux/types.h>
+#include <linux/ioctl.h>
+
+#define NPRDMA_DEVICE		"/dev/nprdma"
+
+/* Changed only if an older program could misunderstand a newer module */
+#define NPRDMA_ABI_VERSION	1
+
+/* An absent page reads as this word, little-endian, repeated */
+#define NPRDMA_SIGNATURE	0xd5ea5e1fU
+
+/* An entry of the table: two bits, and above them a count that every change of
+ * the page's state increments.
+ */
+#define NPRDMA_ENTRY_READ	(1U << 0)	/* the read view has the page */
+#define NPRDMA_ENTRY_WRITE	(1U << 1)	/* the write view has it */
+#define NPRDMA_ENTRY_STEP	(1U << 2)	/* one step of the count */
+
+/* What the module can do: nprdma_info.features */
+#define NPRDMA_FEATURE_VIEWS	(1ULL << 0)	/* views and table as dma-bufs */
+#define NPRDMA_FEATURE_HOLD	(1ULL << 1)	/* FAULT_HOLD, RELEASE */
+#define NPRDMA_FEATURE_PREFETCH	(1ULL << 2)	/* PREFETCH */
+#define NPRDMA_FEATURE_SWAP	(1ULL << 3)	/* SWAP_OUT, SWAP_IN */
+
+/**
+ * INFO: what this module is.
+ * @abi:	NPRDMA_ABI_VERSION of the module
+ * @page_size:	bytes that an entry stands for
+ * @signature:	the word that absent pages read as
+ * @piece_size:	bytes; an invalidation disturbs fault-in only within a piece of
+ *		this size, counted from the region's start
+ * @features:	NPRDMA_FEATURE_*
+ * @region_max:	bytes that a region may have
+ * @table_max:	bytes of kernel memory that a user may cause to be used
+ * @table_used:	bytes that the calling user does cause
+ * @hold_max:	pages that a context may hold
+ */
+struct nprdma_info {
+	__u32 abi;
+	__u32 page_size;
+	__u32 signature;
+	__u32 piece_size;
+	__u64 features;
+	__u64 region_max;
+	__u64 table_max;
+	__u64 table_used;
+	__u64 hold_max;
+};
+
+/* The region's memory is never mapped for writing */
+#define NPRDMA_REGION_RDONLY	(1U << 0)
+
+/**
+ * REGION_CREATE: a region of the caller's addresses. Nothing needs to be mapped
+ * there, now or later, and nothing is brought in. Regions may overlap; each has
+ * its own entries.
+ * @addr:	first byte, in user space
+ * @length:	bytes, at most region_max
+ * @flags:	NPRDMA_REGION_*
+ * @region:	out: its number, never 0, in this context
+ *
+ * EINVAL   also: the range leaves user space, or is longer than region_max
+ * ENOMEM   no memory for the table
+ * EDQUOT   the user's bound table_max, or that on regions of a context
+ */
+struct nprdma_region_create {
+	__u64 addr;
+	__u64 length;
+	__u32 flags;
+	__u32 region;
+};
+
+/**
+ * REGION_DESTROY: all its pages turn absent, for good: what is exported still
+ * reads as the signature, and still forgets writes. Its number is free again.
+ * @region:	its number
+ * @flags:	0
+ */
+struct nprdma_region_destroy {
+	__u32 region;
+	__u32 flags;
+};
+
+#define NPRDMA_EXPORT_READ	1	/* the read view */
+#define NPRDMA_EXPORT_WRITE	2	/* the write view */
+#define NPRDMA_EXPORT_TABLE	3	/* the table */
+
+/**
+ * REGION_EXPORT: a new dma-buf of a view or of the table, closed at exec. It
+ * may outlive region, context and process, and be given to others.
+ *
+ * A view's size is that of the region, the table's that of its entries rounded
+ * up to pages. Attaching it to a device needs an IOMMU that translates for that
+ * device, else EOPNOTSUPP there, with a line in the kernel's log that names the
+ * cure. For RDMA: ibv_reg_dmabuf_mr(pd, 0, length, iova, fd, access).
+ * @region:	its number
+ * @what:	NPRDMA_EXPORT_*
+ * @flags:	0
+ * @fd:		out: the file descriptor
+ *
+ * ENOMEM   no memory
+ * EMFILE   the process has no file descriptor left
+ * ENFILE   the system has none
+ */
+struct nprdma_region_export {
+	__u32 region;
+	__u32 what;
+	__u32 flags;
+	__s32 fd;
+};
+
+#define NPRDMA_FAULT_WRITE	(1U << 0)	/* for writing as well */
+/* Only what is present already: no waiting for storage or for mmap_lock */
+#define NPRDMA_FAULT_NOWAIT	(1U << 1)
+/* Also keep the pages for a moment, which makes it likely, never certain, that
+ * they stay mapped until RELEASE. Not together with NOWAIT.
+ */
+#define NPRDMA_FAULT_HOLD	(1U << 2)
+
+/**
+ * FAULT: brings pages in and maps them, from the first on, until one cannot be.
+ * Pages that are mapped already do not change. A page that is mapped may be
+ * gone again by the time this returns.
+ * @region:	its number
+ * @flags:	NPRDMA_FAULT_*
+ * @addr:	first byte of the range
+ * @length:	bytes
+ * @done:	out, also with an error: bytes from @addr that were mapped
+ * @hold:	out: with HOLD the hold's number, never 0; else 0
+ * @reserved:	0
+ *
+ * With an error and HOLD nothing is held.
+ *
+ * EFAULT   nothing is mapped there, or nothing that a device may have
+ * EACCES   it may not be written (or not be read), or the region is RDONLY
+ * EBUSY    it is swapped out, by SWAP_OUT
+ * EAGAIN   with NOWAIT: it is not there. Else: it went away again each time
+ * ENOMEM   no memory to bring it in, or for the module's own state
+ * EDQUOT   the user's bound table_max; with HOLD: hold_max
+ */
+struct nprdma_fault {
+	__u32 region;
+	__u32 flags;
+	__u64 addr;
+	__u64 length;
+	__u64 done;
+	__u32 hold;
+	__u32 reserved;
+};
+
+/**
+ * RELEASE: ends a hold. The end of the context does so too.
+ * @hold:	its number
+ * @flags:	0
+ */
+struct nprdma_release {
+	__u32 hold;
+	__u32 flags;
+};
+
+/* For PREFETCH and SWAP_IN: for writing as well */
+#define NPRDMA_RANGE_WRITE	(1U << 0)
+
+/**
+ * A range of a region, for:
+ *
+ * PREFETCH: as FAULT, in the background; how far it comes is not told. It is a
+ * hint: EAGAIN if too many are under way already, ENOMEM.
+ *
+ * INVALIDATE: the pages turn absent, as if the kernel had taken them; when it
+ * returns, no device reaches them any more. FAULT may map them again.
+ *
+ * SWAP_OUT: the same, but until SWAP_IN neither FAULT nor PREFETCH maps them:
+ * for programs that page by themselves and whose frames the kernel does not
+ * know to have changed. EDQUOT and ENOMEM as with FAULT, then nothing is done.
+ *
+ * SWAP_IN: ends SWAP_OUT for the range and maps it as FAULT does. Errors are
+ * those of FAULT; the end of SWAP_OUT holds in any case.
+ *
+ * @region:	its number
+ * @flags:	NPRDMA_RANGE_WRITE for PREFETCH and SWAP_IN, else 0
+ * @addr:	first byte of the range
+ * @length:	bytes
+ */
+struct nprdma_range {
+	__u32 region;
+	__u32 flags;
+	__u64 addr;
+	__u64 length;
+};
+
+/* How a device's translation of one page is replaced: nprdma_counters.replace */
+#define NPRDMA_REPLACE_NONE	0	/* no device is attached */
+/* For a moment it has none: a read then fails, and with it the queue pair */
+#define NPRDMA_REPLACE_GAP	1
+#define NPRDMA_REPLACE_ATOMIC	2	/* it is never without one */
+
+/**
+ * COUNTERS: of the context, since it was opened, all of them or none.
+ * @regions:		now
+ * @attached:		devices attached to views and tables, now
+ * @held:		pages held, now
+ * @replace:		the worst NPRDMA_REPLACE_* of what is attached
+ * @reserved:		0
+ * @kernel_bytes:	kernel memory that the user causes to be used, now
+ * @faults:		FAULT, PREFETCH and SWAP_IN that were begun
+ * @mapped:		pages that became mapped
+ * @upgraded:		pages that became writable as well
+ * @retries:		batches of pages begun again after an invalidation
+ * @invalidations:	calls of the kernel that took something
+ * @unmapped:		pages that turned absent
+ * @protected:		pages of which only the writable half went
+ * @refused:		calls that could not wait, and that the kernel repeats
+ * @flushes:		translation caches flushed
+ * @gaps:		pages that no view has, after a failure to replace one
+ */
+struct nprdma_counters {
+	__u32 regions;
+	__u32 attached;
+	__u32 held;
+	__u32 replace;
+	__u64 kernel_bytes;
+	__u64 faults;
+	__u64 mapped;
+	__u64 upgraded;
+	__u64 retries;
+	__u64 invalidations;
+	__u64 unmapped;
+	__u64 downgraded;
+	__u64 refused;
+	__u64 flushes;
+	__u64 gaps;
+};
+
+#define NPRDMA_IOC		0xB7
+
+#define NPRDMA_IOC_INFO		_IOR(NPRDMA_IOC, 0x00, struct nprdma_info)
+#define NPRDMA_IOC_REGION_CREATE \
+	_IOWR(NPRDMA_IOC, 0x01, struct nprdma_region_create)
+#define NPRDMA_IOC_REGION_DESTROY \
+	_IOW(NPRDMA_IOC, 0x02, struct nprdma_region_destroy)
+#define NPRDMA_IOC_REGION_EXPORT \
+	_IOWR(NPRDMA_IOC, 0x03, struct nprdma_region_export)
+#define NPRDMA_IOC_FAULT	_IOWR(NPRDMA_IOC, 0x04, struct nprdma_fault)
+#define NPRDMA_IOC_RELEASE	_IOW(NPRDMA_IOC, 0x05, struct nprdma_release)
+#define NPRDMA_IOC_PREFETCH	_IOW(NPRDMA_IOC, 0x06, struct nprdma_range)
+#define NPRDMA_IOC_INVALIDATE	_IOW(NPRDMA_IOC, 0x07, struct nprdma_range)
+#define NPRDMA_IOC_SWAP_OUT	_IOW(NPRDMA_IOC, 0x08, struct nprdma_range)
+#define NPRDMA_IOC_SWAP_IN	_IOW(NPRDMA_IOC, 0x09, struct nprdma_range)
+#define NPRDMA_IOC_COUNTERS	_IOR(NPRDMA_IOC, 0x0a, struct nprdma_counters)
+
+#endif
