@@ -8,6 +8,7 @@
 #include "nprdma/engine.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/vlink.h"
+#include "nprdma/svc/service.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +38,8 @@ typedef struct shared {
     _Atomic uint64_t  sum;
     _Atomic uint64_t  wrong;
     _Atomic int       stop;
+    _Atomic int       compute;    /* the target is to leave its port alone */
+    _Atomic int       computes;   /* and does */
 } shared_t;
 
 typedef struct comp {
@@ -185,8 +188,12 @@ static int target(const char *device, int fd)
     if (write(fd, &side, sizeof(side)) != sizeof(side)) {
         return 1;
     }
+    np_service_start();
     while (!shared->stop) {
-        np_vport_progress(port);
+        shared->computes = shared->compute;
+        if (!shared->computes) {
+            np_vport_progress(port);
+        }
     }
     np_vport_close(port);
     return 0;
@@ -374,6 +381,46 @@ static void test_bad(const side_t *side, np_key_t *key, uint8_t *mine)
           "memory of ours that is not there is an error of that get");
 }
 
+static int is_computing(const void *arg)
+{
+    return shared->computes == *(const int*)arg;
+}
+
+/* All of it while the target does not look at its port: its service thread
+ * answers, and leaves active messages to it */
+static void test_computing(const side_t *side, np_key_t *key, pid_t pid,
+                           uint8_t *mine)
+{
+    uint64_t count = shared->received, seed;
+    ucs_status_t status = UCS_OK;
+    uint8_t data[100];
+    int on = 1, off = 0, i;
+    size_t len;
+
+    shared->sum     = 0;
+    shared->compute = 1;
+    check(wait_until(is_computing, &on), "the target computes");
+    for (i = 0; (i < 8) && (status == UCS_OK); ++i) {
+        seed = i + 1;
+        fill(data, seed, sizeof(data));
+        POST(status, np_vlink_am_short(&link_, seed % 32, seed, data,
+                                       sizeof(data)));
+    }
+    check(status == UCS_OK, "active messages are taken");
+    test_small(side, key, pid);
+    for (len = 1; len <= (1ul << 20); len *= 31) {
+        test_move(side, key, pid, mine, len, len % 4093);
+    }
+    test_atomic(side, key);
+    check(flush(), "flush");
+    check(shared->received == count, "it has handled no active message");
+    shared->compute = 0;
+    count          += i;
+    check(wait_until(is_computing, &off) && wait_until(has_received, &count) &&
+          (shared->received == count) && (shared->sum == 36) &&
+          (shared->wrong == 0), "until it looks");
+}
+
 int main(int argc, char **argv)
 {
     np_nic_name_t *names = NULL;
@@ -420,6 +467,7 @@ int main(int argc, char **argv)
     test_move(&side, key, pid, mine, 5 << 20, 1);
     test_atomic(&side, key);
     check(flush(), "flush");
+    test_computing(&side, key, pid, mine);
     test_bad(&side, key, mine);
     check(down == UCS_OK, "the link is as it was");
 

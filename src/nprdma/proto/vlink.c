@@ -22,6 +22,8 @@
 void np_vlink_init(np_vlink_t *link, np_vport_t *port,
                    const np_vdev_addr_t *dev_addr, const np_vport_addr_t *addr)
 {
+    NP_TURN_WAIT(&port->turn);
+
     memset(link, 0, sizeof(*link));
     link->port     = port;
     link->dev_addr = *dev_addr;
@@ -51,6 +53,7 @@ static void np_vlink_drop(ucs_list_link_t *ops)
 
 void np_vlink_close(np_vlink_t *link)
 {
+    NP_TURN_WAIT(&link->port->turn);
     np_conn_t *conn = link->conn;
 
     link->conn = NULL;
@@ -85,12 +88,20 @@ static int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
            (ucs_list_head(&link->ops, np_vop_t, list)->sequence > sequence);
 }
 
+/* The target's word on messages up to this one, once */
+static void np_vlink_want(np_vlink_t *link, uint32_t seq)
+{
+    if ((int32_t)(seq - link->conn->tx_wanted) > 0) {
+        np_conn_owe_ack(link->conn);
+    }
+}
+
 /* The target's word on puts that nobody has asked for yet */
 static void np_vlink_ask(np_vlink_t *link)
 {
     if ((link->conn != NULL) && (link->conn->state == NP_CONN_READY) &&
         !np_vlink_has_acked(link, link->put_seq)) {
-        np_conn_owe_ack(link->conn);
+        np_vlink_want(link, link->put_seq);
     }
 }
 
@@ -140,8 +151,12 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
         link->fence = 0;
     }
 
-    return (np_conn_has_room(link->conn) && np_conn_has_credit(link->conn)) ?
-           UCS_OK : UCS_ERR_NO_RESOURCE;
+    if (!np_conn_has_credit(link->conn)) {
+        np_vlink_want(link, link->conn->tx_seq);
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
 /* May a message be sent? */
@@ -194,6 +209,7 @@ np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
 
 int np_vlink_has_resources(np_vlink_t *link)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, 0);
     int has_pending = link->has_pending;
     ucs_status_t status;
 
@@ -211,6 +227,7 @@ int np_vlink_has_resources(np_vlink_t *link)
 ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
                                const void *payload, unsigned len)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     struct {
         np_vmsg_t msg;
         uint64_t  header;
@@ -272,6 +289,7 @@ np_vlink_am_begin(np_vlink_t *link, uint8_t id, np_vmsg_t **msg_p)
 ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
                           size_t (*pack)(void *dest, void *arg), void *arg)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status;
     np_vmsg_t *msg;
     size_t len;
@@ -290,6 +308,7 @@ ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
                              unsigned header_len, const np_iov_t *iov,
                              size_t iovcnt)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status;
     np_vmsg_t *msg;
     uint8_t *dest;
@@ -328,6 +347,7 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
                            size_t (*pack)(void *dest, void *arg), void *arg,
                            uint64_t addr)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status;
     np_vctl_t *ctl;
     size_t len;
@@ -364,6 +384,7 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
 ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
                                  const void *data, size_t len, uint64_t addr)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status;
     np_vctl_t *ctl;
 
@@ -430,6 +451,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
                            const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                            void *comp)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     size_t len  = np_iov_length(iov, iovcnt);
     int no_keys = (iovcnt != 1) || (len < link->port->config.direct_min);
     ucs_status_t status;
@@ -472,6 +494,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
                                  uint64_t addr, np_unpack_t unpack, void *arg,
                                  void *comp)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status;
     np_vop_t *op;
 
@@ -506,6 +529,7 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
                              uint64_t compare, uint64_t addr, void *result,
                              void *comp)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status;
     np_vop_t *op;
     np_vctl_t ctl;
@@ -617,6 +641,7 @@ void np_vlink_acked(np_vlink_t *link)
 
 ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
 {
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     np_vop_t *op;
 
     if (link->is_down) {
@@ -648,6 +673,7 @@ ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
 
 ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
 {
+    NP_TURN_WAIT(&port->turn);
     np_vop_t *group = NULL, *op;
     unsigned pending = 0;
     np_vlink_t *link;
@@ -695,6 +721,7 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
 
 void np_vlink_fence(np_vlink_t *link)
 {
+    NP_TURN_WAIT(&link->port->turn);
     if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
         link->fence = 1;
     }
@@ -702,6 +729,7 @@ void np_vlink_fence(np_vlink_t *link)
 
 void np_vport_fence(np_vport_t *port)
 {
+    NP_TURN_WAIT(&port->turn);
     np_vlink_t *link;
 
     ucs_list_for_each(link, &port->links, list) {
@@ -722,6 +750,7 @@ void np_vlink_down(np_vlink_t *link, ucs_status_t status)
 
 void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
 {
+    NP_TURN_WAIT(&link->port->turn);
     np_vop_t *op;
     void *comp;
 
@@ -766,6 +795,7 @@ unsigned np_vlink_report(np_vport_t *port)
 
 ucs_status_t np_vlink_check(np_vlink_t *link)
 {
+    NP_TURN_WAIT(&link->port->turn);
     if (link->is_down) {
         return link->status;
     }

@@ -312,9 +312,7 @@ static int np_vmove_source(np_vop_t *op)
 
         if (op->link == NULL) {
             np_vmove_release(op);
-            ucs_list_del(&op->list);
-            --op->conn->num_served;
-            np_vop_put(op);
+            np_vop_served(op);
             return 0;
         }
 
@@ -395,9 +393,7 @@ static int np_vmove_sink(np_vop_t *op)
 
     np_vmove_fill(op, &ctl, NP_VMSG_DONE);
     np_conn_reply(op->conn, &ctl);
-    ucs_list_del(&op->list);
-    --op->conn->num_served;
-    np_vop_put(op);
+    np_vop_served(op);
     return 0;
 }
 
@@ -434,9 +430,7 @@ static int np_vmove_fail(np_vop_t *op)
     if (op->link != NULL) {
         np_vop_finish(op, op->status);
     } else {
-        ucs_list_del(&op->list);
-        --op->conn->num_served;
-        np_vop_put(op);
+        np_vop_served(op);
     }
     return 0;
 }
@@ -456,6 +450,11 @@ unsigned np_vmove_progress(np_vport_t *port)
         ucs_list_head_init(&op->todo);
         if (op->conn->state != NP_CONN_READY) {
             continue; /* it ends with the connection */
+        }
+
+        if (port->is_thread && (op->link != NULL)) {
+            np_vop_todo(op);
+            continue;
         }
 
         again = (op->status != UCS_OK) ? np_vmove_fail(op) :

@@ -133,16 +133,31 @@ void np_vop_todo(np_vop_t *op)
     }
 }
 
+void np_vop_serve(np_conn_t *conn, np_vop_t *op)
+{
+    op->conn = conn;
+    ucs_list_add_tail(&conn->served, &op->list);
+    ++conn->num_served;
+    ++conn->port->num_served;
+}
+
+void np_vop_served(np_vop_t *op)
+{
+    ucs_list_del(&op->list);
+    --op->conn->num_served;
+    --op->port->num_served;
+    np_vop_put(op);
+}
+
 void np_vop_end_served(np_conn_t *conn)
 {
     np_vop_t *op;
 
     while (!ucs_list_is_empty(&conn->served)) {
-        op = ucs_list_extract_head(&conn->served, np_vop_t, list);
+        op = ucs_list_head(&conn->served, np_vop_t, list);
         np_vmove_release(op);
-        np_vop_put(op);
+        np_vop_served(op);
     }
-    conn->num_served = 0;
 }
 
 void np_vop_cleanup(np_vport_t *port)

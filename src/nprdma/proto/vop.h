@@ -126,6 +126,10 @@ void np_vop_finish(np_vop_t *op, ucs_status_t status);
 /** It has something to do in the next progress */
 void np_vop_todo(np_vop_t *op);
 
+/** What is served over a connection begins, and ends */
+void np_vop_serve(np_conn_t *conn, np_vop_t *op);
+void np_vop_served(np_vop_t *op);
+
 /** Forget all that is served over a connection */
 void np_vop_end_served(np_conn_t *conn);
 
@@ -145,7 +149,8 @@ unsigned np_vlink_report(np_vport_t *port);
 /** Begin a transfer: op->move is filled in but for its counters */
 void np_vmove_begin(np_vop_t *op);
 
-/** Do what can be done; returns how much it was */
+/** Do what can be done; returns how much it was. A service thread does it for
+ *  peers alone. */
 unsigned np_vmove_progress(np_vport_t *port);
 
 /** A write of ours has been done */
@@ -165,6 +170,13 @@ void np_vmove_release(np_vop_t *op);
 
 /** A message has come */
 void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+
+/** A service thread has taken a message that its owner will handle: the same but
+ *  for what it says */
+void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg);
+
+/** And now the owner does: an active message */
+void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len);
 
 /** A write with immediate has come */
 void np_vserve_written(np_conn_t *conn, uint32_t name);

@@ -79,15 +79,13 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
         return;
     }
 
-    op->conn           = conn;
     op->name           = body->op;
     op->move.is_source = msg->kind == NP_VMSG_READ;
     op->move.no_keys   = !!(msg->flags & NP_VMSG_NO_KEYS);
     op->move.iov[0]    = (np_iov_t){(void*)body->addr, body->len};
     op->move.iovcnt    = 1;
     op->move.len       = body->len;
-    ucs_list_add_tail(&conn->served, &op->list);
-    ++conn->num_served;
+    np_vop_serve(conn, op);
     np_vmove_begin(op);
 }
 
@@ -101,9 +99,9 @@ static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
         .op      = msg->id,
         .size    = msg->size
     };
-    static np_moving_t word; /* nobody waits for it: the port's thread */
-    static np_moving_own_t moving = {.shared = &word};
-    uint64_t result = 0;
+    np_moving_t word       = {0}; /* nobody waits for it */
+    np_moving_own_t moving = {.shared = &word};
+    uint64_t result        = 0;
     ucs_status_t status;
 
     status = np_atomic_serve(&request, &moving, &result);
@@ -140,6 +138,22 @@ np_vserve_served(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
     }
 }
 
+void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
+{
+    conn->port->user.am(conn->port->user.arg, msg->id, (void*)(msg + 1),
+                        len - sizeof(*msg));
+}
+
+void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg)
+{
+    if (msg->flags & NP_VMSG_ACK_NOW) {
+        np_conn_owe_ack(conn);
+    }
+    if (msg->kind == NP_VMSG_AM) {
+        ++conn->rx_seq;
+    }
+}
+
 /* What a link sends */
 static ucs_status_t
 np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
@@ -154,8 +168,7 @@ np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
     switch (msg->kind) {
     case NP_VMSG_AM:
-        conn->port->user.am(conn->port->user.arg, msg->id, (void*)(msg + 1),
-                            len - sizeof(*msg));
+        np_vserve_am(conn, msg, len);
         return UCS_OK;
     case NP_VMSG_PUT:
         np_vserve_put(conn, body, ctl + 1, payload);
@@ -290,6 +303,7 @@ void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
         ++conn->rx_seq;
         status = np_vserve_request(conn, msg, len);
     } else {
+        np_conn_heard(conn, msg->flags);
         status = np_vserve_response(conn, msg, len);
         /* after what it says: a put that has failed is not complete */
         if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {

@@ -38,6 +38,16 @@
 /* How long a new connection is left to the owner's progress */
 #define NP_SERVICE_ACCEPT_USEC 200
 
+/* Longest wait before a client that could not be served is tried again, ms */
+#define NP_SERVICE_RETRY_MAX 8
+
+/* What an event is about, beside pointers to clients */
+enum {
+    NP_SERVICE_BELL,
+    NP_SERVICE_LISTENER,
+    NP_SERVICE_END
+};
+
 /* Looks for what those say who have connected, a millisecond apart. Later, the
  * owner hears them. */
 #define NP_SERVICE_STRANGER_LOOKS 1000
@@ -47,6 +57,8 @@ typedef struct np_service {
                                    before lock */
     pthread_mutex_t lock;       /* guards all but is_running */
     ucs_list_link_t ports;
+    ucs_list_link_t clients;
+    pthread_cond_t  left;       /* a client's users has become 0 */
     int             epoll_fd;
     unsigned        threads;    /* that have begun */
     pthread_cond_t  begun;      /* threads has changed */
@@ -64,7 +76,9 @@ static np_service_t np_service = {
     .life     = PTHREAD_MUTEX_INITIALIZER,
     .lock     = PTHREAD_MUTEX_INITIALIZER,
     .begun    = PTHREAD_COND_INITIALIZER,
+    .left     = PTHREAD_COND_INITIALIZER,
     .ports    = UCS_LIST_INITIALIZER(&np_service.ports, &np_service.ports),
+    .clients  = UCS_LIST_INITIALIZER(&np_service.clients, &np_service.clients),
     .epoll_fd = -1,
     .stop_fd  = -1
 };
@@ -76,7 +90,9 @@ static void np_service_after_fork(void)
      * left alone: they belong to the parent too. */
     pthread_mutex_init(&np_service.life, NULL);
     pthread_mutex_init(&np_service.lock, NULL);
+    pthread_cond_init(&np_service.left, NULL);
     ucs_list_head_init(&np_service.ports);
+    ucs_list_head_init(&np_service.clients);
     if (np_service.epoll_fd >= 0) {
         close(np_service.epoll_fd);
     }
@@ -195,11 +211,66 @@ static void np_service_arm(int armed)
     pthread_mutex_unlock(&np_service.lock);
 }
 
+/* Under the lock, which is released meanwhile */
+static void np_service_serve(np_service_client_t *client)
+{
+    int is_again;
+
+    client->is_again = 0;
+    ++client->users;
+    pthread_mutex_unlock(&np_service.lock);
+    is_again = client->serve(client);
+    pthread_mutex_lock(&np_service.lock);
+    client->is_again |= is_again;
+    if (--client->users == 0) {
+        pthread_cond_broadcast(&np_service.left);
+    }
+}
+
+/* One that an event names, if it is still there */
+static void np_service_serve_one(const void *name)
+{
+    np_service_client_t *client;
+
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_for_each(client, &np_service.clients, list) {
+        if (client == name) {
+            np_service_serve(client);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&np_service.lock);
+}
+
+/* Those that want another look, each once; returns how many still do */
+static unsigned np_service_serve_again(int is_all)
+{
+    np_service_client_t *client;
+    unsigned i, num = 0, count = 0;
+
+    pthread_mutex_lock(&np_service.lock);
+    num = ucs_list_length(&np_service.clients);
+    for (i = 0; (i < num) && !ucs_list_is_empty(&np_service.clients); ++i) {
+        client = ucs_list_extract_head(&np_service.clients,
+                                       np_service_client_t, list);
+        ucs_list_add_tail(&np_service.clients, &client->list);
+        if (client->is_again || is_all) {
+            np_service_serve(client); /* others may come and go meanwhile */
+        }
+    }
+    ucs_list_for_each(client, &np_service.clients, list) {
+        count += client->is_again;
+    }
+    pthread_mutex_unlock(&np_service.lock);
+    return count;
+}
+
 static void *np_service_main(void *arg)
 {
     np_mover_t mover  = (np_mover_t)(uintptr_t)arg;
     np_stats_t *stats = np_stats_get();
     unsigned looks    = 0; /* that are left, for strangers */
+    int retry         = 1; /* ms until clients are tried again */
     struct epoll_event event;
     int count;
 
@@ -216,6 +287,7 @@ static void *np_service_main(void *arg)
 
         if ((np_engine.config.service == NP_SERVICE_POLL) &&
             (mover == NP_MOVER_SERVICE)) {
+            (void)np_service_serve_again(1);
             sched_yield();
             continue;
         }
@@ -227,10 +299,23 @@ static void *np_service_main(void *arg)
             continue;
         }
 
+        retry = (np_service_serve_again(0) == 0) ? -1 :
+                (retry < 1) ? 1 : ucs_min(2 * retry, NP_SERVICE_RETRY_MAX);
         count = epoll_wait(np_service.epoll_fd, &event, 1,
-                           (looks > 0) ? 1 : -1);
-        if ((count < 0) || ((count > 0) && (event.data.u32 != 1))) {
+                           (looks > 0) ? 1 : retry);
+        if ((count > 0) && (event.data.u64 > NP_SERVICE_END)) {
+            np_service_serve_one(event.data.ptr);
+            retry = 0;
+            continue;
+        }
+
+        if ((count < 0) || ((count > 0) &&
+                            (event.data.u64 != NP_SERVICE_LISTENER))) {
             continue; /* a bell, or the end */
+        }
+
+        if ((count == 0) && (looks == 0)) {
+            continue; /* time to retry */
         }
 
         looks = (count > 0) ? NP_SERVICE_STRANGER_LOOKS : looks - 1;
@@ -246,12 +331,32 @@ static void *np_service_main(void *arg)
 static int np_service_watch(np_port_t *port)
 {
     struct epoll_event bell     = {.events = EPOLLIN | EPOLLET};
-    struct epoll_event listener = {.events = EPOLLIN | EPOLLET, .data.u32 = 1};
+    struct epoll_event listener = {.events   = EPOLLIN | EPOLLET,
+                                   .data.u64 = NP_SERVICE_LISTENER};
 
     return (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, port->bell,
                       &bell) == 0) &&
            (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, port->listen_fd,
                       &listener) == 0);
+}
+
+/* The first look arms it */
+static void np_service_watch_client(np_service_client_t *client)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = client};
+
+    client->is_again = 1;
+    if (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, client->fd,
+                  &event) != 0) {
+        np_error("epoll_ctl(ADD) failed: %m. Peers are only answered by the "
+                 "program's own progress");
+    }
+}
+
+static int np_service_is_idle(void)
+{
+    return ucs_list_is_empty(&np_service.ports) &&
+           ucs_list_is_empty(&np_service.clients);
 }
 
 void np_service_add(np_port_t *port)
@@ -310,7 +415,48 @@ void np_service_remove(np_port_t *port)
         epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->bell, NULL);
         epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->listen_fd, NULL);
     }
-    is_last = ucs_list_is_empty(&np_service.ports);
+    is_last = np_service_is_idle();
+    pthread_mutex_unlock(&np_service.lock);
+
+    if (is_last && (np_service.num_ids > 0)) {
+        np_service_stop();
+    }
+    pthread_mutex_unlock(&np_service.life);
+}
+
+void np_service_add_client(np_service_client_t *client)
+{
+    int is_wanted;
+
+    client->users    = 0;
+    client->is_again = 0;
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_add_tail(&np_service.clients, &client->list);
+    is_wanted = np_service.is_wanted;
+    if (np_service.epoll_fd >= 0) {
+        np_service_watch_client(client);
+    }
+    pthread_mutex_unlock(&np_service.lock);
+
+    if (is_wanted) {
+        np_service_start();
+    }
+}
+
+void np_service_remove_client(np_service_client_t *client)
+{
+    int is_last;
+
+    pthread_mutex_lock(&np_service.life);
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_del(&client->list);
+    if (np_service.epoll_fd >= 0) {
+        epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, client->fd, NULL);
+    }
+    while (client->users > 0) {
+        pthread_cond_wait(&np_service.left, &np_service.lock);
+    }
+    is_last = np_service_is_idle();
     pthread_mutex_unlock(&np_service.lock);
 
     if (is_last && (np_service.num_ids > 0)) {
@@ -350,15 +496,15 @@ static int np_service_create(np_mover_t mover)
 static void np_service_start_slow(void)
 {
     static int has_handler;
-    struct epoll_event stop = {.events = EPOLLIN, .data.u32 = 2};
+    struct epoll_event stop = {.events = EPOLLIN, .data.u64 = NP_SERVICE_END};
+    np_service_client_t *client;
     unsigned wanted;
     np_port_t *port;
 
     pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     np_service.is_wanted = 1;
-    if (atomic_load(&np_service.is_running) ||
-        ucs_list_is_empty(&np_service.ports)) {
+    if (atomic_load(&np_service.is_running) || np_service_is_idle()) {
         goto out;
     }
 
@@ -380,6 +526,9 @@ static void np_service_start_slow(void)
 
     ucs_list_for_each(port, &np_service.ports, service) {
         (void)np_service_watch(port);
+    }
+    ucs_list_for_each(client, &np_service.clients, list) {
+        np_service_watch_client(client);
     }
 
     wanted  = np_service_create(NP_MOVER_SERVICE);

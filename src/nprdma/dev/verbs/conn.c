@@ -10,6 +10,7 @@
 
 #include "conn.h"
 
+#include "../../engine.h"
 #include "../../proto/vop.h"
 
 #include <stdlib.h>
@@ -21,6 +22,12 @@
 /* Of the responder, in 10 us steps as the specification encodes them: 0.64 ms */
 #define NP_CONN_RNR_TIMER   12
 #define NP_CONN_RNR_FOREVER 7
+
+/* How long a target is given to answer by its progress before its service thread
+ * is woken; and then, until that is done once more: twice as long each time */
+#define NP_CONN_RING_FIRST  ucs_time_from_usec(20)
+#define NP_CONN_RING_NEXT   ucs_time_from_msec(1)
+#define NP_CONN_RING_LAST   ucs_time_from_msec(64)
 
 
 static int np_conn_modify(np_conn_t *conn, struct ibv_qp_attr *attr, int mask,
@@ -92,6 +99,7 @@ np_conn_t *np_conn_create(np_vport_t *port, int is_link)
     conn->sq         = calloc(conn->sq_mask + 1, sizeof(*conn->sq));
     ucs_list_head_init(&conn->served);
     ucs_list_head_init(&conn->due);
+    ucs_list_head_init(&conn->asking);
     ucs_queue_head_init(&conn->replies);
     if (conn->sq == NULL) {
         goto err_free;
@@ -277,8 +285,10 @@ void np_conn_destroy(np_conn_t *conn)
         ibv_destroy_ah(conn->ah);
     }
     ibv_destroy_qp(conn->qp);
+    np_vport_forget(port, conn);
     ucs_list_del(&conn->list);
     ucs_list_del(&conn->due);
+    ucs_list_del(&conn->asking);
     free(conn->sq);
     free(conn);
 }
@@ -416,6 +426,78 @@ np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind)
     return msg;
 }
 
+/* Link: from now on somebody waits for an answer */
+static UCS_F_ALWAYS_INLINE void np_conn_asks(np_conn_t *conn, np_vmsg_t *msg)
+{
+    if (ucs_unlikely(conn->is_distant) ||
+        (np_engine.config.service == NP_SERVICE_EVENT)) {
+        msg->flags |= NP_VMSG_WAKE;
+    }
+    if (ucs_list_is_empty(&conn->asking)) {
+        conn->ring_at   = 0;
+        conn->ring_next = NP_CONN_RING_NEXT;
+        ucs_list_add_tail(&conn->port->asking, &conn->asking);
+    }
+}
+
+static int np_conn_is_waiting(const np_conn_t *conn)
+{
+    return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
+           ((conn->link->outstanding > 0) ||
+            ((int32_t)(conn->tx_wanted - conn->tx_acked) > 0));
+}
+
+static void np_conn_ring(np_conn_t *conn)
+{
+    np_vmsg_t ack = {.kind = NP_VMSG_ACK, .flags = NP_VMSG_ACK_NOW |
+                                                   NP_VMSG_WAKE};
+
+    (void)np_conn_send_copied(conn, &ack, sizeof(ack));
+}
+
+static void np_conn_stop_asking(np_conn_t *conn)
+{
+    ucs_list_del(&conn->asking);
+    ucs_list_head_init(&conn->asking);
+}
+
+void np_conn_ring_late(np_vport_t *port)
+{
+    ucs_time_t now = ucs_get_time();
+    np_conn_t *conn, *next;
+
+    ucs_list_for_each_safe(conn, next, &port->asking, asking) {
+        if (!np_conn_is_waiting(conn)) {
+            np_conn_stop_asking(conn);
+        } else if (conn->ring_at == 0) {
+            conn->ring_at = now + NP_CONN_RING_FIRST;
+        } else if (now >= conn->ring_at) {
+            conn->ring_at   = now + conn->ring_next;
+            conn->ring_next = ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
+            np_conn_ring(conn);
+        }
+    }
+}
+
+void np_conn_ring_all(np_vport_t *port)
+{
+    np_conn_t *conn, *next;
+
+    ucs_list_for_each_safe(conn, next, &port->asking, asking) {
+        if (np_conn_is_waiting(conn)) {
+            np_conn_ring(conn);
+        }
+        np_conn_stop_asking(conn);
+    }
+}
+
+void np_conn_heard(np_conn_t *conn, unsigned flags)
+{
+    conn->is_distant = !!(flags & NP_VMSG_DISTANT);
+    conn->ring_at    = 0;
+    conn->ring_next  = NP_CONN_RING_NEXT;
+}
+
 /* What every message tells beside what it is for */
 static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
 {
@@ -427,9 +509,18 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
             conn->ack_due = 0;
         }
         msg->ack = conn->rx_told;
-    } else if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
-               ((++conn->tx_seq % half) == 0)) {
+        if (ucs_unlikely(conn->port->is_thread)) {
+            msg->flags |= NP_VMSG_DISTANT;
+        }
+        return;
+    }
+
+    if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
+        ((++conn->tx_seq % half) == 0)) {
         msg->flags |= NP_VMSG_ACK_NOW;
+    }
+    if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
+        np_conn_asks(conn, msg);
     }
 }
 
@@ -450,6 +541,9 @@ static void np_conn_post_message(np_conn_t *conn, void *msg, size_t len,
 
     if (np_conn_is_signaled(conn, buffer != NULL)) {
         wr.send_flags |= IBV_SEND_SIGNALED;
+    }
+    if (ucs_unlikely(((const np_vmsg_t*)msg)->flags & NP_VMSG_WAKE)) {
+        wr.send_flags |= IBV_SEND_SOLICITED;
     }
     np_conn_post(conn, &wr, buffer, NULL, 0);
 }
@@ -503,6 +597,9 @@ static void np_conn_owes(np_conn_t *conn)
 
 void np_conn_owe_ack(np_conn_t *conn)
 {
+    if (conn->is_link) {
+        conn->tx_wanted = conn->tx_seq;
+    }
     conn->ack_due = 1;
     np_conn_owes(conn);
 }
@@ -584,6 +681,9 @@ void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
         }
     };
 
+    if ((imm != NULL) && conn->is_distant) {
+        wr.send_flags |= IBV_SEND_SOLICITED;
+    }
     conn->unsignaled = 0;
     np_conn_post(conn, &wr, NULL, op, chunk);
 }

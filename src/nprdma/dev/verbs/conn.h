@@ -29,6 +29,7 @@ typedef struct np_sq_entry {
 struct np_conn {
     ucs_list_link_t list;
     ucs_list_link_t due;         /**< of port->replies, or alone */
+    ucs_list_link_t asking;      /**< link: of port->asking, or alone */
     np_vport_t      *port;
     np_vlink_t      *link;       /**< NULL: the answering side, or closed */
     int             is_link;
@@ -49,6 +50,11 @@ struct np_conn {
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
     uint32_t        tx_seen;     /**< tx_acked at the last look */
     int             is_asked;    /**< link: an ack was asked for since */
+    uint32_t        tx_wanted;   /**< link: up to here somebody waits for acks */
+    int             is_distant;  /**< link: a service thread answered the last
+                                      request: wake it for the next one */
+    ucs_time_t      ring_at;     /**< link: when to wake it; 0: not known yet */
+    ucs_time_t      ring_next;   /**< link: how long to wait then */
     uint32_t        rx_seq;      /**< answering side: messages taken */
     uint32_t        rx_told;     /**< of these, those that an ack may cover: not
                                       while an error of one waits for room */
@@ -119,6 +125,16 @@ void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl);
 
 /** Answering side: tell how many messages were taken; link: ask for that */
 void np_conn_owe_ack(np_conn_t *conn);
+
+/** Links that have waited for an answer too long wake the other side's service
+ *  thread */
+void np_conn_ring_late(np_vport_t *port);
+
+/** All that wait do so now */
+void np_conn_ring_all(np_vport_t *port);
+
+/** Link: the other side has spoken; @a flags of its message */
+void np_conn_heard(np_conn_t *conn, unsigned flags);
 
 /** Now and then: a link whose messages nobody has taken since the last look asks
  *  once, which fails if nobody is there any more */

@@ -74,7 +74,7 @@ static void np_hello_send(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
     wr.sg_list           = &sge;
     wr.num_sge           = 1;
     wr.opcode            = IBV_WR_SEND;
-    wr.send_flags        = IBV_SEND_SIGNALED;
+    wr.send_flags        = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
     wr.wr.ud.ah          = ah;
     wr.wr.ud.remote_qpn  = qpn;
     wr.wr.ud.remote_qkey = NP_HELLO_QKEY;

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -36,12 +37,6 @@
 
 /* Requests of all queue pairs together */
 #define NP_VPORT_SEND_CQE  4096
-
-/* Progress calls between two looks at the time */
-#define NP_VPORT_TICKS     64
-
-/* Time between two looks for messages that nobody takes */
-#define NP_VPORT_LOOK      ucs_time_from_msec(250)
 
 /* How long a port that closes waits for what it has sent */
 #define NP_VPORT_LINGER    ucs_time_from_sec(2)
@@ -99,18 +94,7 @@ static ucs_status_t np_vport_create_slab(np_vport_t *port)
     }
 }
 
-static uint8_t *np_vport_recv_buffer(np_vport_t *port, uint64_t index)
-{
-    return port->slab + (index * NP_VSEG_SIZE);
-}
-
-static uint8_t *np_vport_ud_buffer(np_vport_t *port, uint64_t index)
-{
-    return np_vport_recv_buffer(port, port->recv_buffers +
-                                port->send_buffers) + (index * NP_UD_SIZE);
-}
-
-static void np_vport_post_recv(np_vport_t *port, uint64_t index)
+void np_vport_post_recv(np_vport_t *port, uint64_t index)
 {
     struct ibv_sge sge     = {
         .addr   = (uintptr_t)np_vport_recv_buffer(port, index),
@@ -132,7 +116,7 @@ static void np_vport_post_recv(np_vport_t *port, uint64_t index)
     }
 }
 
-static void np_vport_post_ud(np_vport_t *port, uint64_t index)
+void np_vport_post_ud(np_vport_t *port, uint64_t index)
 {
     struct ibv_sge sge     = {
         .addr   = (uintptr_t)np_vport_ud_buffer(port, index),
@@ -232,22 +216,28 @@ static void np_vport_destroy_queues(np_vport_t *port)
     }
 }
 
-/* One descriptor for what can happen: a completion, or time to repeat */
+/* One descriptor for what can happen: a completion, time to repeat, or that a
+ * service thread has something for the owner */
 static int np_vport_create_events(np_vport_t *port)
 {
     struct epoll_event event = {.events = EPOLLIN};
     int flags;
 
     port->event_fd = epoll_create1(EPOLL_CLOEXEC);
+    port->bell_fd  = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     port->timer_fd = timerfd_create(CLOCK_MONOTONIC,
                                     TFD_CLOEXEC | TFD_NONBLOCK);
     flags          = fcntl(port->channel->fd, F_GETFL);
     return (port->event_fd >= 0) && (port->timer_fd >= 0) &&
+           (port->bell_fd >= 0) &&
            (fcntl(port->channel->fd, F_SETFL, flags | O_NONBLOCK) == 0) &&
            (epoll_ctl(port->event_fd, EPOLL_CTL_ADD, port->channel->fd,
                       &event) == 0) &&
            (epoll_ctl(port->event_fd, EPOLL_CTL_ADD, port->timer_fd,
-                      &event) == 0);
+                      &event) == 0) &&
+           (epoll_ctl(port->event_fd, EPOLL_CTL_ADD, port->bell_fd,
+                      &event) == 0) &&
+           (np_vport_arm_service(port) == 0);
 }
 
 static void np_vport_fill(np_vport_t *port)
@@ -277,6 +267,7 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->replies);
     ucs_list_head_init(&port->down);
     ucs_list_head_init(&port->groups);
+    ucs_list_head_init(&port->asking);
 }
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,
@@ -294,8 +285,10 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     port->user     = *user;
     port->event_fd = -1;
     port->timer_fd = -1;
+    port->bell_fd  = -1;
     port->cookie   = np_engine.cookie;
     np_vport_init_lists(port);
+    np_turn_init(&port->turn);
     status = np_nic_open(config->device, config->gid_index, &port->nic);
     if (status != UCS_OK) {
         goto err_free;
@@ -306,7 +299,8 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
         goto err_free;
     }
 
-    if (!np_vport_create_queues(port)) {
+    port->kept = calloc(port->recv_buffers, sizeof(*port->kept));
+    if ((port->kept == NULL) || !np_vport_create_queues(port)) {
         np_error("%s: no queues: %m. Check 'ulimit -l'", port->nic->name);
         status = UCS_ERR_IO_ERROR;
         goto err_queues;
@@ -319,159 +313,26 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     }
 
     np_vport_fill(port);
+    port->service.fd    = port->channel->fd;
+    port->service.serve = np_vport_serve;
+    np_service_add_client(&port->service);
     *port_p = port;
     return UCS_OK;
 
 err_events:
     close(port->event_fd);
     close(port->timer_fd);
+    close(port->bell_fd);
 err_queues:
+    free(port->kept);
     np_vport_destroy_queues(port);
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);
 err_free:
+    np_turn_cleanup(&port->turn);
     kh_destroy_inplace(np_conns, &port->conns);
     free(port);
     return status;
-}
-
-static void np_vport_recv_done(np_vport_t *port, const struct ibv_wc *wc)
-{
-    np_conn_t *conn;
-    uint8_t *data;
-
-    if (wc->qp_num == port->ud->qp_num) {
-        if ((wc->status == IBV_WC_SUCCESS) && (wc->byte_len > 40)) {
-            data = np_vport_ud_buffer(port, wc->wr_id);
-            np_hello_received(port, data + 40, wc->byte_len - 40);
-        }
-        np_vport_post_ud(port, wc->wr_id);
-        return;
-    }
-
-    conn = np_conn_find(port, wc->qp_num);
-    if (ucs_likely((conn != NULL) && (conn->state != NP_CONN_DEAD))) {
-        if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
-            np_conn_fail(conn, UCS_ERR_IO_ERROR);
-        } else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-            np_vserve_written(conn, wc->imm_data);
-        } else {
-            np_vserve_message(conn, (np_vmsg_t*)
-                              np_vport_recv_buffer(port, wc->wr_id),
-                              wc->byte_len);
-        }
-    }
-    np_vport_post_recv(port, wc->wr_id);
-}
-
-static void np_vport_send_done(np_vport_t *port, const struct ibv_wc *wc)
-{
-    np_conn_t *conn;
-
-    if (wc->wr_id == NP_UD_WR_ID) {
-        np_hello_sent(port);
-        return;
-    }
-
-    conn = np_conn_find(port, wc->qp_num);
-    if (ucs_likely((conn != NULL) &&
-                   (conn->generation == (uint32_t)(wc->wr_id >> 32)))) {
-        np_conn_completed(conn, wc);
-    }
-}
-
-static unsigned np_vport_poll_recv(np_vport_t *port)
-{
-    struct ibv_wc wc[NP_VPORT_BATCH];
-    int i, count;
-
-    if (ucs_unlikely(port->num_stash > 0)) {
-        count           = port->num_stash;
-        port->num_stash = 0;
-        memcpy(wc, port->stash, count * sizeof(*wc));
-    } else {
-        count = ibv_poll_cq(port->recv_cq, NP_VPORT_BATCH, wc);
-    }
-
-    for (i = 0; i < count; ++i) {
-        np_vport_recv_done(port, &wc[i]);
-    }
-    return ucs_max(count, 0);
-}
-
-static unsigned np_vport_poll_send(np_vport_t *port)
-{
-    struct ibv_wc wc[NP_VPORT_BATCH];
-    int i, count;
-
-    count = ibv_poll_cq(port->send_cq, NP_VPORT_BATCH, wc);
-    for (i = 0; i < count; ++i) {
-        np_vport_send_done(port, &wc[i]);
-    }
-    return ucs_max(count, 0);
-}
-
-static unsigned np_vport_send_due(np_vport_t *port)
-{
-    np_conn_t *conn, *next;
-    unsigned count = 0;
-
-    ucs_list_for_each_safe(conn, next, &port->replies, due) {
-        if (conn->state == NP_CONN_READY) {
-            count += np_conn_send_due(conn);
-        } else {
-            ucs_list_del(&conn->due);
-            ucs_list_head_init(&conn->due);
-        }
-    }
-    return count;
-}
-
-/* What needs no look each time */
-static void np_vport_housekeep(np_vport_t *port)
-{
-    ucs_time_t now;
-    np_conn_t *conn;
-
-    if (!ucs_list_is_empty(&port->connecting)) {
-        np_hello_progress(port);
-    }
-    if (!ucs_list_is_empty(&port->dying)) {
-        np_vport_reap(port);
-    }
-
-    now = ucs_get_time();
-    if (now < port->next_look) {
-        return;
-    }
-
-    port->next_look = now + NP_VPORT_LOOK;
-    ucs_list_for_each(conn, &port->ready, list) {
-        if (conn->is_link) {
-            np_conn_look(conn);
-        }
-    }
-}
-
-unsigned np_vport_progress(np_vport_t *port)
-{
-    unsigned count;
-
-    count  = np_vport_poll_recv(port);
-    count += np_vport_poll_send(port);
-    if (ucs_unlikely(!ucs_list_is_empty(&port->replies))) {
-        count += np_vport_send_due(port);
-    }
-    if (ucs_unlikely(!ucs_list_is_empty(&port->todo))) {
-        count += np_vmove_progress(port);
-    }
-    if (ucs_unlikely(!ucs_list_is_empty(&port->down))) {
-        count += np_vlink_report(port);
-    }
-    if (ucs_unlikely((++port->ticks % NP_VPORT_TICKS) == 0)) {
-        np_vport_housekeep(port);
-    }
-    return count;
 }
 
 static void np_vport_destroy_list(ucs_list_link_t *list)
@@ -487,6 +348,8 @@ void np_vport_close(np_vport_t *port)
 {
     ucs_time_t deadline = ucs_get_time() + NP_VPORT_LINGER;
 
+    np_service_remove_client(&port->service); /* the owner's for good */
+
     /* What was sent shall arrive */
     while ((np_vport_reap(port) > 0) && (ucs_get_time() < deadline)) {
         np_vport_poll_recv(port);
@@ -499,10 +362,13 @@ void np_vport_close(np_vport_t *port)
     np_vop_cleanup(port);
     close(port->event_fd);
     close(port->timer_fd);
+    close(port->bell_fd);
     np_vport_destroy_queues(port);
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);
     kh_destroy_inplace(np_conns, &port->conns);
+    np_turn_cleanup(&port->turn);
+    free(port->kept);
     free(port);
 }
 
@@ -529,64 +395,4 @@ void np_vport_get_addr(np_vport_t *port, np_vport_addr_t *addr)
     addr->engine_id = np_engine.id;
     addr->cookie    = port->cookie;
     addr->qpn       = port->ud->qp_num;
-}
-
-int np_vport_event_fd(np_vport_t *port)
-{
-    return port->event_fd;
-}
-
-/* Events that have come; returns whether there were any */
-static int np_vport_take_events(np_vport_t *port)
-{
-    struct ibv_cq *cq;
-    uint64_t times;
-    void *context;
-    int any = 0;
-
-    while (ibv_get_cq_event(port->channel, &cq, &context) == 0) {
-        ibv_ack_cq_events(cq, 1);
-        any = 1;
-    }
-    if (read(port->timer_fd, &times, sizeof(times)) > 0) {
-        any = 1;
-    }
-    return any;
-}
-
-/* Time must pass for what waits for others, or for room */
-static void np_vport_set_timer(np_vport_t *port)
-{
-    struct itimerspec spec = {.it_value = {.tv_nsec = 20000000}};
-
-    if (!ucs_list_is_empty(&port->connecting) ||
-        !ucs_list_is_empty(&port->dying)) {
-        timerfd_settime(port->timer_fd, 0, &spec, NULL);
-        port->ticks = NP_VPORT_TICKS - 1; /* look at the time next */
-    }
-}
-
-ucs_status_t np_vport_arm(np_vport_t *port)
-{
-    if (np_vport_take_events(port) || (port->num_stash > 0) ||
-        !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
-        !ucs_list_is_empty(&port->down)) {
-        return UCS_ERR_BUSY;
-    }
-
-    if ((ibv_req_notify_cq(port->send_cq, 0) != 0) ||
-        (ibv_req_notify_cq(port->recv_cq, 0) != 0)) {
-        np_error("%s: no notification: %m", port->nic->name);
-        return UCS_ERR_IO_ERROR;
-    }
-
-    /* What came before that tells nobody */
-    port->num_stash = ucs_max(ibv_poll_cq(port->recv_cq, NP_VPORT_BATCH,
-                                          port->stash), 0);
-    if ((port->num_stash > 0) || (np_vport_poll_send(port) > 0)) {
-        return UCS_ERR_BUSY;
-    }
-
-    np_vport_set_timer(port);
-    return UCS_OK;
 }

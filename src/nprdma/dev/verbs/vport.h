@@ -12,6 +12,8 @@
 #include "vwire.h"
 
 #include "../../proto/vlink.h"
+#include "../../svc/service.h"
+#include "../../svc/turn.h"
 
 #include <ucs/datastruct/khash.h>
 #include <ucs/time/time.h>
@@ -31,8 +33,20 @@ KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 /** Completions that one poll takes */
 #define NP_VPORT_BATCH  32
 
-/** Owner: np_vport_open's caller, whose thread all of it is used by. */
+/** A message that a service thread has taken and the owner must handle. Its
+ *  receive buffer is in use until then. */
+typedef struct np_vkept {
+    struct ibv_wc wc;
+    np_conn_t     *conn;    /**< NULL: it is not there any more */
+} np_vkept_t;
+
+/** Owner: np_vport_open's caller. Everything but what is constant belongs to
+ *  whoever has the turn: the owner, or a service thread. */
 struct np_vport {
+    np_turn_t               turn;
+    np_service_client_t     service;
+    int                     is_thread;  /**< a service thread has the turn */
+    int                     is_armed;   /**< the owner sleeps */
     np_vport_config_t       config;
     np_vuser_t              user;
     np_nic_t                *nic;
@@ -66,19 +80,53 @@ struct np_vport {
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
     ucs_list_link_t         replies;    /**< conn->due: owe an answer */
     ucs_list_link_t         down;       /**< link->down: to be reported */
+    ucs_list_link_t         asking;     /**< conn->asking: wait for an answer */
+    unsigned                num_served; /**< transfers of peers in work */
 
     np_vop_t                **ops;      /**< by name, see np_vop_find */
     unsigned                num_ops;
     np_vop_t                *free_ops;
     ucs_list_link_t         groups;     /**< flushes of the whole port */
 
-    int                     event_fd;   /**< epoll: channel and timer */
+    int                     event_fd;   /**< epoll: channel, timer, bell */
     int                     timer_fd;
+    int                     bell_fd;    /**< threads wake the owner */
     unsigned                ticks;
     ucs_time_t              next_look;  /**< for messages that nobody takes */
     struct ibv_wc           stash[NP_VPORT_BATCH]; /**< found when arming */
     int                     num_stash;
+    np_vkept_t              *kept;      /**< ring of recv_buffers */
+    uint32_t                kept_tail;
+    uint32_t                kept_head;
 };
+
+/** What progress and waiting are made of (vpoll.c) */
+unsigned np_vport_poll_recv(np_vport_t *port);
+unsigned np_vport_poll_send(np_vport_t *port);
+
+/** A receive buffer is the device's again */
+void np_vport_post_recv(np_vport_t *port, uint64_t index);
+void np_vport_post_ud(np_vport_t *port, uint64_t index);
+
+/** The next solicited message tells the service threads */
+int np_vport_arm_service(np_vport_t *port);
+
+/** np_service_client_t::serve */
+int np_vport_serve(np_service_client_t *client);
+
+/** Nothing that was kept for the owner is about @a conn any more */
+void np_vport_forget(np_vport_t *port, const np_conn_t *conn);
+
+static inline uint8_t *np_vport_recv_buffer(np_vport_t *port, uint64_t index)
+{
+    return port->slab + (index * NP_VSEG_SIZE);
+}
+
+static inline uint8_t *np_vport_ud_buffer(np_vport_t *port, uint64_t index)
+{
+    return np_vport_recv_buffer(port, port->recv_buffers +
+                                port->send_buffers) + (index * NP_UD_SIZE);
+}
 
 /** A send buffer of NP_VSEG_SIZE bytes; NULL: none is free now */
 static UCS_F_ALWAYS_INLINE void *np_vport_buffer_get(np_vport_t *port)

@@ -11,7 +11,7 @@
 #include "../../np.h"
 
 #define NP_VWIRE_MAGIC    0x4156504eu  /**< "NPVA" */
-#define NP_VWIRE_VERSION  1
+#define NP_VWIRE_VERSION  2
 
 /** Bytes of a message with its header; not 1024 of payload (facts of UCP 1.13) */
 #define NP_VSEG_SIZE      8320
@@ -60,7 +60,9 @@ typedef enum np_vmsg_kind {
 
 enum {
     NP_VMSG_ACK_NOW = 1u << 0,  /**< tell at once how far you are */
-    NP_VMSG_NO_KEYS = 1u << 1   /**< READ: answer by DATA, no READY will come */
+    NP_VMSG_NO_KEYS = 1u << 1,  /**< READ: answer by DATA, no READY will come */
+    NP_VMSG_WAKE    = 1u << 2,  /**< link: sent with the solicited event */
+    NP_VMSG_DISTANT = 1u << 3   /**< answer: a service thread has sent it */
 };
 
 /** Header of every message */
