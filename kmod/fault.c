@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Fault-in: pages are brought in by hmm_range_fault() and mapped if no notifier
+ * has said meanwhile that they went. No reference to any page is held. Work is
+ * done in batches, which shrink each time something comes in between.
+ */
+#include <linux/hmm.h>
+#include <linux/memremap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "nprdma.h"
+
+#define NP_BATCH	512	/* pages */
+#define NP_TRIES	64	/* in a row that bring nothing */
+#define NP_TRIES_SHARED	16	/* of these beside the process's other threads */
+
+struct np_batch {
+	struct np_region *region;
+	struct np_piece *piece;
+	u32 flags;
+	unsigned int from;		/* pages of the piece */
+	unsigned int to;
+	bool alone;			/* others may not change mappings */
+	unsigned long pfns[NP_BATCH];	/* what hmm says, then bare */
+};
+
+static unsigned long np_batch_start(struct np_batch *batch)
+{
+	return batch->region->start +
+	       ((batch->piece->first + batch->from) << PAGE_SHIFT);
+}
+
+static u64 np_batch_bits(struct np_batch *batch)
+{
+	return batch->flags & NPRDMA_FAULT_WRITE ? NP_BOTH : NP_READ;
+}
+
+static int np_batch_lock(struct np_batch *batch, struct mm_struct *mm)
+{
+	if (batch->flags & NPRDMA_FAULT_NOWAIT)
+		return mmap_read_trylock(mm) ? 0 : -EAGAIN;
+	if (batch->alone)
+		return mmap_write_lock_killable(mm);
+	return mmap_read_lock_killable(mm);
+}
+
+static void np_batch_unlock(struct np_batch *batch, struct mm_struct *mm)
+{
+	if (batch->alone)
+		mmap_write_unlock(mm);
+	else
+		mmap_read_unlock(mm);
+}
+
+/* Ends the batch where the mapping ends: one hole fails all that is asked for */
+static int np_batch_clip(struct np_batch *batch, struct mm_struct *mm)
+{
+	struct vm_area_struct *vma = vma_lookup(mm, np_batch_start(batch));
+	unsigned long pages;
+
+	if (!vma)
+		return -EFAULT;
+	pages = (vma->vm_end - np_batch_start(batch)) >> PAGE_SHIFT;
+	batch->to = min_t(unsigned long, batch->to, batch->from + pages);
+	return 0;
+}
+
+/* -ERESTART: something came in between */
+static int np_batch_look(struct np_batch *batch, struct hmm_range *range)
+{
+	struct mm_struct *mm = batch->region->context->mm;
+	int ret;
+
+	ret = np_batch_lock(batch, mm);
+	if (ret)
+		return ret;
+	range->notifier_seq = mmu_interval_read_begin(range->notifier);
+	ret = np_batch_clip(batch, mm);
+	if (!ret) {
+		range->start = np_batch_start(batch);
+		range->end = range->start +
+			((unsigned long)(batch->to - batch->from) << PAGE_SHIFT);
+		ret = hmm_range_fault(range);
+	}
+	np_batch_unlock(batch, mm);
+	if (ret == -EBUSY)
+		return -ERESTART;
+	return ret == -EPERM ? -EACCES : ret;
+}
+
+/* Ends the batch before the first page that is not to be mapped */
+static int np_batch_usable(struct np_batch *batch)
+{
+	unsigned long want = HMM_PFN_VALID;
+	unsigned int i, count = batch->to - batch->from;
+	struct page *page;
+
+	if (batch->flags & NPRDMA_FAULT_WRITE)
+		want |= HMM_PFN_WRITE;
+	for (i = 0; i < count; i++) {
+		if (batch->pfns[i] & HMM_PFN_ERROR ||
+		    (batch->pfns[i] & want) != want)
+			break;
+		page = hmm_pfn_to_page(batch->pfns[i]);
+		if (is_pci_p2pdma_page(page) || is_device_private_page(page))
+			break;
+		batch->pfns[i] = page_to_pfn(page);
+	}
+	batch->to = batch->from + i;
+	if (i)
+		return 0;
+	return batch->flags & NPRDMA_FAULT_NOWAIT ? -EAGAIN : -EFAULT;
+}
+
+/* Under the piece's lock: ends the batch before the first page swapped out */
+static int np_batch_blocked(struct np_batch *batch)
+{
+	unsigned int i;
+
+	for (i = batch->from; i < batch->to; i++) {
+		if (batch->piece->state[i] & NP_BLOCKED)
+			break;
+	}
+	batch->to = i;
+	return i == batch->from ? -EBUSY : 0;
+}
+
+/* Under the piece's lock: how many of its pages are as wanted already */
+static unsigned int np_batch_mapped(struct np_batch *batch)
+{
+	u64 bits = np_batch_bits(batch);
+	unsigned int i;
+
+	for (i = batch->from; i < batch->to; i++) {
+		if ((batch->piece->state[i] & bits) != bits)
+			break;
+	}
+	return i - batch->from;
+}
+
+/* Maps pages from batch->from to some batch->to, at least one, or fails */
+static int np_batch_run(struct np_batch *batch)
+{
+	struct np_piece *piece = batch->piece;
+	struct hmm_range range = {
+		.notifier = &piece->notifier,
+		.hmm_pfns = batch->pfns,
+	};
+	unsigned int mapped;
+	int ret;
+
+	mutex_lock(&piece->lock);
+	ret = np_batch_blocked(batch);
+	mapped = np_batch_mapped(batch);
+	mutex_unlock(&piece->lock);
+	if (ret)
+		return ret;
+	if (mapped) {
+		batch->to = batch->from + mapped;
+		return 0;
+	}
+
+	if (!(batch->flags & NPRDMA_FAULT_NOWAIT)) {
+		range.default_flags = HMM_PFN_REQ_FAULT;
+		if (batch->flags & NPRDMA_FAULT_WRITE)
+			range.default_flags |= HMM_PFN_REQ_WRITE;
+	}
+	ret = np_batch_look(batch, &range);
+	if (ret)
+		return ret;
+	mutex_lock(&piece->lock);
+	if (mmu_interval_read_retry(&piece->notifier, range.notifier_seq)) {
+		mutex_unlock(&piece->lock);
+		return -ERESTART;
+	}
+	ret = np_batch_usable(batch);
+	if (!ret)
+		ret = np_batch_blocked(batch);
+	if (!ret)
+		np_piece_give(piece, batch->from, batch->to, batch->pfns,
+			      np_batch_bits(batch));
+	mutex_unlock(&piece->lock);
+	return ret;
+}
+
+/* Pages [from, to) of the piece; *done counts those that are mapped */
+static int np_fault_piece(struct np_batch *batch, unsigned int from,
+			  unsigned int to, unsigned long *done)
+{
+	struct np_stats *stats = &batch->region->context->stats;
+	unsigned int size = NP_BATCH, tries = 0, most = NP_BATCH;
+	int ret;
+
+	while (from < to) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		batch->from = from;
+		batch->to = from + min(size, to - from);
+		batch->alone = tries >= NP_TRIES_SHARED &&
+			       !(batch->flags & NPRDMA_FAULT_NOWAIT);
+		ret = np_batch_run(batch);
+		if (!ret) {
+			*done += batch->to - from;
+			from = batch->to;
+			tries = 0;
+			size = min(size * 2, most);
+		} else if (ret == -ERESTART) {
+			atomic64_inc(&stats->retries);
+			if (++tries == NP_TRIES)
+				return -EAGAIN;
+			size = max(size / 2, 1U);
+		} else if (batch->to - batch->from > 1) {
+			/* One of them cannot be mapped: which? */
+			size = most = (batch->to - batch->from) / 2;
+		} else {
+			return ret;
+		}
+		cond_resched();
+	}
+	return 0;
+}
+
+/*
+ * Maps pages [from, to) of a region, in order; *done counts those that were
+ * mapped, or had been. The caller's address space must be that of the region
+ * or be held by its users' count.
+ */
+int np_fault(struct np_region *region, unsigned long from, unsigned long to,
+	     u32 flags, unsigned long *done)
+{
+	unsigned long index = from, end;
+	struct np_batch *batch;
+	int ret = 0;
+
+	*done = 0;
+	atomic64_inc(&region->context->stats.faults);
+	if (flags & NPRDMA_FAULT_WRITE && region->rdonly)
+		return -EACCES;
+	batch = kvmalloc(sizeof(*batch), GFP_KERNEL_ACCOUNT);
+	if (!batch)
+		return -ENOMEM;
+	batch->region = region;
+	batch->flags = flags;
+	down_read(&region->life);
+	while (!ret && index < to) {
+		end = min(to, round_down(index, NP_PIECE_PAGES) +
+			      NP_PIECE_PAGES);
+		ret = region->dead ? -ENOENT :
+				     np_region_grow(region, index, end);
+		if (ret)
+			break;
+		batch->piece = np_region_piece(region, index);
+		ret = np_fault_piece(batch, index - batch->piece->first,
+				     end - batch->piece->first, done);
+		index = end;
+	}
+	up_read(&region->life);
+	kvfree(batch);
+	return ret;
+}

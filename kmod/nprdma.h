@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * nprdma.ko's own header: what its files know of each other.
+ *
+ * Locks, outermost first; those from np_piece.lock on are taken in the MMU
+ * notifier, so nothing may be allocated under them but with GFP_ATOMIC, and
+ * neither mmap_lock nor a reservation lock be taken:
+ *
+ * np_region.life	a region's end against all that uses its pieces
+ * np_region.grow	making pieces
+ * mmap_lock
+ * np_piece.lock	states and entries of a piece
+ * np_region.windows_lock	which devices see the region
+ */
+#ifndef NPRDMA_H
+#define NPRDMA_H
+
+#include <linux/atomic.h>
+#include <linux/device.h>
+#include <linux/dma-direction.h>
+#include <linux/iommu.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mmu_notifier.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/scatterlist.h>
+#include <linux/xarray.h>
+
+#include "nprdma_config.h"
+#include "nprdma_uapi.h"
+
+#define NP_PIECE_SHIFT	24
+#define NP_PIECE_PAGES	(1U << (NP_PIECE_SHIFT - PAGE_SHIFT))
+#define NP_REGION_MAX	(8ULL << 30)
+#define NP_REGIONS_MAX	65536
+#define NP_ENTRY_BITS	(NPRDMA_ENTRY_READ | NPRDMA_ENTRY_WRITE)
+
+/* main.c */
+extern struct page *np_signature;
+extern struct workqueue_struct *np_queue;
+extern bool np_sync_rcu;
+extern unsigned int np_hold_pages;
+u64 np_table_max(void);
+
+/* user.c: what a user causes the kernel to use */
+struct np_user {
+	struct list_head link;
+	kuid_t uid;
+	unsigned int refs;
+	atomic64_t bytes;
+};
+
+struct np_user *np_user_get(kuid_t uid);
+void np_user_put(struct np_user *user);
+int np_user_charge(struct np_user *user, u64 bytes);
+void np_user_uncharge(struct np_user *user, u64 bytes);
+
+/* context.c: an open file */
+struct np_stats {
+	atomic_t regions;
+	atomic_t attached;
+	atomic_t held;
+	atomic64_t faults;
+	atomic64_t mapped;
+	atomic64_t upgraded;
+	atomic64_t retries;
+	atomic64_t invalidations;
+	atomic64_t unmapped;
+	atomic64_t downgraded;
+	atomic64_t refused;
+	atomic64_t flushes;
+	atomic64_t gaps;
+};
+
+struct np_context {
+	struct kref refs;		/* file, regions */
+	struct mm_struct *mm;		/* grabbed, not its users */
+	struct np_user *user;
+	struct page *hole;		/* the black-hole page */
+	struct xarray regions;
+	struct xarray holds;
+	atomic_t prefetches;
+	struct np_stats stats;
+};
+
+struct np_context *np_context_open(void);
+void np_context_close(struct np_context *context);
+void np_context_put(struct np_context *context);
+
+/* abi.c */
+long np_ioctl(struct file *file, unsigned int command, unsigned long argument);
+
+/* piece.c: a part of a region with a notifier of its own */
+
+/* A page's state: where it is, and how it is mapped. PAGE_MASK leaves room. */
+#define NP_READ		0x1ULL		/* as NPRDMA_ENTRY_READ */
+#define NP_WRITE	0x2ULL		/* as NPRDMA_ENTRY_WRITE */
+#define NP_BLOCKED	0x4ULL		/* swapped out by hand */
+#define NP_FAILED	0x8ULL		/* a view could not be changed */
+#define NP_MOVE_SHIFT	4		/* of READ, WRITE: that just changes */
+#define NP_MOVE_READ	(NP_READ << NP_MOVE_SHIFT)
+#define NP_MOVE_WRITE	(NP_WRITE << NP_MOVE_SHIFT)
+#define NP_BOTH		(NP_READ | NP_WRITE)
+#define NP_MOVE_BOTH	(NP_MOVE_READ | NP_MOVE_WRITE)
+
+struct np_piece {
+	struct mmu_interval_notifier notifier;
+	struct np_region *region;
+	unsigned long first;		/* page of the region */
+	unsigned int pages;
+	struct mutex lock;
+	unsigned int mapped;		/* pages that are not absent */
+	u64 *state;			/* of each page */
+	u32 *entries;			/* what the table is to say */
+};
+
+struct np_piece *np_piece_make(struct np_region *region, unsigned long index);
+void np_piece_free(struct np_piece *piece);
+u64 np_piece_bytes(unsigned int pages);
+void np_piece_take(struct np_piece *piece, unsigned int from, unsigned int to,
+		   u64 bits);
+void np_piece_give(struct np_piece *piece, unsigned int from, unsigned int to,
+		   const unsigned long *pfns, u64 bits);
+void np_piece_drop_failed(struct np_piece *piece, unsigned int from,
+			  unsigned int to);
+
+/* notify.c: when the kernel takes pages */
+int np_notify_start(struct np_piece *piece);
+void np_notify_stop(struct np_piece *piece);
+
+/* region.c */
+struct np_region {
+	struct kref refs;		/* number, exports, work under way */
+	struct np_context *context;
+	unsigned long start;
+	unsigned long pages;
+	bool rdonly;
+
+	struct rw_semaphore life;
+	bool dead;
+
+	struct mutex grow;
+	unsigned int piece_count;
+	struct np_piece **pieces;	/* NULL: nothing there was ever mapped */
+
+	unsigned int table_pages;
+	struct page **table;
+	u64 charged;
+
+	struct rw_semaphore windows_lock;
+	struct list_head windows;
+};
+
+int np_region_create(struct np_context *context,
+		     struct nprdma_region_create *create);
+int np_region_destroy(struct np_context *context, u32 number);
+void np_region_kill(struct np_region *region);
+struct np_region *np_region_get(struct np_context *context, u32 number);
+void np_region_put(struct np_region *region);
+struct np_piece *np_region_piece(struct np_region *region, unsigned long index);
+int np_region_grow(struct np_region *region, unsigned long from,
+		   unsigned long to);
+int np_region_span(struct np_region *region, u64 addr, u64 length,
+		   unsigned long *from, unsigned long *to);
+void np_region_entry(struct np_region *region, unsigned long index, u32 entry);
+
+/* fault.c */
+int np_fault(struct np_region *region, unsigned long from, unsigned long to,
+	     u32 flags, unsigned long *done);
+
+/* hold.c */
+int np_hold_fault(struct np_region *region, unsigned long from,
+		  unsigned long to, u32 flags, unsigned long *done, u32 *hold);
+int np_hold_release(struct np_context *context, u32 hold);
+void np_hold_release_all(struct np_context *context);
+
+/* swap.c: what is asked for without a transfer */
+int np_prefetch(struct np_region *region, unsigned long from, unsigned long to,
+		u32 flags);
+int np_invalidate(struct np_region *region, unsigned long from,
+		  unsigned long to, u32 flags);
+int np_swap_out(struct np_region *region, unsigned long from,
+		unsigned long to, u32 flags);
+int np_swap_in(struct np_region *region, unsigned long from, unsigned long to,
+	       u32 flags);
+
+/* window.c: one range of a device's addresses */
+struct np_window {
+	struct list_head link;		/* in np_region.windows */
+	struct np_region *region;
+	u32 what;			/* NPRDMA_EXPORT_* */
+	bool closing;			/* nothing more is mapped */
+	struct device *dev;
+	struct iommu_domain *domain;
+	enum dma_data_direction direction;
+	int prot;			/* IOMMU_* */
+	dma_addr_t iova;
+	unsigned long pages;
+	phys_addr_t absent;		/* what stands for absent pages */
+	unsigned int gaps;		/* replacements that failed; guarded by
+					 * the locks of pieces, roughly: only
+					 * 0 or not matters
+					 */
+	struct sg_table *all;		/* the whole range */
+	u64 charged;
+};
+
+struct np_window *np_window_open(struct np_region *region, u32 what,
+				 struct device *dev);
+void np_window_close(struct np_window *window);
+struct sg_table *np_window_list(struct np_window *window);
+void np_window_list_free(struct sg_table *list);
+int np_window_replace(struct np_window *window, unsigned long index,
+		      phys_addr_t phys, struct iommu_iotlb_gather *gather);
+void np_window_flush(struct np_window *window,
+		     struct iommu_iotlb_gather *gather);
+
+/* views.c: the windows of a region */
+void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to);
+void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to);
+void np_views_add(struct np_window *window);
+void np_views_remove(struct np_window *window);
+
+/* export.c: views and tables as dma-bufs */
+int np_export(struct np_region *region, u32 what);
+
+#endif

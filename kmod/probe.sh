@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# probe.sh HEADERS FILE [CONFIG=VALUE...]: finds out by compiling what the
+# kernel of these headers offers, and writes it as a C header.
+set -eu
+
+headers=$1
+file=$2
+shift 2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# probe NAME INCLUDE CODE
+names=
+probe() {
+	names="$names $1"
+	{
+		echo '#include <linux/module.h>'
+		echo "#include <$2>"
+		echo "$3"
+		echo 'MODULE_LICENSE("GPL"); MODULE_DESCRIPTION("probe");'
+	} >"$work/$1.c"
+	echo "obj-m += $1.o" >>"$work/Kbuild"
+}
+
+probe works linux/hmm.h 'int works(struct hmm_range *range);
+int works(struct hmm_range *range) { return hmm_range_fault(range); }'
+probe iommu_map_gfp linux/iommu.h 'int f(struct iommu_domain *domain);
+int f(struct iommu_domain *domain)
+{ return iommu_map(domain, 0, 0, PAGE_SIZE, IOMMU_READ, GFP_ATOMIC); }'
+probe vm_flags_mod linux/mm.h 'void f(struct vm_area_struct *vma);
+void f(struct vm_area_struct *vma) { vm_flags_mod(vma, VM_DONTCOPY, 0); }'
+probe import_ns_word linux/dma-buf.h 'MODULE_IMPORT_NS(DMA_BUF);'
+
+# What does not compile is an answer: no final link, and go on
+make -s -k -C "$headers" M="$work" "$@" KBUILD_MODPOST_WARN=1 modules \
+	>"$work/log" 2>&1 || true
+
+have() {
+	[ -e "$work/$1.o" ]
+}
+
+if ! have works; then
+	cat "$work/log" >&2
+	echo "probe.sh: nothing compiles against $headers: see above" >&2
+	exit 1
+fi
+
+{
+	echo "/* Made by probe.sh for $(basename "$headers") */"
+	if have iommu_map_gfp; then
+		echo '#define np_iommu_map(domain, iova, phys, size, prot) \'
+		echo '	iommu_map(domain, iova, phys, size, prot, GFP_ATOMIC)'
+	else
+		echo '#define np_iommu_map iommu_map_atomic'
+	fi
+	if have vm_flags_mod; then
+		echo '#define np_vm_flags vm_flags_mod'
+	else
+		echo '#define np_vm_flags(vma, set, clear) \'
+		echo '	((vma)->vm_flags = ((vma)->vm_flags | (set)) & ~(clear))'
+	fi
+	if have import_ns_word; then
+		echo '#define NP_IMPORT_NS_DMA_BUF MODULE_IMPORT_NS(DMA_BUF)'
+	else
+		echo '#define NP_IMPORT_NS_DMA_BUF MODULE_IMPORT_NS("DMA_BUF")'
+	fi
+} >"$file.new"
+# What is the same stays as old as it is
+if cmp -s "$file.new" "$file"; then
+	rm "$file.new"
+else
+	mv "$file.new" "$file"
+fi

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What is mapped ahead of a transfer, and taken without the kernel's asking */
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+
+#include "nprdma.h"
+
+#define NP_PREFETCHES	64	/* of a context, under way */
+
+struct np_prefetch {
+	struct work_struct work;
+	struct np_region *region;
+	unsigned long from;
+	unsigned long to;
+	u32 flags;
+};
+
+static void np_prefetch_end(struct np_prefetch *prefetch)
+{
+	atomic_dec(&prefetch->region->context->prefetches);
+	np_region_put(prefetch->region);
+	kfree(prefetch);
+}
+
+static void np_prefetch_work(struct work_struct *work)
+{
+	struct np_prefetch *prefetch = container_of(work, struct np_prefetch,
+						    work);
+	struct mm_struct *mm = prefetch->region->context->mm;
+	unsigned long done;
+
+	if (mmget_not_zero(mm)) {
+		np_fault(prefetch->region, prefetch->from, prefetch->to,
+			 prefetch->flags, &done);
+		mmput(mm);
+	}
+	np_prefetch_end(prefetch);
+}
+
+int np_prefetch(struct np_region *region, unsigned long from, unsigned long to,
+		u32 flags)
+{
+	struct np_prefetch *prefetch;
+	int ret = -ENOENT;
+
+	if (flags & NPRDMA_FAULT_WRITE && region->rdonly)
+		return -EACCES;
+	/* Here, so that it is this process that is charged */
+	down_read(&region->life);
+	if (!region->dead)
+		ret = np_region_grow(region, from, to);
+	up_read(&region->life);
+	if (ret)
+		return ret;
+	prefetch = kzalloc(sizeof(*prefetch), GFP_KERNEL_ACCOUNT);
+	if (!prefetch)
+		return -ENOMEM;
+	INIT_WORK(&prefetch->work, np_prefetch_work);
+	kref_get(&region->refs);
+	prefetch->region = region;
+	prefetch->from = from;
+	prefetch->to = to;
+	prefetch->flags = flags;
+	if (atomic_inc_return(&region->context->prefetches) > NP_PREFETCHES) {
+		np_prefetch_end(prefetch);
+		return -EAGAIN;
+	}
+	queue_work(np_queue, &prefetch->work);
+	return 0;
+}
+
+/* A function of pieces, over those that pages [from, to) of the region have */
+static void np_each_piece(struct np_region *region, unsigned long from,
+			  unsigned long to,
+			  void (*function)(struct np_piece *piece,
+					   unsigned int from,
+					   unsigned int to))
+{
+	struct np_piece *piece;
+	unsigned long end;
+
+	for (; from < to; from = end) {
+		end = min(to, round_down(from, NP_PIECE_PAGES) +
+			      NP_PIECE_PAGES);
+		piece = np_region_piece(region, from);
+		if (!piece)
+			continue;
+		mutex_lock(&piece->lock);
+		function(piece, from - piece->first, end - piece->first);
+		mutex_unlock(&piece->lock);
+		cond_resched();
+	}
+}
+
+static void np_piece_absent(struct np_piece *piece, unsigned int from,
+			    unsigned int to)
+{
+	np_piece_take(piece, from, to, NP_BOTH);
+}
+
+static void np_piece_block(struct np_piece *piece, unsigned int from,
+			   unsigned int to)
+{
+	unsigned int i;
+
+	for (i = from; i < to; i++)
+		piece->state[i] |= NP_BLOCKED;
+	np_piece_take(piece, from, to, NP_BOTH);
+}
+
+static void np_piece_unblock(struct np_piece *piece, unsigned int from,
+			     unsigned int to)
+{
+	unsigned int i;
+
+	for (i = from; i < to; i++)
+		piece->state[i] &= ~NP_BLOCKED;
+}
+
+int np_invalidate(struct np_region *region, unsigned long from,
+		  unsigned long to, u32 flags)
+{
+	int ret = -ENOENT;
+
+	down_read(&region->life);
+	if (!region->dead) {
+		np_each_piece(region, from, to, np_piece_absent);
+		ret = 0;
+	}
+	up_read(&region->life);
+	return ret;
+}
+
+int np_swap_out(struct np_region *region, unsigned long from,
+		unsigned long to, u32 flags)
+{
+	int ret = -ENOENT;
+
+	down_read(&region->life);
+	if (!region->dead)
+		ret = np_region_grow(region, from, to);
+	if (!ret)
+		np_each_piece(region, from, to, np_piece_block);
+	up_read(&region->life);
+	return ret;
+}
+
+int np_swap_in(struct np_region *region, unsigned long from, unsigned long to,
+	       u32 flags)
+{
+	unsigned long done;
+	int ret = -ENOENT;
+
+	down_read(&region->life);
+	if (!region->dead) {
+		np_each_piece(region, from, to, np_piece_unblock);
+		ret = 0;
+	}
+	up_read(&region->life);
+	if (ret)
+		return ret;
+	return np_fault(region, from, to, flags, &done);
+}
