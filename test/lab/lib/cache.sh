@@ -56,8 +56,8 @@ cache_use() {
         rm -rf --one-file-system "$LAB_CACHE"/.new-*
         # Of source trees that changed since
         find "$LAB_CACHE" -mindepth 1 -maxdepth 1 -mtime +14 \
-            \( -name 'root-*' -o -name 'kernel-*' -o -name 'headers-*' \) \
-            -exec rm -rf {} +
+            \( -name 'root-*' -o -name 'kernel-*' -o -name 'headers-*' \
+            -o -name 'source-*' -o -name 'rxe-*' \) -exec rm -rf {} +
     fi
     flock -s "$CACHE_USE"
 }
@@ -71,7 +71,7 @@ cache_clean() {
     flock -n -x "$CACHE_USE" ||
         die "$LAB_RC_USAGE" "another lab uses $LAB_CACHE: wait until it ends"
     rm -rf --one-file-system "$LAB_CACHE"/{accel,results,.in-use} \
-        "$LAB_CACHE"/{root-,kernel-,headers-,.new-,.lock-}*
+        "$LAB_CACHE"/{root-,kernel-,headers-,source-,rxe-,.new-,.lock-}*
     rmdir "$LAB_CACHE" 2>/dev/null || true
 }
 
@@ -227,6 +227,61 @@ headers_prepare() {
     cached "headers-$1" 300 "$release $(declare -f headers_make)" \
         headers_make "$1" "$release"
     HEADERS_DIR=$CACHED/usr/src/linux-headers-$release
+}
+
+# Directories of the kernel's source, unpacked out of Debian's package of the
+# very same version
+source_make() {
+    local series=$1 version=$2 directories=$3 dir=$4 suite directory
+    local package=linux-source-$series
+    local -a members=()
+    suite=$(kernel_suite "$series")
+    if ! apt_open "$suite" "$dir/apt"; then
+        CACHE_ERROR="no kernel source $series: $APT_ERROR"
+        return "$LAB_RC_SKIP"
+    fi
+    if ! apt_fetch "$dir" "$package=$version"; then
+        CACHE_ERROR="no kernel source $series: cannot fetch $package of"
+        CACHE_ERROR+=" version $version (lab clean fetches a newer kernel)"
+        return "$LAB_RC_SKIP"
+    fi
+    for directory in $directories; do
+        members+=("*/$directory")
+    done
+    mkdir "$dir/tree"
+    dpkg-deb --fsys-tarfile "$dir"/*.deb |
+        tar -x -O "./usr/src/$package.tar.xz" | xz -dc |
+        tar -x -C "$dir/tree" --strip-components=1 --wildcards \
+            "${members[@]}" || return 1
+    rm -rf "$dir/apt" "$dir"/*.deb
+}
+
+# source_prepare SERIES DIRECTORY...: SOURCE_DIR has these of the cached kernel
+source_prepare() {
+    local series=$1 version
+    shift
+    need file file
+    cache_prepare "$series"
+    version=$(file -b "$KERNEL_DIR/vmlinuz" |
+        sed -n 's/.* Debian \([^ ]*\) .*/\1/p')
+    cached "source-$series" 500 "$version $* $(declare -f source_make)" \
+        source_make "$series" "$version" "$*"
+    SOURCE_DIR=$CACHED/tree
+}
+
+rxe_input() {
+    cat "$KERNEL_DIR/release"
+    (cd "$LAB_TOP/contrib/rxe" && sha256sum -- *.sh *.c *.h *-"$1".patch)
+}
+
+# rxe_prepare SERIES: RXE_DIR has the modules that contrib/rxe builds
+rxe_prepare() {
+    need make make
+    need gcc-12 gcc-12
+    need patch patch
+    cached "rxe-$1" 100 "$(rxe_input "$1")" \
+        child "$LAB_TOP/contrib/rxe/build.sh" --kernel "$1"
+    RXE_DIR=$CACHED
 }
 
 # busybox, and the modules in the order in which they are to be loaded

@@ -82,16 +82,21 @@ job_asks() {
     esac
     for device in $DEVICES; do
         case $device in
-        rxe | zram | edu) ;;
-        *) die "$LAB_RC_USAGE" "no device '$device': rxe, zram, edu" ;;
+        rxe | rxe-dmabuf | zram | edu) ;;
+        *) die "$LAB_RC_USAGE" "no device '$device': rxe, rxe-dmabuf, zram," \
+            "edu" ;;
         esac
     done
 }
 
 # Jobs with the same answer can share a boot; it has the devices of all
 job_key() {
+    local rxe=stock
     job_asks "$1"
-    echo "$KERNEL $GUESTS $IOMMU $MEMORY $CPUS $ZRAM $APPEND"
+    case " $DEVICES " in
+    *" rxe-dmabuf "*) rxe=ours ;;
+    esac
+    echo "$rxe $KERNEL $GUESTS $IOMMU $MEMORY $CPUS $ZRAM $APPEND"
 }
 
 # trees_find: what guests see of the host besides their root

@@ -18,6 +18,16 @@ run_make() {
     cp -RP "$LAB_DIR/guest" "$RUN/share/"
 }
 
+# modules_write: what guests load in place of their kernel's own
+modules_write() {
+    case " $DEVICES " in
+    *" rxe-dmabuf "*)
+        rxe_prepare "$KERNEL"
+        cp -R "$RXE_DIR" "$RUN/share/rxe"
+        ;;
+    esac
+}
+
 # What a lab left that was killed: its guests died with it
 run_sweep() {
     local dir=$1 owner
