@@ -29,8 +29,30 @@ AC_DEFUN([NPRDMA_VERBS], [
         [*/yes],
         [VERBS_LIBS=-libverbs
          NPRDMA_DEFS="$NPRDMA_DEFS -DHAVE_VERBS=1"])
+    AS_IF([test "x$have_verbs" = xyes], [NPRDMA_VERBS_DMABUF])
     AC_SUBST([VERBS_LIBS])
     AM_CONDITIONAL([HAVE_VERBS], [test "x$have_verbs" = xyes])
+])
+
+# Memory regions on dma-bufs: by the library, and by the kernel itself
+AC_DEFUN([NPRDMA_VERBS_DMABUF], [
+    nprdma_save_LIBS=$LIBS
+    LIBS="-libverbs $LIBS"
+    AC_MSG_CHECKING([for ibv_reg_dmabuf_mr])
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <infiniband/verbs.h>]],
+                        [[return ibv_reg_dmabuf_mr(0, 0, 0, 0, 0, 0) != 0;]])],
+                   [AC_MSG_RESULT([yes])
+                    NPRDMA_DEFS="$NPRDMA_DEFS -DHAVE_IBV_REG_DMABUF_MR=1"],
+                   [AC_MSG_RESULT([no])])
+    LIBS=$nprdma_save_LIBS
+    AC_MSG_CHECKING([for UVERBS_METHOD_REG_DMABUF_MR])
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <rdma/ib_user_ioctl_cmds.h>
+                                         #include <rdma/rdma_user_ioctl_cmds.h>]],
+                           [[return UVERBS_METHOD_REG_DMABUF_MR +
+                                    RDMA_VERBS_IOCTL;]])],
+                      [AC_MSG_RESULT([yes])
+                       NPRDMA_DEFS="$NPRDMA_DEFS -DHAVE_UVERBS_DMABUF=1"],
+                      [AC_MSG_RESULT([no])])
 ])
 
 AC_DEFUN([NPRDMA_MPI], [
