@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A dma-buf exporter for tests: two views of the same pages, each one range
- * of IOVAs in which single pages are replaced, also by nothing. Each view may
- * be attached once at a time. It trusts who opens it: load it in guests only.
+ * of IOVAs in which single pages are replaced, also by nothing. It trusts who
+ * opens it: load it in guests only.
  */
 
 #include <linux/dma-buf.h>
@@ -10,6 +10,7 @@
 #include <linux/fs.h>
 #include <linux/iommu.h>
 #include <linux/kref.h>
+#include <linux/list.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -23,7 +24,16 @@ struct view {
 	struct region	*region;
 	struct page	*fill;		/* in the place of what is absent */
 	int		prot;
-	struct device	*dev;		/* attached, or NULL */
+	struct list_head windows;
+};
+
+/* A view in the address space of a device */
+struct window {
+	struct sg_table	sgt;
+	struct list_head link;
+	struct view	*view;
+	struct device	*dev;
+	struct iommu_domain *domain;
 	dma_addr_t	base;
 };
 
@@ -53,80 +63,85 @@ static void region_free(struct kref *kref)
 	kfree(region);
 }
 
-static struct page *view_page(struct view *view, unsigned int i)
+static int window_map(struct window *window, unsigned int i, struct page *page)
 {
-	return view->region->state[i] == DMABUF_PAGES_PRESENT ?
-	       view->region->pages[i] : view->fill;
-}
-
-static int view_map(struct view *view, unsigned int i, struct page *page)
-{
-	struct iommu_domain *domain = iommu_get_domain_for_dev(view->dev);
-
-	return iommu_map(domain, view->base + (u64)i * PAGE_SIZE,
-			 page_to_phys(page), PAGE_SIZE, view->prot
+	return iommu_map(window->domain, window->base + (u64)i * PAGE_SIZE,
+			 page_to_phys(page), PAGE_SIZE, window->view->prot
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
 			 , GFP_KERNEL
 #endif
 			 );
 }
 
-static void view_unmap(struct view *view, unsigned int i)
+/* One page becomes what the region's state says */
+static int window_replace(struct window *window, unsigned int i, u8 old)
 {
-	iommu_unmap(iommu_get_domain_for_dev(view->dev),
-		    view->base + (u64)i * PAGE_SIZE, PAGE_SIZE);
-}
+	struct region *region = window->view->region;
 
-/* One page of an attached view becomes what the region's state says */
-static int view_replace(struct view *view, unsigned int i, u8 old)
-{
 	if (old != DMABUF_PAGES_HOLE)
-		view_unmap(view, i);
-	if (view->region->state[i] == DMABUF_PAGES_HOLE)
+		iommu_unmap(window->domain, window->base + (u64)i * PAGE_SIZE,
+			    PAGE_SIZE);
+
+	switch (region->state[i]) {
+	case DMABUF_PAGES_PRESENT:
+		return window_map(window, i, region->pages[i]);
+	case DMABUF_PAGES_ABSENT:
+		return window_map(window, i, window->view->fill);
+	default:
 		return 0;
-	return view_map(view, i, view_page(view, i));
+	}
 }
 
-static int table_is_contiguous(struct sg_table *sgt)
+/* The DMA API unmaps a range as a whole: it must not have holes */
+static void window_close(struct window *window)
 {
-	dma_addr_t next = sg_dma_address(sgt->sgl);
+	struct region *region = window->view->region;
+	unsigned int i;
+
+	for (i = 0; i < region->num; i++)
+		if (region->state[i] == DMABUF_PAGES_HOLE)
+			WARN_ON(window_map(window, i, window->view->fill));
+	dma_unmap_sgtable(window->dev, &window->sgt, DMA_BIDIRECTIONAL, 0);
+}
+
+static bool window_is_contiguous(struct window *window)
+{
+	dma_addr_t next = window->base;
 	struct scatterlist *sg;
 	int i;
 
-	for_each_sgtable_dma_sg(sgt, sg, i) {
+	for_each_sgtable_dma_sg(&window->sgt, sg, i) {
 		if (sg_dma_address(sg) != next)
-			return 0;
+			return false;
 		next += sg_dma_len(sg);
 	}
-	return 1;
+	return true;
 }
 
-static int view_attach(struct view *view, struct device *dev,
-		       struct sg_table *sgt)
+static int window_open(struct window *window)
 {
-	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+	struct region *region = window->view->region;
 	unsigned int i;
 	int err;
 
-	if (view->dev)
-		return -EBUSY;
-	if (!domain || !(domain->type & __IOMMU_DOMAIN_DMA_API))
+	window->domain = iommu_get_domain_for_dev(window->dev);
+	if (!window->domain || !(window->domain->type & __IOMMU_DOMAIN_DMA_API))
 		return -EOPNOTSUPP;
 
-	err = dma_map_sgtable(dev, sgt, DMA_BIDIRECTIONAL, 0);
+	err = dma_map_sgtable(window->dev, &window->sgt, DMA_BIDIRECTIONAL, 0);
 	if (err)
 		return err;
 
-	if (!table_is_contiguous(sgt)) {
-		dma_unmap_sgtable(dev, sgt, DMA_BIDIRECTIONAL, 0);
+	window->base = sg_dma_address(window->sgt.sgl);
+	if (!window_is_contiguous(window)) {
+		dma_unmap_sgtable(window->dev, &window->sgt, DMA_BIDIRECTIONAL,
+				  0);
 		return -EIO;
 	}
 
-	view->dev = dev;
-	view->base = sg_dma_address(sgt->sgl);
-	for (i = 0; i < view->region->num && !err; i++)
-		err = view_replace(view, i, DMABUF_PAGES_ABSENT);
-	WARN_ON(err);
+	for (i = 0; i < region->num; i++)
+		if (region->state[i] != DMABUF_PAGES_ABSENT)
+			WARN_ON(window_replace(window, i, DMABUF_PAGES_ABSENT));
 	return 0;
 }
 
@@ -136,31 +151,35 @@ static struct sg_table *view_map_dma_buf(struct dma_buf_attachment *attach,
 	struct view *view = attach->dmabuf->priv;
 	struct region *region = view->region;
 	struct scatterlist *sg;
-	struct sg_table *sgt;
+	struct window *window;
 	int i, err;
 
-	sgt = kzalloc(sizeof(*sgt), GFP_KERNEL);
-	if (!sgt)
+	window = kzalloc(sizeof(*window), GFP_KERNEL);
+	if (!window)
 		return ERR_PTR(-ENOMEM);
 
-	err = sg_alloc_table(sgt, region->num, GFP_KERNEL);
+	err = sg_alloc_table(&window->sgt, region->num, GFP_KERNEL);
 	if (err)
 		goto err_free;
 
-	for_each_sgtable_sg(sgt, sg, i)
+	for_each_sgtable_sg(&window->sgt, sg, i)
 		sg_set_page(sg, view->fill, PAGE_SIZE, 0);
 
+	window->view = view;
+	window->dev = attach->dev;
 	mutex_lock(&region->lock);
-	err = view_attach(view, attach->dev, sgt);
+	err = window_open(window);
+	if (!err)
+		list_add(&window->link, &view->windows);
 	mutex_unlock(&region->lock);
 	if (err)
 		goto err_table;
-	return sgt;
+	return &window->sgt;
 
 err_table:
-	sg_free_table(sgt);
+	sg_free_table(&window->sgt);
 err_free:
-	kfree(sgt);
+	kfree(window);
 	return ERR_PTR(err);
 }
 
@@ -168,20 +187,15 @@ static void view_unmap_dma_buf(struct dma_buf_attachment *attach,
 			       struct sg_table *sgt,
 			       enum dma_data_direction dir)
 {
-	struct view *view = attach->dmabuf->priv;
-	struct region *region = view->region;
-	unsigned int i;
+	struct window *window = container_of(sgt, struct window, sgt);
+	struct region *region = window->view->region;
 
 	mutex_lock(&region->lock);
-	/* What is unmapped as a whole must not have holes */
-	for (i = 0; i < region->num; i++)
-		if (region->state[i] == DMABUF_PAGES_HOLE)
-			WARN_ON(view_map(view, i, view->fill));
-	dma_unmap_sgtable(view->dev, sgt, dir, 0);
-	view->dev = NULL;
+	list_del(&window->link);
+	window_close(window);
 	mutex_unlock(&region->lock);
 	sg_free_table(sgt);
-	kfree(sgt);
+	kfree(window);
 }
 
 static void view_release(struct dma_buf *dmabuf)
@@ -252,6 +266,7 @@ static struct region *region_new(unsigned int num)
 	}
 	for (i = 0; i < DMABUF_PAGES_VIEWS; i++) {
 		region->view[i].region = region;
+		INIT_LIST_HEAD(&region->view[i].windows);
 		region->view[i].fill = fill_page(i);
 		region->view[i].prot = i == DMABUF_PAGES_READ ?
 				       IOMMU_READ : IOMMU_READ | IOMMU_WRITE;
@@ -292,12 +307,25 @@ static long pages_create(struct file *file, void __user *arg)
 	return copy_to_user(arg, &create, sizeof(create)) ? -EFAULT : 0;
 }
 
+static int region_set(struct region *region, unsigned int i, u8 state)
+{
+	u8 old = region->state[i];
+	struct window *window;
+	unsigned int v;
+	int err = 0;
+
+	region->state[i] = state;
+	for (v = 0; v < DMABUF_PAGES_VIEWS; v++)
+		list_for_each_entry(window, &region->view[v].windows, link)
+			err = window_replace(window, i, old) ?: err;
+	return err;
+}
+
 static long pages_set(struct region *region, void __user *arg)
 {
 	struct dmabuf_pages_set set;
-	unsigned int i, v;
+	unsigned int i;
 	int err = 0;
-	u8 old;
 
 	if (!region)
 		return -EINVAL;
@@ -308,13 +336,8 @@ static long pages_set(struct region *region, void __user *arg)
 		return -EINVAL;
 
 	mutex_lock(&region->lock);
-	for (i = set.page; i < set.page + set.count && !err; i++) {
-		old = region->state[i];
-		region->state[i] = set.state;
-		for (v = 0; v < DMABUF_PAGES_VIEWS && !err; v++)
-			if (region->view[v].dev)
-				err = view_replace(&region->view[v], i, old);
-	}
+	for (i = set.page; i < set.page + set.count; i++)
+		err = region_set(region, i, set.state) ?: err;
 	mutex_unlock(&region->lock);
 	/* Devices that are software have no IOTLB */
 	synchronize_rcu_expedited();

@@ -49,6 +49,13 @@ skip() {
     exit 77
 }
 
+# passes COMMAND...: it prints TAP, of which no line may be "not ok"
+passes() {
+    "$@" | tee /tmp/tap
+    grep -q '^1\.\.[1-9]' /tmp/tap
+    ! grep -q '^not ok' /tmp/tap
+}
+
 # listening GUEST PORT
 listening() {
     local show=(ss -Hltn "sport = :$2")
