@@ -56,6 +56,24 @@ passes() {
     ! grep -q '^not ok' /tmp/tap
 }
 
+# kmod_load [NAME...]: nprdma.ko as it was built for this kernel, and modules of
+# its tests
+kmod_load() {
+    local dir name
+    dir=$NPRDMA_BUILD/kmod/$(uname -r)
+    [ -e "$dir/nprdma.ko" ] ||
+        skip "nprdma.ko is not built for this kernel: make kmod in the build tree"
+    insmod "$dir/nprdma.ko"
+    for name in "$@"; do
+        insmod "$dir/test/$name.ko"
+    done
+}
+
+# kmod_unload [NAME...]: nothing uses them any more
+kmod_unload() {
+    rmmod "$@" nprdma
+}
+
 # listening GUEST PORT
 listening() {
     local show=(ss -Hltn "sport = :$2")

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+#include "kmod.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+#define KMOD_WORDS 16u /* of one DMA in kmod_word and kmod_put */
+
+unsigned tap_count, tap_failures;
+
+void kmod_bail(const char *what)
+{
+    printf("Bail out! %s: %m\n", what);
+    exit(1);
+}
+
+int kmod_done(void)
+{
+    printf("1..%u\n", tap_count);
+    return tap_failures != 0;
+}
+
+static int kmod_call(int dev, unsigned long request, void *argument)
+{
+    int ret = ioctl(dev, request, argument);
+
+    return (ret < 0) ? -errno : ret;
+}
+
+int kmod_open(void)
+{
+    int dev = open(NPRDMA_DEVICE, O_RDWR | O_CLOEXEC);
+
+    return (dev < 0) ? -errno : dev;
+}
+
+int kmod_create(int dev, const void *addr, uint64_t length, uint32_t flags)
+{
+    struct nprdma_region_create create = {
+        .addr   = (uintptr_t)addr,
+        .length = length,
+        .flags  = flags
+    };
+    int ret = kmod_call(dev, NPRDMA_IOC_REGION_CREATE, &create);
+
+    return (ret < 0) ? ret : (int)create.region;
+}
+
+int kmod_destroy(int dev, uint32_t region)
+{
+    struct nprdma_region_destroy destroy = {.region = region};
+
+    return kmod_call(dev, NPRDMA_IOC_REGION_DESTROY, &destroy);
+}
+
+int kmod_export(int dev, uint32_t region, uint32_t what)
+{
+    struct nprdma_region_export export = {.region = region, .what = what};
+    int ret = kmod_call(dev, NPRDMA_IOC_REGION_EXPORT, &export);
+
+    return (ret < 0) ? ret : export.fd;
+}
+
+int kmod_fault(int dev, uint32_t region, const void *addr, uint64_t length,
+               uint32_t flags, uint64_t *done, uint32_t *hold)
+{
+    struct nprdma_fault fault = {
+        .region = region,
+        .flags  = flags,
+        .addr   = (uintptr_t)addr,
+        .length = length
+    };
+    int ret = kmod_call(dev, NPRDMA_IOC_FAULT, &fault);
+
+    if (done != NULL) {
+        *done = fault.done;
+    }
+    if (hold != NULL) {
+        *hold = fault.hold;
+    }
+    return ret;
+}
+
+int kmod_release(int dev, uint32_t hold)
+{
+    struct nprdma_release release = {.hold = hold};
+
+    return kmod_call(dev, NPRDMA_IOC_RELEASE, &release);
+}
+
+int kmod_range(int dev, unsigned long request, uint32_t region,
+               const void *addr, uint64_t length, uint32_t flags)
+{
+    struct nprdma_range range = {
+        .region = region,
+        .flags  = flags,
+        .addr   = (uintptr_t)addr,
+        .length = length
+    };
+
+    return kmod_call(dev, request, &range);
+}
+
+struct nprdma_counters kmod_counters(int dev)
+{
+    struct nprdma_counters counters;
+
+    if (kmod_call(dev, NPRDMA_IOC_COUNTERS, &counters) != 0) {
+        kmod_bail("COUNTERS");
+    }
+    return counters;
+}
+
+struct nprdma_info kmod_info(int dev)
+{
+    struct nprdma_info info;
+
+    if (kmod_call(dev, NPRDMA_IOC_INFO, &info) != 0) {
+        kmod_bail("INFO");
+    }
+    return info;
+}
+
+static uint32_t kmod_attach(int edu, int fd)
+{
+    struct edu_attach attach = {.fd = fd};
+
+    if (kmod_call(edu, EDU_IOC_ATTACH, &attach) != 0) {
+        kmod_bail("attaching to the edu device");
+    }
+    return attach.slot;
+}
+
+void kmod_region_open(kmod_region_t *region, int dev, void *addr,
+                      uint64_t length, int edu)
+{
+    uint64_t table_size = (length / KMOD_PAGE * 4 + KMOD_PAGE - 1) &
+                          ~(KMOD_PAGE - 1);
+    int number;
+
+    memset(region, 0, sizeof(*region));
+    region->dev    = dev;
+    region->addr   = (uintptr_t)addr;
+    region->length = length;
+    region->edu    = edu;
+    number         = kmod_create(dev, addr, length, 0);
+    if (number < 0) {
+        errno = -number;
+        kmod_bail("REGION_CREATE");
+    }
+    region->number   = number;
+    region->read_fd  = kmod_export(dev, number, NPRDMA_EXPORT_READ);
+    region->write_fd = kmod_export(dev, number, NPRDMA_EXPORT_WRITE);
+    region->table_fd = kmod_export(dev, number, NPRDMA_EXPORT_TABLE);
+    region->table    = mmap(NULL, table_size, PROT_READ, MAP_SHARED,
+                            region->table_fd, 0);
+    if ((region->read_fd < 0) || (region->write_fd < 0) ||
+        (region->table == MAP_FAILED)) {
+        kmod_bail("exports");
+    }
+    if (edu >= 0) {
+        region->read_slot  = kmod_attach(edu, region->read_fd);
+        region->write_slot = kmod_attach(edu, region->write_fd);
+    }
+}
+
+void kmod_region_close(kmod_region_t *region)
+{
+    uint64_t table_size = (region->length / KMOD_PAGE * 4 + KMOD_PAGE - 1) &
+                          ~(KMOD_PAGE - 1);
+
+    if (region->edu >= 0) {
+        ioctl(region->edu, EDU_IOC_DETACH, region->read_slot);
+        ioctl(region->edu, EDU_IOC_DETACH, region->write_slot);
+    }
+    munmap((void*)region->table, table_size);
+    close(region->read_fd);
+    close(region->write_fd);
+    close(region->table_fd);
+    if (kmod_destroy(region->dev, region->number) != 0) {
+        kmod_bail("REGION_DESTROY");
+    }
+}
+
+int kmod_in(kmod_region_t *region, const void *addr, uint32_t flags)
+{
+    return kmod_fault(region->dev, region->number, addr, KMOD_PAGE, flags,
+                      NULL, NULL);
+}
+
+uint32_t kmod_entry(const kmod_region_t *region, const void *addr)
+{
+    return region->table[((uintptr_t)addr - region->addr) / KMOD_PAGE];
+}
+
+uint32_t kmod_bits(const kmod_region_t *region, const void *addr)
+{
+    return kmod_entry(region, addr) & (NPRDMA_ENTRY_READ | NPRDMA_ENTRY_WRITE);
+}
+
+static void kmod_dma(kmod_region_t *region, uint32_t slot, int write,
+                     const void *addr, void *data, unsigned length)
+{
+    struct edu_dma dma = {
+        .slot   = slot,
+        .write  = write,
+        .offset = (uintptr_t)addr - region->addr,
+        .data   = (uintptr_t)data,
+        .length = length
+    };
+
+    if (kmod_call(region->edu, EDU_IOC_DMA, &dma) != 0) {
+        kmod_bail("DMA of the edu device");
+    }
+}
+
+void kmod_dma_read(kmod_region_t *region, const void *addr, void *data,
+                   unsigned length)
+{
+    kmod_dma(region, region->read_slot, 0, addr, data, length);
+}
+
+void kmod_dma_write(kmod_region_t *region, const void *addr, const void *data,
+                    unsigned length)
+{
+    kmod_dma(region, region->write_slot, 1, addr, (void*)data, length);
+}
+
+void kmod_dma_intrude(kmod_region_t *region, const void *addr,
+                      const void *data, unsigned length)
+{
+    kmod_dma(region, region->read_slot, 1, addr, (void*)data, length);
+}
+
+uint32_t kmod_word(kmod_region_t *region, const void *addr)
+{
+    uint32_t words[KMOD_WORDS];
+    unsigned i;
+
+    kmod_dma_read(region, addr, words, sizeof(words));
+    for (i = 1; i < KMOD_WORDS; ++i) {
+        if (words[i] != words[0]) {
+            printf("# word %u at %p is %#x, the first one %#x\n", i, addr,
+                   words[i], words[0]);
+            return ~words[0];
+        }
+    }
+    return words[0];
+}
+
+void kmod_put(kmod_region_t *region, const void *addr, uint32_t word)
+{
+    uint32_t words[KMOD_WORDS];
+    unsigned i;
+
+    for (i = 0; i < KMOD_WORDS; ++i) {
+        words[i] = word;
+    }
+    kmod_dma_write(region, addr, words, sizeof(words));
+}
+
+int kmod_edu_open(void)
+{
+    return open(EDU_DEVICE, O_RDWR | O_CLOEXEC);
+}
+
+void *kmod_map(uint64_t length)
+{
+    char *addr = mmap(NULL, length + KMOD_PIECE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uintptr_t skip;
+
+    if (addr == MAP_FAILED) {
+        kmod_bail("mmap");
+    }
+    skip = -(uintptr_t)addr & (KMOD_PIECE - 1);
+    if (skip > 0) {
+        munmap(addr, skip);
+    }
+    munmap(addr + skip + length, KMOD_PIECE - skip);
+    return addr + skip;
+}
+
+void kmod_fill(void *addr, uint64_t length, uint32_t word)
+{
+    uint32_t *words = addr;
+    uint64_t i;
+
+    for (i = 0; i < length / sizeof(word); ++i) {
+        words[i] = word;
+    }
+}
