@@ -465,7 +465,7 @@ static void peer_offer(fu_peer_t *peer)
 
 static void peer_serve(fu_peer_t *peer)
 {
-    const double end = fu_now() + FU_WAIT_SECONDS;
+    const double end = fu_now() + fu_wait_seconds;
     unsigned answer;
     char ask;
 

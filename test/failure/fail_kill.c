@@ -155,13 +155,13 @@ static void run_window(kill_mode_t mode, fu_peer_t *victim,
         reqs[i] = start_one(mode, victim, target, rkey, bufs[i]);
     }
 
-    end = fu_now() + FU_WAIT_SECONDS;
+    end = fu_now() + fu_wait_seconds;
     for (i = 0; (victim->failure == UCS_OK) && (errors == 0);
          i = (i + 1) % WINDOW) {
         if (fu_now() > end) {
             fu_fail("%s, %zu bytes: after %d operations neither an error "
                     "nor an end in %d s", mode_names[mode], size, done,
-                    FU_WAIT_SECONDS);
+                    fu_wait_seconds);
         }
         ucp_worker_progress(victim->node->worker);
         status = UCS_PTR_IS_PTR(reqs[i]) ? ucp_request_check_status(reqs[i]) :
@@ -188,7 +188,7 @@ static void run_window(kill_mode_t mode, fu_peer_t *victim,
         if (!killed && (done >= BEFORE)) {
             kill(victim->pid, SIGKILL);
             killed = 1;
-            end    = fu_now() + FU_WAIT_SECONDS;
+            end    = fu_now() + fu_wait_seconds;
         }
     }
 

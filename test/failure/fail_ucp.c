@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+int fu_wait_seconds = 25;
+
 void fu_fail(const char *fmt, ...)
 {
     char    text[512];
@@ -179,7 +181,7 @@ double fu_now(void)
 
 ucs_status_t fu_wait(fu_node_t *node, ucs_status_ptr_t req, const char *what)
 {
-    double       end = fu_now() + FU_WAIT_SECONDS;
+    double       end = fu_now() + fu_wait_seconds;
     ucs_status_t status;
 
     if (!UCS_PTR_IS_PTR(req)) {
@@ -192,7 +194,7 @@ ucs_status_t fu_wait(fu_node_t *node, ucs_status_ptr_t req, const char *what)
             break;
         }
         if (ucp_worker_progress(node->worker) == 0 && (fu_now() > end)) {
-            fu_fail("%s: still not done after %d s", what, FU_WAIT_SECONDS);
+            fu_fail("%s: still not done after %d s", what, fu_wait_seconds);
         }
     }
     ucp_request_free(req);
@@ -201,13 +203,13 @@ ucs_status_t fu_wait(fu_node_t *node, ucs_status_ptr_t req, const char *what)
 
 void fu_wait_failure(fu_peer_t *peer)
 {
-    double end = fu_now() + FU_WAIT_SECONDS;
+    double end = fu_now() + fu_wait_seconds;
 
     while (peer->failure == UCS_OK) {
         ucp_worker_progress(peer->node->worker);
         if (fu_now() > end) {
             fu_fail("the peer is dead, but no error handler was called in "
-                    "%d s", FU_WAIT_SECONDS);
+                    "%d s", fu_wait_seconds);
         }
     }
 }

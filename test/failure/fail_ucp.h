@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define FU_WAIT_SECONDS  25
+/* How long anything may take; a program may set another bound first. */
+extern int fu_wait_seconds;
 
 /* One process's side of UCP; a parent has a peer for each child. */
 typedef struct {
@@ -50,7 +51,7 @@ void fu_oob_recv(fu_peer_t *peer, void *data, size_t size);
 double fu_now(void);
 
 /*
- * Progresses until the request is done. Fails after FU_WAIT_SECONDS, and
+ * Progresses until the request is done. Fails after fu_wait_seconds, and
  * names what was waited for.
  */
 ucs_status_t fu_wait(fu_node_t *node, ucs_status_ptr_t req, const char *what);
