@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The engine over an RNIC, without UCX above it: two processes, each a port.
- * Prints TAP. The first RNIC port is used, or the one that the argument names.
+ * Prints TAP. The first RNIC port is used.
+ *
+ * test_verbs [N]: each queue pair fails after every N messages
  */
 
 #define _GNU_SOURCE
 #include "nprdma/engine.h"
 #include "nprdma/mem/arena.h"
-#include "nprdma/proto/vlink.h"
+#include "nprdma/dev/verbs/conn.h"
 #include "nprdma/svc/service.h"
 
 #include <signal.h>
@@ -40,6 +42,7 @@ typedef struct shared {
     _Atomic int       stop;
     _Atomic int       compute;    /* the target is to leave its port alone */
     _Atomic int       computes;   /* and does */
+    _Atomic int       fail;       /* its queue pairs are to fail */
 } shared_t;
 
 typedef struct comp {
@@ -53,6 +56,7 @@ static np_vport_t *port;
 static np_vlink_t link_;
 static ucs_status_t down = UCS_OK;
 static size_t max_message;
+static unsigned break_every;
 
 static double now(void)
 {
@@ -143,7 +147,9 @@ static void open_port(const char *device)
         .depth           = 4,
         .connect_timeout = LIMIT,
         .timeout         = 16,
-        .retry_count     = 6
+        .retry_count     = 6,
+        .reconnect_timeout = 5,
+        .break_every     = break_every
     };
     const np_vuser_t user           = {
         .am        = on_am,
@@ -180,6 +186,7 @@ static void *make_area(side_t *side)
 
 static int target(const char *device, int fd)
 {
+    np_conn_t *conn;
     side_t side;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -193,6 +200,12 @@ static int target(const char *device, int fd)
         shared->computes = shared->compute;
         if (!shared->computes) {
             np_vport_progress(port);
+        }
+        if (shared->fail) {
+            ucs_list_for_each(conn, &port->ready, list) {
+                np_conn_break(conn);
+            }
+            shared->fail = 0;
         }
     }
     np_vport_close(port);
@@ -381,6 +394,100 @@ static void test_bad(const side_t *side, np_key_t *key, uint8_t *mine)
           "memory of ours that is not there is an error of that get");
 }
 
+static int has_failed(const void *arg)
+{
+    return !shared->fail;
+}
+
+/* Ours, theirs, or none */
+static void fail_one(unsigned i)
+{
+    if ((i % 3) == 0) {
+        np_conn_break(link_.conn);
+    } else if ((i % 3) == 1) {
+        shared->fail = 1;
+        (void)wait_until(has_failed, NULL);
+    }
+}
+
+/* Queue pairs that fail between operations and in the middle of them */
+static void test_failing(const side_t *side, np_key_t *key, pid_t pid,
+                         uint8_t *mine)
+{
+    uint64_t count = shared->received, sum = 0, seed, i, value, was;
+    struct iovec here = {&value, 8}, there = {(void*)(side->area + 64), 8};
+    static uint8_t data[4096];
+    ucs_status_t status = UCS_OK;
+    uint32_t epoch = link_.conn->epoch;
+    np_iov_t iov = {mine, AREA / 2};
+    comp_t comp[20] = {};
+    int ok;
+
+    shared->sum = 0;
+    for (i = 0; (i < 300) && (status == UCS_OK); ++i) {
+        seed = i + 1;
+        fill(data, seed, i * 13);
+        POST(status, np_vlink_am_short(&link_, seed % 32, seed, data, i * 13));
+        sum += seed;
+        if ((i % 50) == 49) {
+            fail_one(i / 50);
+        }
+    }
+    count += 300;
+    check((status == UCS_OK) && wait_until(has_received, &count) && flush() &&
+          (shared->received == count) && (shared->sum == sum) &&
+          (shared->wrong == 0), "active messages arrive once, in spite of it");
+
+    was = 0;
+    ok  = process_vm_readv(pid, &here, 1, &there, 1, 0) == 8;
+    was = value;
+    for (i = 0; (i < 20) && ok; ++i) {
+        POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD, 8, 1, 0,
+                                     side->area + 64, &data[i * 8], &comp[i]));
+        ok = status == UCS_INPROGRESS;
+        if ((i % 4) == 3) {
+            fail_one(i / 4);
+        }
+    }
+    for (i = 0; (i < 20) && ok; ++i) {
+        ok = wait_until(is_done, &comp[i]) && (comp[i].status == UCS_OK) &&
+             (comp[i].count == 1) &&
+             (((uint64_t*)data)[i] == (was + i));
+    }
+    ok = ok && (process_vm_readv(pid, &here, 1, &there, 1, 0) == 8);
+    check(ok && (value == (was + 20)), "atomics are executed once");
+
+    for (i = 0; i < 6; ++i) {
+        here    = (struct iovec){mine, AREA / 2};
+        there   = (struct iovec){(void*)side->area, AREA / 2};
+        comp[0] = (comp_t){0, UCS_OK};
+        fill(mine, i, AREA / 2);
+        POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
+                                   side->area, &comp[0]));
+        np_vport_progress(port);
+        fail_one(i);
+        ok = (status == UCS_INPROGRESS) && wait_until(is_done, &comp[0]) &&
+             (comp[0].status == UCS_OK);
+        memset(mine, 0, AREA / 2);
+        ok = ok && (process_vm_readv(pid, &here, 1, &there, 1, 0) ==
+                    (ssize_t)(AREA / 2)) && is_right(mine, i, AREA / 2);
+        check(ok, "a put that is interrupted");
+
+        comp[0] = (comp_t){0, UCS_OK};
+        memset(mine, 0, AREA / 2);
+        POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1,
+                                   side->area, &comp[0]));
+        np_vport_progress(port);
+        fail_one(i);
+        ok = (status == UCS_INPROGRESS) && wait_until(is_done, &comp[0]) &&
+             (comp[0].status == UCS_OK) && is_right(mine, i, AREA / 2);
+        check(ok, "a get that is interrupted");
+    }
+    test_small(side, key, pid);
+    check(link_.conn->epoch > epoch, "queue pairs have been replaced");
+    printf("# %u times\n", link_.conn->epoch - epoch);
+}
+
 static int is_computing(const void *arg)
 {
     return shared->computes == *(const int*)arg;
@@ -433,13 +540,14 @@ int main(int argc, char **argv)
     pid_t pid;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if ((argc < 2) && (np_nic_list(&names) == 0)) {
+    if (np_nic_list(&names) == 0) {
         printf("1..0 # SKIP no RNIC port is up\n");
         return 0;
     }
 
-    const char *device = (argc > 1) ? argv[1] : names[0].name;
+    const char *device = names[0].name;
 
+    break_every = (argc > 1) ? atoi(argv[1]) : 0;
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
@@ -468,6 +576,7 @@ int main(int argc, char **argv)
     test_atomic(&side, key);
     check(flush(), "flush");
     test_computing(&side, key, pid, mine);
+    test_failing(&side, key, pid, mine);
     test_bad(&side, key, mine);
     check(down == UCS_OK, "the link is as it was");
 

@@ -143,6 +143,10 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
         return UCS_ERR_NO_RESOURCE;
     }
 
+    if (link->fence & NP_VLINK_REPLAY) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
     if (link->fence != 0) {
         if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
             np_vlink_ask(link);
@@ -409,20 +413,28 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
     return UCS_OK;
 }
 
-/* Announce a transfer; returns 0: no room */
-static int np_vlink_announce(np_vlink_t *link, np_vop_t *op,
-                             np_vmsg_kind_t kind, uint64_t addr, size_t len,
-                             int no_keys)
+/* Ask for an operation; returns 0: no room */
+static int np_vlink_ask_for(np_vop_t *op)
 {
-    np_vctl_t ctl;
+    np_vctl_t ctl = op->request;
 
-    memset(&ctl, 0, sizeof(ctl));
-    ctl.msg.kind  = kind;
-    ctl.msg.flags = no_keys ? NP_VMSG_NO_KEYS : 0;
-    ctl.body.op   = op->name;
-    ctl.body.addr = addr;
-    ctl.body.len  = len;
-    return np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl));
+    if (!np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl))) {
+        return 0;
+    }
+
+    op->request_seq = op->conn->tx_seq;
+    return 1;
+}
+
+/* Announce a transfer; returns 0: no room */
+static int np_vlink_announce(np_vop_t *op, np_vmsg_kind_t kind, uint64_t addr,
+                             size_t len, int no_keys)
+{
+    op->request = (np_vctl_t){
+        .msg  = {.kind = kind, .flags = no_keys ? NP_VMSG_NO_KEYS : 0},
+        .body = {.op = op->name, .addr = addr, .len = len}
+    };
+    return np_vlink_ask_for(op);
 }
 
 static void np_vlink_unpost(np_vop_t *op)
@@ -479,14 +491,18 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
     np_vop_post(link, op);
     np_vlink_hold(link, op, addr, len, dir == NP_DIR_PUT);
+    np_vmove_begin(op);
+    if (ucs_unlikely(link->port->config.is_sequential) && !no_keys) {
+        np_vmove_prepare(op);
+    }
+
     if (((dir == NP_DIR_GET) || !no_keys) &&
-        !np_vlink_announce(link, op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
+        !np_vlink_announce(op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
                            NP_VMSG_WRITE, addr, len, no_keys)) {
+        np_vmove_release(op);
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
-
-    np_vmove_begin(op);
     return UCS_INPROGRESS;
 }
 
@@ -517,7 +533,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     op->unpack.len    = len;
     np_vop_post(link, op);
     np_vlink_hold(link, op, addr, len, 0);
-    if (!np_vlink_announce(link, op, NP_VMSG_READ, addr, len, 1)) {
+    if (!np_vlink_announce(op, NP_VMSG_READ, addr, len, 1)) {
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
@@ -532,7 +548,6 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status;
     np_vop_t *op;
-    np_vctl_t ctl;
 
     if (ucs_unlikely((addr & (size - 1)) != 0)) {
         np_error("atomic of %zu bytes on the unaligned address %#lx", size,
@@ -550,23 +565,31 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
         return status;
     }
 
+    /* their answers are kept by the target until they have arrived */
+    if (link->atomics >= link->port->config.credits) {
+        link->is_refused = 1;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
     op = np_vop_get(link->port, NP_VOP_ATOMIC, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->atomic.result = result;
-    op->atomic.size   = size;
+    op->atomic.result   = result;
+    op->atomic.size     = size;
+    op->atomic.is_taken = 0;
     np_vop_post(link, op);
-    memset(&ctl, 0, sizeof(ctl));
-    ctl.msg.kind     = NP_VMSG_ATOMIC;
-    ctl.msg.id       = what;
-    ctl.msg.size     = size;
-    ctl.body.op      = op->name;
-    ctl.body.addr    = addr;
-    ctl.body.offset  = value;
-    ctl.body.compare = compare;
-    if (!np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl))) {
+    op->request = (np_vctl_t){
+        .msg  = {.kind = NP_VMSG_ATOMIC, .id = what, .size = size},
+        .body = {
+            .op      = op->name,
+            .addr    = addr,
+            .offset  = value,
+            .compare = compare
+        }
+    };
+    if (!np_vlink_ask_for(op)) {
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
@@ -723,7 +746,7 @@ void np_vlink_fence(np_vlink_t *link)
 {
     NP_TURN_WAIT(&link->port->turn);
     if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
-        link->fence = 1;
+        link->fence |= NP_VLINK_FENCE;
     }
 }
 

@@ -49,6 +49,12 @@ typedef struct np_vport_config {
     size_t     chunk;         /**< bytes that are registered at once */
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
     double     connect_timeout; /**< seconds */
+    double     reconnect_timeout; /**< seconds for another queue pair; 0: a
+                                    link ends with its queue pair */
+    unsigned   break_every;   /**< for tests: messages after which each queue
+                                    pair fails; 0: never */
+    int        is_sequential; /**< to compare: one side registers after the other,
+                                    each all at once */
     unsigned   timeout;       /**< of the queue pair: 4.096 us * 2^timeout */
     unsigned   retry_count;   /**< at most 6: Soft-RoCE takes 7 for "for ever" */
 } np_vport_config_t;
@@ -73,6 +79,13 @@ typedef struct np_vport_attr {
 
 struct np_conn;
 
+/** Why nothing new may start on a link */
+enum {
+    NP_VLINK_FENCE  = 1u << 0,    /**< not all before it is complete */
+    NP_VLINK_REPLAY = 1u << 1     /**< what went over the queue pair before this
+                                       one goes again first */
+};
+
 /** An endpoint's link. Owner: who called np_vlink_init; its port's thread. */
 struct np_vlink {
     np_vport_t      *port;
@@ -88,7 +101,7 @@ struct np_vlink {
                                        user of the link */
     int             is_refused;   /**< an operation waits for one that is
                                        outstanding, not for room */
-    uint64_t        fence;        /**< 0, or: wait for all operations before */
+    unsigned        fence;        /**< NP_VLINK_FENCE, NP_VLINK_REPLAY */
     uint64_t        sequence;     /**< of the last operation */
     unsigned        outstanding;  /**< operations that are not complete */
     unsigned        atomics;      /**< of these */

@@ -51,7 +51,8 @@ static uint8_t *np_vmove_local(const np_vmove_t *move, size_t offset)
 
 void np_vmove_begin(np_vop_t *op)
 {
-    op->move.chunk = ucs_max(op->port->config.chunk, (size_t)NP_VCHUNK_MIN);
+    op->move.chunk = op->port->config.is_sequential ? op->move.len :
+                     ucs_max(op->port->config.chunk, (size_t)NP_VCHUNK_MIN);
     if (op->move.iovcnt != 1) {
         op->move.no_register = 1; /* a list is gathered by messages */
     }
@@ -74,6 +75,51 @@ void np_vmove_release(np_vop_t *op)
     while (np_vmove_chunks(&op->move) > 0) {
         np_vmove_pop_chunk(op);
     }
+}
+
+/* Bytes that need not move again */
+static size_t np_vmove_done_bytes(const np_vmove_t *move)
+{
+    if (!move->is_source) {
+        return move->moved;
+    }
+
+    if (move->has_sent) {
+        return 0; /* which were taken nobody has counted */
+    }
+
+    return (np_vmove_chunks(move) == 0) ? ucs_min(move->moved, move->next) :
+           move->chunks[move->chunk_head % NP_VDEPTH_MAX].offset;
+}
+
+void np_vmove_reset(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    size_t done      = np_vmove_done_bytes(move);
+    np_iov_t rest[NP_MAX_IOV];
+
+    np_vmove_release(op);
+    if (!move->is_source || !move->no_keys) {
+        /* not all of it: then it would be complete */
+        done         = ucs_min(done, move->len - 1);
+        move->iovcnt = np_iov_slice(move->iov, move->iovcnt, done,
+                                    move->len - done, rest);
+        memcpy(move->iov, rest, move->iovcnt * sizeof(*rest));
+        move->len           -= done;
+        move->remote        += done;
+        move->moved          = 0;
+        op->request.body.addr = move->remote;
+        op->request.body.len  = move->len;
+    } /* else its messages go again by themselves */
+    move->posted      = 0;
+    move->is_told     = 0;
+    move->is_over     = 0;
+    move->is_prepared = 0;
+    move->next        = 0;
+    move->ready_head  = 0;
+    move->ready_tail  = 0;
+    move->ready_next  = 0;
+    move->has_sent    = 0;
 }
 
 /* A program that swaps by itself brings its pages in; those of the OS come with
@@ -107,7 +153,7 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
         }
 
         if ((status != UCS_ERR_EXCEEDS_LIMIT) ||
-            (move->chunk == NP_VCHUNK_MIN)) {
+            (move->chunk <= NP_VCHUNK_MIN)) {
             break;
         }
         move->chunk = ucs_max(move->chunk / 2, (size_t)NP_VCHUNK_MIN);
@@ -124,6 +170,14 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
     ++move->chunk_tail;
     *chunk_p      = chunk;
     return UCS_OK;
+}
+
+void np_vmove_prepare(np_vop_t *op)
+{
+    np_vchunk_t *chunk;
+
+    /* should it fail it is tried again, and then reported */
+    op->move.is_prepared = np_vmove_register(op, &chunk) == UCS_OK;
 }
 
 /* Bytes of ours to or from a message */
@@ -192,7 +246,8 @@ static int np_vmove_send(np_vop_t *op, size_t end)
         }
 
         np_conn_send(op->conn, &ctl->msg, sizeof(*ctl) + len);
-        move->moved += len;
+        move->has_sent = 1;
+        move->moved   += len;
     }
     return 1;
 }
@@ -252,7 +307,9 @@ static int np_vmove_prepare_source(np_vop_t *op)
     ucs_status_t status;
 
     if (move->no_keys || move->no_register || (move->next == move->len) ||
-        (np_vmove_chunks(move) == np_vmove_depth(op))) {
+        (np_vmove_chunks(move) == np_vmove_depth(op)) ||
+        (op->port->config.is_sequential &&
+         (move->ready_head == move->ready_tail))) {
         return 0;
     }
 
@@ -332,21 +389,39 @@ static void np_vmove_fill(np_vop_t *op, np_vctl_t *ctl, np_vmsg_kind_t kind)
     ctl->body.status = op->status;
 }
 
+/* Tell where a piece may be written */
+static void np_vmove_say_ready(np_vop_t *op, const np_vchunk_t *chunk)
+{
+    np_vctl_t ctl;
+
+    np_vmove_fill(op, &ctl, NP_VMSG_READY);
+    ctl.body.addr   = (uintptr_t)np_vmove_local(&op->move, chunk->offset);
+    ctl.body.len    = chunk->len;
+    ctl.body.offset = chunk->offset;
+    ctl.body.rkey   = (chunk->mr == NULL) ? 0 : chunk->mr->rkey;
+    np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl));
+}
+
 /* Let the next piece be written. Returns whether to come again. */
 static int np_vmove_expose(np_vop_t *op)
 {
     np_vmove_t *move = &op->move;
     np_vchunk_t *chunk;
     ucs_status_t status;
-    np_vctl_t ctl;
 
-    if (move->no_keys || (move->next == move->len) ||
-        (np_vmove_chunks(move) == np_vmove_depth(op))) {
+    if (!move->is_prepared && (move->no_keys || (move->next == move->len) ||
+                               (np_vmove_chunks(move) == np_vmove_depth(op)))) {
         return 0;
     }
 
     if (!np_vmove_has_room(op) || (op->port->free_send == NULL)) {
         return 1;
+    }
+
+    if (move->is_prepared) {
+        move->is_prepared = 0;
+        np_vmove_say_ready(op, &move->chunks[move->chunk_head % NP_VDEPTH_MAX]);
+        return move->next < move->len;
     }
 
     status = move->no_register ? UCS_ERR_EXCEEDS_LIMIT :
@@ -368,12 +443,7 @@ static int np_vmove_expose(np_vop_t *op)
         return 1;
     }
 
-    np_vmove_fill(op, &ctl, NP_VMSG_READY);
-    ctl.body.addr   = (uintptr_t)np_vmove_local(move, chunk->offset);
-    ctl.body.len    = chunk->len;
-    ctl.body.offset = chunk->offset;
-    ctl.body.rkey   = (chunk->mr == NULL) ? 0 : chunk->mr->rkey;
-    np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl));
+    np_vmove_say_ready(op, chunk);
     return move->next < move->len;
 }
 
@@ -448,8 +518,8 @@ unsigned np_vmove_progress(np_vport_t *port)
     while (!ucs_list_is_empty(&todo)) {
         op = ucs_list_extract_head(&todo, np_vop_t, todo);
         ucs_list_head_init(&op->todo);
-        if (op->conn->state != NP_CONN_READY) {
-            continue; /* it ends with the connection */
+        if ((op->conn->state != NP_CONN_READY) || (op->conn->replay != NULL)) {
+            continue; /* it ends with the connection, or begins anew */
         }
 
         if (port->is_thread && (op->link != NULL)) {

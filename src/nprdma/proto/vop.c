@@ -70,6 +70,7 @@ np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
     op->comp       = comp;
     op->sequence   = 0;
     op->is_ordered = 0;
+    op->request    = (np_vctl_t){.msg = {.kind = NP_VMSG_AM}};
     ucs_list_head_init(&op->todo);
     ucs_list_head_init(&op->list);
     if (kind == NP_VOP_MOVE) {

@@ -52,6 +52,8 @@ typedef struct np_vmove {
     int         no_register;    /**< source: registering has failed */
     int         is_told;        /**< the other side knows of our error */
     int         is_over;        /**< the other side moves nothing more */
+    int         is_prepared;    /**< the one chunk is registered, not READY */
+    int         has_sent;       /**< some of it went by messages */
     np_iov_t    iov[NP_MAX_IOV];  /**< ours */
     size_t      iovcnt;
     size_t      len;
@@ -84,6 +86,8 @@ struct np_vop {
     ucs_status_t    status;
     void            *comp;
     uint64_t        sequence;
+    np_vctl_t       request;     /**< link: what was asked; kind 0 (AM): nothing */
+    uint32_t        request_seq; /**< and by which message */
     int             is_ordered;  /**< interval is in the link's table */
     np_interval_t   interval;    /**< of the remote side */
     union {
@@ -96,6 +100,7 @@ struct np_vop {
         struct {
             void        *result;
             size_t      size;
+            int         is_taken;  /**< executed: only its answer is missing */
         } atomic;
         struct {
             uint32_t    put_seq;
@@ -149,6 +154,9 @@ unsigned np_vlink_report(np_vport_t *port);
 /** Begin a transfer: op->move is filled in but for its counters */
 void np_vmove_begin(np_vop_t *op);
 
+/** Link's side, in the sequential order: register before asking for it */
+void np_vmove_prepare(np_vop_t *op);
+
 /** Do what can be done; returns how much it was. A service thread does it for
  *  peers alone. */
 unsigned np_vmove_progress(np_vport_t *port);
@@ -167,6 +175,23 @@ ucs_status_t np_vmove_written(np_vop_t *op);
 
 /** Give back what it has registered; its queue pair must not use it any more */
 void np_vmove_release(np_vop_t *op);
+
+/** Link's: its queue pair has failed. What has not moved for certain begins
+ *  anew: it is a transfer of that alone from now on. */
+void np_vmove_reset(np_vop_t *op);
+
+/** Link: its queue pair has failed; nothing that belongs to it is registered any
+ *  more when this returns. Any turn. */
+void np_vreplay_lost(np_conn_t *conn);
+
+/** Link: it has another one; the target has taken @a taken messages. Any turn. */
+void np_vreplay_begin(np_conn_t *conn, uint32_t taken);
+
+/** Send again what there is room for; returns how much. Owner's turn. */
+unsigned np_vreplay_progress(np_vport_t *port);
+
+/** Forget what was to be sent again */
+void np_vreplay_drop(np_conn_t *conn);
 
 /** A message has come */
 void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);

@@ -16,7 +16,12 @@
 #include "../mem/mapper.h"
 #include "../mem/swapper.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Answers that are kept for a link */
+#define NP_VRESULTS_MAX  32768u
 
 
 static void np_vserve_malformed(np_conn_t *conn, const np_vmsg_t *msg,
@@ -55,6 +60,7 @@ static void np_vserve_put(np_conn_t *conn, const np_vbody_t *body,
         status = np_access_write(body->addr, data, len);
     }
     if (ucs_unlikely(status != UCS_OK)) {
+        conn->put_status = status;
         np_vserve_answer(conn, NP_VMSG_DONE, body->op, status, 0);
     }
 }
@@ -89,6 +95,44 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
     np_vmove_begin(op);
 }
 
+/* Keep what an atomic gave: as many as the link may be waiting for */
+static int np_vserve_keep_result(np_conn_t *conn, uint32_t op,
+                                 ucs_status_t status, uint64_t value)
+{
+    uint32_t count = ucs_min(ucs_max(conn->credits, 1u), NP_VRESULTS_MAX);
+
+    if (conn->results == NULL) {
+        count             = ucs_roundup_pow2(count);
+        conn->results     = calloc(count, sizeof(*conn->results));
+        conn->result_mask = count - 1;
+        if (conn->results == NULL) {
+            return 0;
+        }
+    }
+
+    conn->results[conn->num_results++ & conn->result_mask] = (np_vresult_t){
+        .op     = op,
+        .status = status,
+        .value  = value
+    };
+    return 1;
+}
+
+/* An atomic that was executed over a queue pair that has failed since */
+static void np_vserve_atomic_again(np_conn_t *conn, uint32_t op)
+{
+    uint32_t i;
+
+    for (i = 0; (conn->results != NULL) && (i <= conn->result_mask); ++i) {
+        if (conn->results[i].op == op) {
+            np_vserve_answer(conn, NP_VMSG_RESULT, op, conn->results[i].status,
+                             conn->results[i].value);
+            return;
+        }
+    }
+    np_vserve_answer(conn, NP_VMSG_RESULT, op, UCS_ERR_IO_ERROR, 0);
+}
+
 static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
                              const np_vbody_t *body)
 {
@@ -104,7 +148,15 @@ static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
     uint64_t result        = 0;
     ucs_status_t status;
 
+    if (msg->flags & NP_VMSG_AGAIN) {
+        np_vserve_atomic_again(conn, body->op);
+        return;
+    }
+
     status = np_atomic_serve(&request, &moving, &result);
+    if (!np_vserve_keep_result(conn, body->op, status, result)) {
+        conn->replaced = UINT_MAX / 2; /* it cannot be answered twice */
+    }
     np_vserve_answer(conn, NP_VMSG_RESULT, body->op, status, result);
 }
 
@@ -146,6 +198,7 @@ void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
 void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg)
 {
+    np_conn_heard(conn, msg->flags);
     if (msg->flags & NP_VMSG_ACK_NOW) {
         np_conn_owe_ack(conn);
     }
@@ -281,7 +334,7 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
 void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
 {
-    uint32_t ack = msg->ack;
+    uint32_t ack;
     ucs_status_t status;
 
     if (ucs_unlikely((len < sizeof(*msg)) || (len > NP_VSEG_SIZE))) {
@@ -289,6 +342,8 @@ void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
         return;
     }
 
+    ack = msg->ack;
+    np_conn_heard(conn, msg->flags);
     if (!conn->is_link) {
         if (ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW)) {
             np_conn_owe_ack(conn);
@@ -303,11 +358,10 @@ void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
         ++conn->rx_seq;
         status = np_vserve_request(conn, msg, len);
     } else {
-        np_conn_heard(conn, msg->flags);
         status = np_vserve_response(conn, msg, len);
         /* after what it says: a put that has failed is not complete */
         if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {
-            conn->tx_acked = ack;
+            np_conn_acked(conn, ack);
             if (conn->link != NULL) {
                 np_vlink_acked(conn->link);
             }

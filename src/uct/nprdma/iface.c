@@ -101,6 +101,26 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.retry_count),
      UCS_CONFIG_TYPE_UINT},
 
+    {"VERBS_RECONNECT", "3s",
+     "RDMA devices: how long to try to replace a queue pair that has failed, if\n"
+     "the peer does not answer; messages, puts, gets and atomics then go on as\n"
+     "if nothing had happened. 0 to end the endpoint at once.",
+     ucs_offsetof(uct_nprdma_iface_config_t, verbs.reconnect),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"VERBS_OVERLAP", "y",
+     "RDMA devices: both sides of a transfer register chunks at the same time,\n"
+     "while others move. \"n\" for the traditional order, to compare: all of one\n"
+     "side, then all of the other, then the data.",
+     ucs_offsetof(uct_nprdma_iface_config_t, verbs.overlap),
+     UCS_CONFIG_TYPE_BOOL},
+
+    {"VERBS_BREAK", "0",
+     "For tests. RDMA devices: each queue pair fails after so many messages; 0\n"
+     "for never.",
+     ucs_offsetof(uct_nprdma_iface_config_t, verbs.break_every),
+     UCS_CONFIG_TYPE_UINT},
+
     {NULL}
 };
 

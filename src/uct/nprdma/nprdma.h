@@ -49,6 +49,9 @@ typedef struct uct_nprdma_verbs_config {
     double        connect_timeout; /**< seconds */
     double        timeout;         /**< seconds */
     unsigned      retry_count;
+    double        reconnect;       /**< seconds */
+    int           overlap;
+    unsigned      break_every;
 } uct_nprdma_verbs_config_t;
 
 /** Settings of an interface, whatever its device */

@@ -277,6 +277,12 @@ uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config)
         return UCS_ERR_INVALID_PARAM;
     }
 
+    if (!(config->reconnect >= 0)) {
+        np_error("UCX_NPRDMA_VERBS_RECONNECT is %g s: give it 0 or more",
+                 config->reconnect);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     /* an exponent of 0 would mean: for ever */
     if (!(config->timeout >= UCT_NPRDMA_VERBS_TICK) ||
         (config->timeout >
@@ -308,19 +314,22 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
     const uct_nprdma_verbs_config_t *config =
             &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->verbs;
     const np_vport_config_t port_config = {
-        .device          = params->mode.device.dev_name,
-        .gid_index       = (config->gid_index == UCS_ULUNITS_AUTO) ?
-                           -1 : (int)config->gid_index,
-        .recv_buffers    = config->recv_buffers,
-        .send_buffers    = config->send_buffers,
-        .sq_size         = config->queue,
-        .credits         = config->credits,
-        .direct_min      = config->direct_min,
-        .chunk           = config->chunk,
-        .depth           = config->depth,
-        .connect_timeout = config->connect_timeout,
-        .timeout         = uct_nprdma_verbs_timeout(config->timeout),
-        .retry_count     = config->retry_count
+        .device            = params->mode.device.dev_name,
+        .gid_index         = (config->gid_index == UCS_ULUNITS_AUTO) ?
+                             -1 : (int)config->gid_index,
+        .recv_buffers      = config->recv_buffers,
+        .send_buffers      = config->send_buffers,
+        .sq_size           = config->queue,
+        .credits           = config->credits,
+        .direct_min        = config->direct_min,
+        .chunk             = config->chunk,
+        .depth             = config->depth,
+        .connect_timeout   = config->connect_timeout,
+        .timeout           = uct_nprdma_verbs_timeout(config->timeout),
+        .retry_count       = config->retry_count,
+        .reconnect_timeout = config->reconnect,
+        .break_every       = config->break_every,
+        .is_sequential     = !config->overlap
     };
     const np_vuser_t user = {
         .am        = uct_nprdma_iface_am,

@@ -8,26 +8,19 @@
 #  include "config.h"
 #endif
 
-#include "conn.h"
+#include "hello.h"
 
-#include "../../engine.h"
 #include "../../proto/vop.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Every so many work requests ask for a completion */
-#define NP_CONN_MODERATION  16
-
 /* Of the responder, in 10 us steps as the specification encodes them: 0.64 ms */
 #define NP_CONN_RNR_TIMER   12
 #define NP_CONN_RNR_FOREVER 7
 
-/* How long a target is given to answer by its progress before its service thread
- * is woken; and then, until that is done once more: twice as long each time */
-#define NP_CONN_RING_FIRST  ucs_time_from_usec(20)
-#define NP_CONN_RING_NEXT   ucs_time_from_msec(1)
-#define NP_CONN_RING_LAST   ucs_time_from_msec(64)
+/* Queue pairs in a row over which nothing came */
+#define NP_CONN_REPLACE_MAX 8
 
 
 static int np_conn_modify(np_conn_t *conn, struct ibv_qp_attr *attr, int mask,
@@ -45,7 +38,7 @@ static int np_conn_modify(np_conn_t *conn, struct ibv_qp_attr *attr, int mask,
 /* Inline sends of as much as the device grants, but not more than wanted */
 static struct ibv_qp *np_conn_create_qp(np_vport_t *port, np_conn_t *conn)
 {
-    static const unsigned inlines[] = {256, 128, 64, 0};
+    static const unsigned inlines[] = {NP_CONN_INLINE, 128, 64, 0};
     struct ibv_qp_init_attr attr;
     struct ibv_qp *qp = NULL;
     unsigned i;
@@ -70,66 +63,103 @@ static struct ibv_qp *np_conn_create_qp(np_vport_t *port, np_conn_t *conn)
         return NULL;
     }
 
-    port->max_inline = ucs_min(attr.cap.max_inline_data, 256u);
+    port->max_inline = ucs_min(attr.cap.max_inline_data, NP_CONN_INLINE);
     return qp;
 }
 
-np_conn_t *np_conn_create(np_vport_t *port, int is_link)
+/* A queue pair in state INIT, by whose number the connection is found */
+static int np_conn_start_qp(np_conn_t *conn)
 {
+    np_vport_t *port        = conn->port;
     struct ibv_qp_attr attr = {
         .qp_state        = IBV_QPS_INIT,
         .port_num        = port->nic->port_num,
         .qp_access_flags = IBV_ACCESS_REMOTE_WRITE
     };
-    np_conn_t *conn;
     khiter_t iter;
     int ret;
+
+    conn->qp = np_conn_create_qp(port, conn);
+    if (conn->qp == NULL) {
+        return 0;
+    }
+
+    conn->qpn        = conn->qp->qp_num;
+    conn->generation = ++port->generation;
+    conn->psn        = (uint32_t)ucs_get_time() & 0xffffff;
+    if (np_conn_modify(conn, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+                       IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT") != 0) {
+        goto err;
+    }
+
+    iter = kh_put(np_conns, &port->conns, conn->qpn, &ret);
+    if (ret < 0) {
+        goto err;
+    }
+
+    kh_value(&port->conns, iter) = conn;
+    return 1;
+
+err:
+    ibv_destroy_qp(conn->qp);
+    return 0;
+}
+
+static void np_conn_forget_qp(np_conn_t *conn, uint32_t qpn)
+{
+    khiter_t iter = kh_get(np_conns, &conn->port->conns, qpn);
+
+    if (iter != kh_end(&conn->port->conns)) {
+        kh_del(np_conns, &conn->port->conns, iter);
+    }
+}
+
+/* Room for what a link must be able to send again */
+static int np_conn_create_sent(np_conn_t *conn)
+{
+    uint32_t credits = conn->port->config.credits;
+
+    if (!conn->is_link || !(conn->port->config.reconnect_timeout > 0)) {
+        return 1;
+    }
+
+    conn->sent_mask = ucs_roundup_pow2(credits) - 1;
+    conn->sent      = calloc(conn->sent_mask + 1, sizeof(*conn->sent));
+    conn->small     = malloc((conn->sent_mask + 1) * (size_t)NP_CONN_INLINE);
+    return (conn->sent != NULL) && (conn->small != NULL);
+}
+
+np_conn_t *np_conn_create(np_vport_t *port, int is_link)
+{
+    np_conn_t *conn;
 
     conn = calloc(1, sizeof(*conn));
     if (conn == NULL) {
         goto err;
     }
 
-    conn->port       = port;
-    conn->is_link    = is_link;
-    conn->state      = NP_CONN_CONNECTING;
-    conn->generation = ++port->generation;
-    conn->psn        = (uint32_t)ucs_get_time() & 0xffffff;
-    conn->sq_mask    = ucs_roundup_pow2(port->config.sq_size) - 1;
-    conn->sq         = calloc(conn->sq_mask + 1, sizeof(*conn->sq));
+    conn->port    = port;
+    conn->is_link = is_link;
+    conn->state   = NP_CONN_CONNECTING;
+    conn->sq_mask = ucs_roundup_pow2(port->config.sq_size) - 1;
+    conn->sq      = calloc(conn->sq_mask + 1, sizeof(*conn->sq));
     ucs_list_head_init(&conn->served);
     ucs_list_head_init(&conn->due);
     ucs_list_head_init(&conn->asking);
+    ucs_list_head_init(&conn->replaying);
     ucs_queue_head_init(&conn->replies);
-    if (conn->sq == NULL) {
+    if ((conn->sq == NULL) || !np_conn_create_sent(conn) ||
+        !np_conn_start_qp(conn)) {
         goto err_free;
     }
 
-    conn->qp = np_conn_create_qp(port, conn);
-    if (conn->qp == NULL) {
-        goto err_sq;
-    }
-
-    conn->qpn = conn->qp->qp_num;
-    if (np_conn_modify(conn, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
-                       IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT") != 0) {
-        goto err_qp;
-    }
-
-    iter = kh_put(np_conns, &port->conns, conn->qpn, &ret);
-    if (ret < 0) {
-        goto err_qp;
-    }
-
-    kh_value(&port->conns, iter) = conn;
     ucs_list_add_tail(&port->connecting, &conn->list);
     return conn;
 
-err_qp:
-    ibv_destroy_qp(conn->qp);
-err_sq:
-    free(conn->sq);
 err_free:
+    free(conn->small);
+    free(conn->sent);
+    free(conn->sq);
     free(conn);
 err:
     np_error("%s: no connection could be made", port->nic->name);
@@ -192,22 +222,145 @@ ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer)
     return UCS_OK;
 }
 
-static void np_conn_die(np_conn_t *conn, ucs_status_t status)
+const void *np_conn_sent_bytes(const np_conn_t *conn, uint32_t seq)
+{
+    const np_vsent_t *sent = &conn->sent[seq & conn->sent_mask];
+
+    return (sent->buffer != NULL) ? sent->buffer :
+           (sent->spilled != NULL) ? sent->spilled :
+           &conn->small[(seq & conn->sent_mask) * (size_t)NP_CONN_INLINE];
+}
+
+void np_conn_acked(np_conn_t *conn, uint32_t seq)
+{
+    np_vsent_t *sent;
+
+    for (; (conn->num_kept > 0) && (conn->tx_acked != seq);) {
+        sent = &conn->sent[++conn->tx_acked & conn->sent_mask];
+        if (sent->buffer != NULL) {
+            np_vport_buffer_put(conn->port, sent->buffer);
+            sent->buffer = NULL;
+            --conn->num_kept;
+        } else if (sent->spilled != NULL) {
+            free(sent->spilled);
+            sent->spilled = NULL;
+            --conn->num_kept;
+        }
+    }
+    conn->tx_acked = seq;
+}
+
+/* A message whose buffer others need is kept elsewhere */
+static void np_conn_spill(np_conn_t *conn, const np_sq_entry_t *entry)
+{
+    np_vport_t *port = conn->port;
+    np_vsent_t *sent = &conn->sent[entry->seq & conn->sent_mask];
+
+    if ((sent->buffer != entry->buffer) ||
+        ((int32_t)(entry->seq - conn->tx_acked) <= 0) ||
+        (port->num_free_send >= (port->send_buffers / 2))) {
+        return;
+    }
+
+    sent->spilled = malloc(sent->len);
+    if (sent->spilled != NULL) {
+        memcpy(sent->spilled, sent->buffer, sent->len);
+        sent->buffer = NULL;
+        np_vport_buffer_put(port, entry->buffer);
+    }
+}
+
+/* Nothing of its queue pair moves any more. Operations see to themselves. */
+static void np_conn_stop(np_conn_t *conn)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     uint32_t i;
 
+    for (i = conn->sq_head; i != conn->sq_tail; ++i) {
+        conn->sq[i & conn->sq_mask].op = NULL;
+    }
+    (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+}
+
+void np_conn_break(np_conn_t *conn)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+}
+
+static void np_conn_free_replies(np_conn_t *conn)
+{
+    np_vreply_t *reply;
+
+    while (!ucs_queue_is_empty(&conn->replies)) {
+        reply = ucs_queue_pull_elem_non_empty(&conn->replies, np_vreply_t,
+                                              queue);
+        free(reply);
+    }
+}
+
+/* What was posted will not complete any more */
+static void np_conn_drop_posted(np_conn_t *conn)
+{
+    np_sq_entry_t *entry;
+
+    for (; conn->sq_head != conn->sq_tail; ++conn->sq_head) {
+        entry = &conn->sq[conn->sq_head & conn->sq_mask];
+        if ((entry->buffer != NULL) && !entry->is_kept) {
+            np_vport_buffer_put(conn->port, entry->buffer);
+        }
+        entry->buffer = NULL;
+        --conn->port->posted;
+    }
+}
+
+/* The link will ask anew for what it was not answered */
+static void np_conn_end_answers(np_conn_t *conn)
+{
+    np_vop_end_served(conn);
+    np_conn_free_replies(conn);
+    ucs_list_del(&conn->due);
+    ucs_list_head_init(&conn->due);
+    conn->ack_due = 0;
+    conn->rx_told = conn->rx_seq;
+}
+
+ucs_status_t np_conn_renew(np_conn_t *conn)
+{
+    struct ibv_qp *old = conn->qp;
+    uint32_t old_qpn   = conn->qpn;
+
+    if (!conn->is_link && (conn->state == NP_CONN_READY)) {
+        np_conn_stop(conn);
+        np_conn_end_answers(conn);
+    }
+
+    if (!np_conn_start_qp(conn)) {
+        conn->qp = old;
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    /* afterwards, so that both have different numbers: completions of the old
+     * one are nobody's from now on */
+    np_conn_forget_qp(conn, old_qpn);
+    ibv_destroy_qp(old);
+    np_conn_drop_posted(conn);
+    conn->unsignaled = 0;
+    return UCS_OK;
+}
+
+static void np_conn_die(np_conn_t *conn, ucs_status_t status)
+{
     if (conn->state == NP_CONN_DEAD) {
         return;
     }
 
-    for (i = conn->sq_head; i != conn->sq_tail; ++i) {
-        conn->sq[i & conn->sq_mask].op = NULL; /* operations end before */
-    }
-
+    np_conn_stop(conn);
+    np_conn_acked(conn, conn->tx_seq); /* nothing goes again */
+    np_vreplay_drop(conn);
     conn->state  = NP_CONN_DEAD;
     conn->status = status;
-    (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
     ucs_list_del(&conn->list);
     ucs_list_add_tail(&conn->port->dying, &conn->list);
 }
@@ -226,6 +379,57 @@ void np_conn_fail(np_conn_t *conn, ucs_status_t status)
     if (link != NULL) {
         np_vlink_down(link, status);
     }
+}
+
+static void np_conn_wait(np_conn_t *conn)
+{
+    const np_vport_config_t *config = &conn->port->config;
+    ucs_time_t now                  = ucs_get_time();
+
+    conn->state        = NP_CONN_CONNECTING;
+    conn->give_up_last = now + ucs_time_from_sec(
+            ucs_max(config->connect_timeout, config->reconnect_timeout));
+    /* a link may notice later than its target */
+    conn->give_up      = conn->is_link ?
+                         now + ucs_time_from_sec(config->reconnect_timeout) :
+                         conn->give_up_last;
+    ucs_list_del(&conn->list);
+    ucs_list_add_tail(&conn->port->connecting, &conn->list);
+}
+
+void np_conn_lost(np_conn_t *conn, ucs_status_t status)
+{
+    if ((conn->state == NP_CONN_CONNECTING) || (conn->state == NP_CONN_DEAD)) {
+        return; /* it is known */
+    }
+
+    if ((conn->state == NP_CONN_CLOSING) || conn->is_gone ||
+        (conn->is_link && (conn->link == NULL)) ||
+        !(conn->port->config.reconnect_timeout > 0) ||
+        (++conn->replaced > NP_CONN_REPLACE_MAX)) {
+        np_conn_fail(conn, status);
+        return;
+    }
+
+    ucs_debug("nprdma: %s: queue pair %u has failed: %s",
+              conn->port->nic->name, conn->qpn, ucs_status_string(status));
+    conn->status = status;
+    np_conn_stop(conn);
+    np_conn_wait(conn);
+    if (!conn->is_link) {
+        np_conn_end_answers(conn);
+        np_hello_reset(conn);
+        return;
+    }
+
+    np_vport_forget(conn->port, conn);
+    np_vreplay_lost(conn);
+    if (np_conn_renew(conn) != UCS_OK) {
+        np_conn_fail(conn, status);
+        return;
+    }
+    ++conn->epoch;
+    np_hello_again(conn);
 }
 
 void np_conn_close(np_conn_t *conn)
@@ -250,37 +454,16 @@ void np_conn_close(np_conn_t *conn)
     ucs_list_add_tail(&conn->port->dying, &conn->list);
 }
 
-static void np_conn_free_replies(np_conn_t *conn)
-{
-    np_vreply_t *reply;
-
-    while (!ucs_queue_is_empty(&conn->replies)) {
-        reply = ucs_queue_pull_elem_non_empty(&conn->replies, np_vreply_t,
-                                              queue);
-        free(reply);
-    }
-}
-
 void np_conn_destroy(np_conn_t *conn)
 {
     np_vport_t *port = conn->port;
-    uint32_t i;
-    khiter_t iter;
 
     np_vop_end_served(conn);
-    for (i = conn->sq_head; i != conn->sq_tail; ++i) {
-        if (conn->sq[i & conn->sq_mask].buffer != NULL) {
-            np_vport_buffer_put(port, conn->sq[i & conn->sq_mask].buffer);
-        }
-    }
-    port->posted -= conn->sq_tail - conn->sq_head;
+    np_conn_drop_posted(conn);
+    np_conn_acked(conn, conn->tx_seq);
+    np_vreplay_drop(conn);
     np_conn_free_replies(conn);
-
-    iter = kh_get(np_conns, &port->conns, conn->qpn);
-    if (iter != kh_end(&port->conns)) {
-        kh_del(np_conns, &port->conns, iter);
-    }
-
+    np_conn_forget_qp(conn, conn->qpn);
     if (conn->ah != NULL) {
         ibv_destroy_ah(conn->ah);
     }
@@ -289,6 +472,9 @@ void np_conn_destroy(np_conn_t *conn)
     ucs_list_del(&conn->list);
     ucs_list_del(&conn->due);
     ucs_list_del(&conn->asking);
+    free(conn->results);
+    free(conn->small);
+    free(conn->sent);
     free(conn->sq);
     free(conn);
 }
@@ -315,10 +501,12 @@ static void np_conn_release(np_conn_t *conn, uint32_t upto)
 
     for (; conn->sq_head != upto; ++conn->sq_head) {
         entry = &conn->sq[conn->sq_head & conn->sq_mask];
-        if (entry->buffer != NULL) {
+        if (ucs_unlikely(entry->is_kept)) {
+            np_conn_spill(conn, entry);
+        } else if (entry->buffer != NULL) {
             np_vport_buffer_put(conn->port, entry->buffer);
-            entry->buffer = NULL;
         }
+        entry->buffer = NULL;
         --conn->port->posted;
         if (entry->op != NULL) {
             np_vmove_posted_done(entry->op, entry->chunk);
@@ -341,360 +529,33 @@ static ucs_status_t np_conn_wc_status(enum ibv_wc_status status)
     }
 }
 
+/* Would another queue pair do better? */
+static int np_conn_is_hopeless(enum ibv_wc_status status)
+{
+    return (status == IBV_WC_LOC_LEN_ERR) || (status == IBV_WC_LOC_PROT_ERR);
+}
+
 void np_conn_completed(np_conn_t *conn, const struct ibv_wc *wc)
 {
     uint32_t upto = (uint32_t)wc->wr_id + 1;
 
     if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
         if (wc->status != IBV_WC_WR_FLUSH_ERR) {
-            np_diag("%s: queue pair %u: %s", conn->port->nic->name, conn->qpn,
-                    ibv_wc_status_str(wc->status));
+            ucs_debug("nprdma: %s: queue pair %u: %s", conn->port->nic->name,
+                      conn->qpn, ibv_wc_status_str(wc->status));
         }
-        np_conn_fail(conn, np_conn_wc_status(wc->status));
+        if (np_conn_is_hopeless(wc->status)) {
+            np_conn_fail(conn, UCS_ERR_IO_ERROR);
+        } else {
+            np_conn_lost(conn, np_conn_wc_status(wc->status));
+            if (conn->is_link) {
+                return; /* its queue is a new one */
+            }
+        }
     }
 
+    ++conn->heard;
     if ((upto - conn->sq_head) <= (conn->sq_tail - conn->sq_head)) {
         np_conn_release(conn, upto);
     }
-}
-
-void np_conn_look(np_conn_t *conn)
-{
-    if ((conn->tx_acked != conn->tx_seen) || (conn->tx_acked == conn->tx_seq)) {
-        conn->tx_seen  = conn->tx_acked;
-        conn->is_asked = 0;
-    } else if (!conn->is_asked) {
-        conn->is_asked = 1;
-        np_conn_owe_ack(conn);
-    }
-}
-
-/* Ask for a completion now and then, and whenever something is short */
-static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
-{
-    np_vport_t *port = conn->port;
-
-    if ((++conn->unsignaled >= NP_CONN_MODERATION) ||
-        (has_buffer && (port->num_free_send < (port->send_buffers / 2))) ||
-        ((conn->sq_tail - conn->sq_head) >= (conn->sq_mask / 2))) {
-        conn->unsignaled = 0;
-        return 1;
-    }
-    return 0;
-}
-
-static void np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer,
-                         np_vop_t *op, uint32_t chunk)
-{
-    np_sq_entry_t *entry = &conn->sq[conn->sq_tail & conn->sq_mask];
-    struct ibv_send_wr *bad;
-    int ret;
-
-    wr->wr_id = ((uint64_t)conn->generation << 32) | conn->sq_tail;
-    entry->buffer = buffer;
-    entry->op     = op;
-    entry->chunk  = chunk;
-    ret           = ibv_post_send(conn->qp, wr, &bad);
-    if (ucs_unlikely(ret != 0)) {
-        np_error("%s: queue pair %u takes no request: %s",
-                 conn->port->nic->name, conn->qpn, strerror(ret));
-        if (buffer != NULL) {
-            np_vport_buffer_put(conn->port, buffer);
-        }
-        entry->buffer = NULL;
-        entry->op     = NULL;
-        np_conn_fail(conn, UCS_ERR_IO_ERROR);
-        return;
-    }
-
-    ++conn->sq_tail;
-    ++conn->port->posted;
-}
-
-np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind)
-{
-    np_vmsg_t *msg;
-
-    if (!np_conn_has_room(conn)) {
-        return NULL;
-    }
-
-    msg = np_vport_buffer_get(conn->port);
-    if (msg != NULL) {
-        *msg = (np_vmsg_t){.kind = kind};
-    }
-    return msg;
-}
-
-/* Link: from now on somebody waits for an answer */
-static UCS_F_ALWAYS_INLINE void np_conn_asks(np_conn_t *conn, np_vmsg_t *msg)
-{
-    if (ucs_unlikely(conn->is_distant) ||
-        (np_engine.config.service == NP_SERVICE_EVENT)) {
-        msg->flags |= NP_VMSG_WAKE;
-    }
-    if (ucs_list_is_empty(&conn->asking)) {
-        conn->ring_at   = 0;
-        conn->ring_next = NP_CONN_RING_NEXT;
-        ucs_list_add_tail(&conn->port->asking, &conn->asking);
-    }
-}
-
-static int np_conn_is_waiting(const np_conn_t *conn)
-{
-    return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
-           ((conn->link->outstanding > 0) ||
-            ((int32_t)(conn->tx_wanted - conn->tx_acked) > 0));
-}
-
-static void np_conn_ring(np_conn_t *conn)
-{
-    np_vmsg_t ack = {.kind = NP_VMSG_ACK, .flags = NP_VMSG_ACK_NOW |
-                                                   NP_VMSG_WAKE};
-
-    (void)np_conn_send_copied(conn, &ack, sizeof(ack));
-}
-
-static void np_conn_stop_asking(np_conn_t *conn)
-{
-    ucs_list_del(&conn->asking);
-    ucs_list_head_init(&conn->asking);
-}
-
-void np_conn_ring_late(np_vport_t *port)
-{
-    ucs_time_t now = ucs_get_time();
-    np_conn_t *conn, *next;
-
-    ucs_list_for_each_safe(conn, next, &port->asking, asking) {
-        if (!np_conn_is_waiting(conn)) {
-            np_conn_stop_asking(conn);
-        } else if (conn->ring_at == 0) {
-            conn->ring_at = now + NP_CONN_RING_FIRST;
-        } else if (now >= conn->ring_at) {
-            conn->ring_at   = now + conn->ring_next;
-            conn->ring_next = ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
-            np_conn_ring(conn);
-        }
-    }
-}
-
-void np_conn_ring_all(np_vport_t *port)
-{
-    np_conn_t *conn, *next;
-
-    ucs_list_for_each_safe(conn, next, &port->asking, asking) {
-        if (np_conn_is_waiting(conn)) {
-            np_conn_ring(conn);
-        }
-        np_conn_stop_asking(conn);
-    }
-}
-
-void np_conn_heard(np_conn_t *conn, unsigned flags)
-{
-    conn->is_distant = !!(flags & NP_VMSG_DISTANT);
-    conn->ring_at    = 0;
-    conn->ring_next  = NP_CONN_RING_NEXT;
-}
-
-/* What every message tells beside what it is for */
-static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
-{
-    unsigned half = ucs_max(conn->port->config.credits / 2, 1u);
-
-    if (!conn->is_link) {
-        if (ucs_queue_is_empty(&conn->replies)) {
-            conn->rx_told = conn->rx_seq;
-            conn->ack_due = 0;
-        }
-        msg->ack = conn->rx_told;
-        if (ucs_unlikely(conn->port->is_thread)) {
-            msg->flags |= NP_VMSG_DISTANT;
-        }
-        return;
-    }
-
-    if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
-        ((++conn->tx_seq % half) == 0)) {
-        msg->flags |= NP_VMSG_ACK_NOW;
-    }
-    if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
-        np_conn_asks(conn, msg);
-    }
-}
-
-static void np_conn_post_message(np_conn_t *conn, void *msg, size_t len,
-                                 void *buffer)
-{
-    struct ibv_sge sge = {
-        .addr   = (uintptr_t)msg,
-        .length = len,
-        .lkey   = conn->port->mr->lkey
-    };
-    struct ibv_send_wr wr = {
-        .sg_list    = &sge,
-        .num_sge    = 1,
-        .opcode     = IBV_WR_SEND,
-        .send_flags = (buffer == NULL) ? IBV_SEND_INLINE : 0
-    };
-
-    if (np_conn_is_signaled(conn, buffer != NULL)) {
-        wr.send_flags |= IBV_SEND_SIGNALED;
-    }
-    if (ucs_unlikely(((const np_vmsg_t*)msg)->flags & NP_VMSG_WAKE)) {
-        wr.send_flags |= IBV_SEND_SOLICITED;
-    }
-    np_conn_post(conn, &wr, buffer, NULL, 0);
-}
-
-void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len)
-{
-    np_conn_fill(conn, msg);
-    if (len <= conn->port->max_inline) {
-        np_conn_post_message(conn, msg, len, NULL);
-        np_vport_buffer_put(conn->port, msg);
-    } else {
-        np_conn_post_message(conn, msg, len, msg);
-    }
-}
-
-void np_conn_drop(np_conn_t *conn, np_vmsg_t *msg)
-{
-    np_vport_buffer_put(conn->port, msg);
-}
-
-int np_conn_send_copied(np_conn_t *conn, np_vmsg_t *msg, size_t len)
-{
-    np_vmsg_t *copy;
-
-    if (!np_conn_has_room(conn)) {
-        return 0;
-    }
-
-    if (ucs_likely(len <= conn->port->max_inline)) {
-        np_conn_fill(conn, msg);
-        np_conn_post_message(conn, msg, len, NULL);
-        return 1;
-    }
-
-    copy = np_vport_buffer_get(conn->port);
-    if (copy == NULL) {
-        return 0;
-    }
-
-    memcpy(copy, msg, len);
-    np_conn_send(conn, copy, len);
-    return 1;
-}
-
-static void np_conn_owes(np_conn_t *conn)
-{
-    if (ucs_list_is_empty(&conn->due)) {
-        ucs_list_add_tail(&conn->port->replies, &conn->due);
-    }
-}
-
-void np_conn_owe_ack(np_conn_t *conn)
-{
-    if (conn->is_link) {
-        conn->tx_wanted = conn->tx_seq;
-    }
-    conn->ack_due = 1;
-    np_conn_owes(conn);
-}
-
-void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl)
-{
-    np_vctl_t copy = *ctl;
-    np_vreply_t *reply;
-
-    if (ucs_queue_is_empty(&conn->replies) &&
-        np_conn_send_copied(conn, &copy.msg, sizeof(copy))) {
-        return;
-    }
-
-    reply = malloc(sizeof(*reply));
-    if (reply == NULL) {
-        np_conn_fail(conn, UCS_ERR_NO_MEMORY);
-        return;
-    }
-
-    reply->ctl = *ctl;
-    ucs_queue_push(&conn->replies, &reply->queue);
-    np_conn_owes(conn);
-}
-
-unsigned np_conn_send_due(np_conn_t *conn)
-{
-    np_vmsg_t ack  = {.kind = NP_VMSG_ACK};
-    unsigned count = 0;
-    np_vreply_t *reply;
-
-    while (!ucs_queue_is_empty(&conn->replies)) {
-        reply = ucs_queue_head_elem_non_empty(&conn->replies, np_vreply_t,
-                                              queue);
-        if (!np_conn_send_copied(conn, &reply->ctl.msg, sizeof(reply->ctl))) {
-            return count;
-        }
-        ucs_queue_pull_non_empty(&conn->replies);
-        free(reply);
-        conn->ack_due = !conn->is_link;
-        ++count;
-    }
-
-    if (conn->ack_due) {
-        if (conn->is_link) {
-            ack.flags = NP_VMSG_ACK_NOW;
-        }
-        if (!np_conn_send_copied(conn, &ack, sizeof(ack))) {
-            return count;
-        }
-        conn->ack_due = 0;
-        ++count;
-    }
-
-    ucs_list_del(&conn->due);
-    ucs_list_head_init(&conn->due);
-    return count;
-}
-
-void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
-                   uint64_t remote, uint32_t rkey, size_t len,
-                   const uint32_t *imm, np_vop_t *op, uint32_t chunk)
-{
-    struct ibv_sge sge    = {
-        .addr   = (uintptr_t)local,
-        .length = len,
-        .lkey   = lkey
-    };
-    struct ibv_send_wr wr = {
-        .sg_list    = &sge,
-        .num_sge    = 1,
-        .opcode     = (imm == NULL) ? IBV_WR_RDMA_WRITE :
-                      IBV_WR_RDMA_WRITE_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED,
-        .imm_data   = (imm == NULL) ? 0 : *imm,
-        .wr.rdma    = {
-            .remote_addr = remote,
-            .rkey        = rkey
-        }
-    };
-
-    if ((imm != NULL) && conn->is_distant) {
-        wr.send_flags |= IBV_SEND_SOLICITED;
-    }
-    conn->unsignaled = 0;
-    np_conn_post(conn, &wr, NULL, op, chunk);
-}
-
-void np_conn_probe(np_conn_t *conn)
-{
-    np_vmsg_t ack = {.kind = NP_VMSG_ACK};
-
-    if (conn->is_link) {
-        ack.flags = NP_VMSG_ACK_NOW;
-    }
-    conn->unsignaled = NP_CONN_MODERATION;
-    (void)np_conn_send_copied(conn, &ack, sizeof(ack));
 }

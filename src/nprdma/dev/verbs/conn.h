@@ -11,8 +11,15 @@
 
 #include "vport.h"
 
+/** Every so many work requests ask for a completion */
+#define NP_CONN_MODERATION  16
+
+/** A message that may go in the work request itself */
+#define NP_CONN_INLINE      256u
+
 typedef enum np_conn_state {
-    NP_CONN_CONNECTING,  /**< REQUEST was sent, or is to be */
+    NP_CONN_CONNECTING,  /**< link: REQUEST was sent, or is to be; answering
+                              side: waits for one, its queue pair has failed */
     NP_CONN_READY,
     NP_CONN_CLOSING,     /**< BYE was sent */
     NP_CONN_DEAD         /**< in error: what was posted comes back */
@@ -22,14 +29,36 @@ typedef enum np_conn_state {
 typedef struct np_sq_entry {
     void     *buffer;    /**< to be given back, or NULL */
     np_vop_t *op;        /**< a write of it, or NULL */
-    uint32_t chunk;      /**< which of its chunks */
+    union {
+        uint32_t chunk;  /**< which of its chunks */
+        uint32_t seq;    /**< link: of the message in @a buffer */
+    };
+    int      is_kept;    /**< @a buffer is given back with the acknowledgement */
 } np_sq_entry_t;
+
+/** Link: a message that the target has not acknowledged yet. Should the queue
+ *  pair fail it goes again over the next one. */
+typedef struct np_vsent {
+    uint32_t len;        /**< with its header; 0: nothing of it goes again */
+    uint32_t op;         /**< the request of this operation, or 0 */
+    void     *buffer;    /**< of the port's; NULL: its bytes are in spilled, or
+                              at its place in conn->small */
+    void     *spilled;   /**< allocated, or NULL */
+} np_vsent_t;
+
+/** Answering side: what an atomic gave, should its answer be lost */
+typedef struct np_vresult {
+    uint32_t op;
+    int32_t  status;
+    uint64_t value;
+} np_vresult_t;
 
 /** Owner: its port. */
 struct np_conn {
     ucs_list_link_t list;
     ucs_list_link_t due;         /**< of port->replies, or alone */
     ucs_list_link_t asking;      /**< link: of port->asking, or alone */
+    ucs_list_link_t replaying;   /**< link: of port->replaying, or alone */
     np_vport_t      *port;
     np_vlink_t      *link;       /**< NULL: the answering side, or closed */
     int             is_link;
@@ -37,7 +66,8 @@ struct np_conn {
     ucs_status_t    status;      /**< why it is dead */
     struct ibv_qp   *qp;
     uint32_t        qpn;
-    uint32_t        generation;
+    uint32_t        generation;  /**< of the queue pair, in this port */
+    uint32_t        epoch;       /**< queue pairs that it had before */
     uint32_t        psn;
 
     np_sq_entry_t   *sq;
@@ -45,11 +75,20 @@ struct np_conn {
     uint32_t        sq_tail;     /**< posted */
     uint32_t        sq_head;     /**< completed */
     unsigned        unsignaled;
+    uint32_t        num_posted;  /**< messages, see np_vport_config_t::break_every */
+
+    np_vsent_t      *sent;       /**< link: by number, the last sent_mask + 1 */
+    uint8_t         *small;      /**< NP_CONN_INLINE bytes for each */
+    uint32_t        sent_mask;
+    unsigned        num_kept;    /**< of these, buffers and spilled ones */
+    np_vreplay_t    *replay;     /**< what goes again, or NULL */
+    np_vresult_t    *results;    /**< answering side: the last atomics', or NULL */
+    uint32_t        result_mask;
+    uint32_t        num_results;
+    uint32_t        credits;     /**< answering side: of the link */
 
     uint32_t        tx_seq;      /**< link: messages sent */
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
-    uint32_t        tx_seen;     /**< tx_acked at the last look */
-    int             is_asked;    /**< link: an ack was asked for since */
     uint32_t        tx_wanted;   /**< link: up to here somebody waits for acks */
     int             is_distant;  /**< link: a service thread answered the last
                                       request: wake it for the next one */
@@ -60,6 +99,12 @@ struct np_conn {
                                       while an error of one waits for room */
     int             ack_due;     /**< answering side: say how far; link: ask */
     ucs_queue_head_t replies;    /**< np_vreply_t that found no room */
+    ucs_status_t    put_status;  /**< answering side: a put that has failed */
+    uint32_t        heard;       /**< signs of life of the other side */
+    uint32_t        heard_seen;  /**< heard at the last look */
+    unsigned        silent;      /**< looks since */
+    unsigned        replaced;    /**< queue pairs since the last that worked */
+    int             is_gone;     /**< link: the target has left its port */
     ucs_list_link_t served;      /**< answering side: np_vop_t in work */
     unsigned        num_served;
 
@@ -72,6 +117,7 @@ struct np_conn {
     struct ibv_ah   *ah;
     ucs_time_t      next_try;
     ucs_time_t      give_up;
+    ucs_time_t      give_up_last; /**< not later, even if our port is down */
     ucs_time_t      interval;
 };
 
@@ -84,11 +130,26 @@ typedef struct np_vreply {
 /** A queue pair in state INIT, and its record; NULL: logged */
 np_conn_t *np_conn_create(np_vport_t *port, int is_link);
 
-/** To RTR and RTS. UCS_ERR_IO_ERROR: logged. */
+/** Let one of the link's queue pairs hear of the other's numbers: RTR and RTS.
+ *  UCS_ERR_IO_ERROR: logged. */
 ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer);
 
 /** It does not work any more; its link is told */
 void np_conn_fail(np_conn_t *conn, ucs_status_t status);
+
+/**
+ * Its queue pair has failed. A link gets a new one and asks the other side to do
+ * the same; the answering side waits to be asked. If that is not wanted, or has
+ * been in vain: np_conn_fail.
+ */
+void np_conn_lost(np_conn_t *conn, ucs_status_t status);
+
+/** Another queue pair in place of the present one, which moves nothing any more
+ *  when this returns. UCS_ERR_NO_MEMORY: logged. */
+ucs_status_t np_conn_renew(np_conn_t *conn);
+
+/** For tests: its queue pair fails, as by a broken cable */
+void np_conn_break(np_conn_t *conn);
 
 /** Its link ends it at once, whatever is under way */
 void np_conn_kill(np_conn_t *conn);
@@ -106,6 +167,12 @@ np_conn_t *np_conn_find(np_vport_t *port, uint32_t qpn);
 
 /** A completion of its send queue */
 void np_conn_completed(np_conn_t *conn, const struct ibv_wc *wc);
+
+/** Link: the target has taken messages up to this one */
+void np_conn_acked(np_conn_t *conn, uint32_t seq);
+
+/** The bytes of a message that goes again */
+const void *np_conn_sent_bytes(const np_conn_t *conn, uint32_t seq);
 
 /** Begin a message in a buffer; NULL: no room */
 np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind);
@@ -133,11 +200,11 @@ void np_conn_ring_late(np_vport_t *port);
 /** All that wait do so now */
 void np_conn_ring_all(np_vport_t *port);
 
-/** Link: the other side has spoken; @a flags of its message */
+/** The other side has spoken; @a flags of its message */
 void np_conn_heard(np_conn_t *conn, unsigned flags);
 
-/** Now and then: a link whose messages nobody has taken since the last look asks
- *  once, which fails if nobody is there any more */
+/** Now and then: who waits for the other side, and has not heard of it since the
+ *  last look, sends something that fails if nobody is there any more */
 void np_conn_look(np_conn_t *conn);
 
 /** Answers and acknowledgements that were owed; returns how many */

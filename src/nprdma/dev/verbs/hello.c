@@ -104,6 +104,10 @@ static void np_hello_fill(np_conn_t *conn, np_hello_kind_t kind,
         .engine_id = conn->engine_id,
         .cookie    = cookie,
         .link_id   = conn->link_id,
+        .epoch     = conn->epoch,
+        .credits   = conn->port->config.credits,
+        .taken     = conn->rx_seq,
+        .status    = conn->put_status,
         .qpn       = conn->qpn,
         .psn       = conn->psn,
         .ud_qpn    = conn->port->ud->qp_num,
@@ -131,23 +135,68 @@ void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
     np_hello_progress(port);
 }
 
+void np_hello_again(np_conn_t *conn)
+{
+    conn->interval = NP_HELLO_INTERVAL;
+    conn->next_try = ucs_get_time();
+    np_hello_fill(conn, NP_HELLO_REQUEST, conn->hello.cookie);
+}
+
+static void np_hello_tell(np_conn_t *conn, np_hello_kind_t kind)
+{
+    np_hello_t hello = conn->hello;
+
+    hello.kind = kind;
+    np_hello_send(conn->port, conn->ah, conn->ud_qpn, &hello);
+}
+
+void np_hello_reset(np_conn_t *conn)
+{
+    np_hello_tell(conn, NP_HELLO_RESET);
+}
+
+void np_hello_gone(np_conn_t *conn)
+{
+    np_hello_tell(conn, NP_HELLO_GONE);
+}
+
+static void np_hello_give_up(np_conn_t *conn)
+{
+    np_vport_t *port = conn->port;
+
+    if (!conn->is_link) {
+        np_conn_fail(conn, conn->status); /* nobody has come back */
+    } else if (conn->epoch > 0) {
+        np_diag("%s: a queue pair has failed (%s), and the peer does not answer "
+                "for %.1f s: is it there? UCX_NPRDMA_VERBS_RECONNECT is how "
+                "long to try", port->nic->name,
+                ucs_status_string(conn->status),
+                port->config.reconnect_timeout);
+        np_conn_fail(conn, conn->status);
+    } else {
+        np_diag("%s: no answer from a peer within %.0f s: is it there, and "
+                "does its RNIC reach ours (ping its address)? "
+                "UCX_NPRDMA_CONNECT_TIMEOUT is how long to wait",
+                port->nic->name, port->config.connect_timeout);
+        np_conn_fail(conn, UCS_ERR_ENDPOINT_TIMEOUT);
+    }
+}
+
 void np_hello_progress(np_vport_t *port)
 {
     ucs_time_t now = ucs_get_time();
     np_conn_t *conn, *next;
 
     ucs_list_for_each_safe(conn, next, &port->connecting, list) {
-        if (!conn->is_link) {
-            continue;
+        if (np_nic_is_down(port->nic) && conn->is_link && (conn->epoch > 0)) {
+            /* our own port's fault: wait, within bounds */
+            conn->give_up = ucs_min(conn->give_up_last, now + ucs_time_from_sec(
+                    port->config.reconnect_timeout));
         }
 
         if (now >= conn->give_up) {
-            np_diag("%s: no answer from a peer within %.0f s: is it there, and "
-                    "does its RNIC reach ours (ping its address)? "
-                    "UCX_NPRDMA_CONNECT_TIMEOUT is how long to wait",
-                    port->nic->name, port->config.connect_timeout);
-            np_conn_fail(conn, UCS_ERR_ENDPOINT_TIMEOUT);
-        } else if (now >= conn->next_try) {
+            np_hello_give_up(conn);
+        } else if (conn->is_link && (now >= conn->next_try)) {
             np_hello_send(port, conn->ah, conn->ud_qpn, &conn->hello);
             conn->next_try = now + conn->interval;
             conn->interval = ucs_min(2 * conn->interval,
@@ -185,6 +234,35 @@ static void np_hello_refuse(np_vport_t *port, const np_hello_t *hello,
     }
 }
 
+/* A link's first queue pair, or another one; NULL: it cannot be */
+static np_conn_t *
+np_hello_accept(np_vport_t *port, np_conn_t *conn, const np_hello_t *hello)
+{
+    if (conn == NULL) {
+        conn = np_conn_create(port, 0);
+        if (conn == NULL) {
+            return NULL;
+        }
+
+        conn->engine_id = hello->engine_id;
+        conn->link_id   = hello->link_id;
+        conn->credits   = hello->credits;
+        conn->ud_qpn    = hello->ud_qpn;
+        conn->ah        = np_hello_address(port, hello->gid, hello->lid);
+    } else if (np_conn_renew(conn) != UCS_OK) {
+        np_conn_fail(conn, UCS_ERR_NO_MEMORY);
+        return NULL;
+    }
+
+    conn->epoch = hello->epoch;
+    np_hello_fill(conn, NP_HELLO_REPLY, hello->cookie);
+    if (np_conn_activate(conn, hello) != UCS_OK) {
+        np_conn_fail(conn, UCS_ERR_IO_ERROR);
+        return NULL;
+    }
+    return conn;
+}
+
 static void np_hello_requested(np_vport_t *port, const np_hello_t *hello)
 {
     np_conn_t *conn;
@@ -200,59 +278,102 @@ static void np_hello_requested(np_vport_t *port, const np_hello_t *hello)
     }
 
     conn = np_hello_find(port, hello);
-    if (conn == NULL) {
-        conn = np_conn_create(port, 0);
+    if ((conn != NULL) && (hello->epoch < conn->epoch)) {
+        return; /* late */
+    }
+
+    if ((conn == NULL) ? (hello->epoch > 0) : (conn->state == NP_CONN_DEAD)) {
+        np_hello_refuse(port, hello, UCS_ERR_CONNECTION_RESET);
+        return;
+    }
+
+    if ((conn == NULL) || (hello->epoch > conn->epoch) ||
+        (conn->state == NP_CONN_CONNECTING)) {
+        conn = np_hello_accept(port, conn, hello);
         if (conn == NULL) {
             np_hello_refuse(port, hello, UCS_ERR_NO_MEMORY);
             return;
         }
-
-        conn->engine_id = hello->engine_id;
-        conn->link_id   = hello->link_id;
-        conn->ud_qpn    = hello->ud_qpn;
-        conn->ah        = np_hello_address(port, hello->gid, hello->lid);
-        np_hello_fill(conn, NP_HELLO_REPLY, hello->cookie);
-        if (np_conn_activate(conn, hello) != UCS_OK) {
-            np_conn_fail(conn, UCS_ERR_IO_ERROR);
-            np_hello_refuse(port, hello, UCS_ERR_IO_ERROR);
-            return;
-        }
-    } else if (conn->state == NP_CONN_DEAD) {
-        return; /* the link will hear of it from its own queue pair */
     }
 
     np_hello_send(port, conn->ah, conn->ud_qpn, &conn->hello);
 }
 
-static void np_hello_answered(np_vport_t *port, const np_hello_t *hello)
+static void np_hello_replied(np_conn_t *conn, const np_hello_t *hello)
+{
+    if (np_conn_activate(conn, hello) != UCS_OK) {
+        np_conn_fail(conn, UCS_ERR_IO_ERROR);
+    } else if (hello->status != UCS_OK) {
+        np_conn_fail(conn, (hello->status < 0) ? hello->status :
+                     UCS_ERR_IO_ERROR);
+    } else if (conn->epoch == 0) {
+        np_vlink_connected(conn->link);
+    } else {
+        np_vreplay_begin(conn, hello->taken);
+    }
+}
+
+static void np_hello_refused(np_conn_t *conn, const np_hello_t *hello)
+{
+    np_diag("%s: a peer refuses to connect%s: %s", conn->port->nic->name,
+            (conn->epoch > 0) ? " again" : "",
+            ucs_status_string(hello->status));
+    np_conn_fail(conn, (hello->status < 0) ? hello->status :
+                 UCS_ERR_UNREACHABLE);
+}
+
+/* About a link of ours */
+static void np_hello_answered(np_conn_t *conn, const np_hello_t *hello)
+{
+    int is_waiting = conn->state == NP_CONN_CONNECTING;
+
+    switch (hello->kind) {
+    case NP_HELLO_REPLY:
+        if (is_waiting) { /* else it is a repeated answer */
+            np_hello_replied(conn, hello);
+        }
+        break;
+    case NP_HELLO_REFUSE:
+        if (is_waiting) {
+            np_hello_refused(conn, hello);
+        }
+        break;
+    case NP_HELLO_RESET:
+        np_conn_lost(conn, UCS_ERR_CONNECTION_RESET);
+        break;
+    default:
+        conn->is_gone = 1; /* an error only for who still wants something */
+        if (is_waiting) {
+            np_conn_fail(conn, conn->status);
+        }
+        break;
+    }
+}
+
+/* The link of ours that a datagram is about; NULL: none */
+static np_conn_t *np_hello_find_link(np_vport_t *port, const np_hello_t *hello)
 {
     np_conn_t *conn;
 
-    ucs_list_for_each(conn, &port->connecting, list) {
-        if (!conn->is_link || (conn->engine_id != hello->engine_id) ||
-            (conn->link_id != hello->link_id) ||
-            (conn->hello.cookie != hello->cookie)) {
-            continue;
-        }
-
-        if (hello->kind == NP_HELLO_REFUSE) {
-            np_diag("%s: a peer refuses to connect: %s", port->nic->name,
-                    ucs_status_string(hello->status));
-            np_conn_fail(conn, (hello->status < 0) ? hello->status :
-                         UCS_ERR_UNREACHABLE);
-        } else if (np_conn_activate(conn, hello) != UCS_OK) {
-            np_conn_fail(conn, UCS_ERR_IO_ERROR);
-        } else {
-            np_vlink_connected(conn->link);
-        }
-        return;
+    if (hello->engine_id != np_engine.id) {
+        return NULL;
     }
-    /* else a repeated answer */
+
+    kh_foreach_value(&port->conns, conn,
+        if (conn->is_link && (conn->link != NULL) &&
+            (conn->link_id == hello->link_id) &&
+            (conn->epoch == hello->epoch) &&
+            (conn->hello.cookie == hello->cookie)) {
+            return conn;
+        }
+    );
+    return NULL;
 }
 
 void np_hello_received(np_vport_t *port, const void *data, size_t len)
 {
     np_hello_t hello;
+    np_conn_t *conn;
 
     if (len < sizeof(hello)) {
         return; /* a stranger's */
@@ -263,17 +384,12 @@ void np_hello_received(np_vport_t *port, const void *data, size_t len)
         return;
     }
 
-    switch (hello.kind) {
-    case NP_HELLO_REQUEST:
+    if (hello.kind == NP_HELLO_REQUEST) {
         np_hello_requested(port, &hello);
-        break;
-    case NP_HELLO_REPLY:
-    case NP_HELLO_REFUSE:
-        if (hello.engine_id == np_engine.id) {
-            np_hello_answered(port, &hello);
+    } else if (hello.kind <= NP_HELLO_GONE) {
+        conn = np_hello_find_link(port, &hello);
+        if (conn != NULL) {
+            np_hello_answered(conn, &hello);
         }
-        break;
-    default:
-        break;
     }
 }

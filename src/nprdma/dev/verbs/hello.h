@@ -18,6 +18,14 @@
 void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
                     const np_vport_addr_t *addr);
 
+/** The same for the connection's new queue pair */
+void np_hello_again(np_conn_t *conn);
+
+/** Tell the link that its queue pair has failed here, or that the port closes.
+ *  May get lost. */
+void np_hello_reset(np_conn_t *conn);
+void np_hello_gone(np_conn_t *conn);
+
 /** A datagram has come */
 void np_hello_received(np_vport_t *port, const void *data, size_t len);
 

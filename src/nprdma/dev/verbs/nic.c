@@ -11,6 +11,7 @@
 #include "nic.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,6 +194,7 @@ static ucs_status_t np_nic_start(np_nic_t *nic, int gid_index)
 {
     np_nic_search_t search = {nic->name, nic};
     ucs_status_t status;
+    int flags;
 
     np_nic_for_each(np_nic_find_one, &search);
     if ((nic->ctx == NULL) ||
@@ -209,6 +211,13 @@ static ucs_status_t np_nic_start(np_nic_t *nic, int gid_index)
     status         = np_nic_choose_gid(nic, gid_index);
     if (status != UCS_OK) {
         return status;
+    }
+
+    flags = fcntl(nic->ctx->async_fd, F_GETFL);
+    if (fcntl(nic->ctx->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+        np_error("%s: its events cannot be read without waiting: %m",
+                 nic->name);
+        return UCS_ERR_IO_ERROR;
     }
 
     nic->pd = ibv_alloc_pd(nic->ctx);
@@ -255,6 +264,52 @@ ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p)
 out:
     pthread_mutex_unlock(&np_nics_lock);
     return status;
+}
+
+/* A device has several ports, of which each is a nic of ours */
+static void np_nic_tell(struct ibv_context *ctx, unsigned port_num, int down,
+                        int removed)
+{
+    np_nic_t *nic;
+
+    pthread_mutex_lock(&np_nics_lock);
+    ucs_list_for_each(nic, &np_nics, list) {
+        if ((nic->ctx != ctx) || (!removed && (nic->port_num != port_num))) {
+            continue;
+        }
+
+        if (removed) {
+            atomic_store_explicit(&nic->is_removed, 1, memory_order_relaxed);
+            np_error("%s: the device has failed, or was removed", nic->name);
+        } else if (atomic_exchange_explicit(&nic->is_down, down,
+                                            memory_order_relaxed) != down) {
+            np_diag("%s: the port is %s", nic->name,
+                    down ? "down: transfers wait for it" : "up again");
+        }
+    }
+    pthread_mutex_unlock(&np_nics_lock);
+}
+
+void np_nic_take_events(np_nic_t *nic)
+{
+    struct ibv_async_event event;
+
+    while (ibv_get_async_event(nic->ctx, &event) == 0) {
+        switch (event.event_type) {
+        case IBV_EVENT_PORT_ERR:
+            np_nic_tell(nic->ctx, event.element.port_num, 1, 0);
+            break;
+        case IBV_EVENT_PORT_ACTIVE:
+            np_nic_tell(nic->ctx, event.element.port_num, 0, 0);
+            break;
+        case IBV_EVENT_DEVICE_FATAL:
+            np_nic_tell(nic->ctx, 0, 0, 1);
+            break;
+        default:
+            break; /* queue pairs tell by their completions */
+        }
+        ibv_ack_async_event(&event);
+    }
 }
 
 ucs_status_t np_nic_reg(np_nic_t *nic, void *addr, size_t len, int access,

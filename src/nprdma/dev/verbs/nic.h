@@ -10,6 +10,7 @@
 #include "../../np.h"
 
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 
 /** "rxe0:1": device and port, as UCX spells it */
 #define NP_NIC_NAME_MAX  32
@@ -33,6 +34,8 @@ typedef struct np_nic {
     int                  is_roce;
     enum ibv_mtu         mtu;       /**< active */
     double               bandwidth; /**< bytes/s, of the link */
+    _Atomic int          is_down;   /**< an event said so */
+    _Atomic int          is_removed;
 } np_nic_t;
 
 /**
@@ -54,6 +57,20 @@ unsigned np_nic_list(np_nic_name_t **names);
  *         such GID (says which); UCS_ERR_NO_MEMORY; UCS_ERR_IO_ERROR.
  */
 ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p);
+
+/** Take what the device has reported about itself: its port down or up, its
+ *  removal. Any thread. Readable before: ctx->async_fd. */
+void np_nic_take_events(np_nic_t *nic);
+
+static inline int np_nic_is_down(const np_nic_t *nic)
+{
+    return atomic_load_explicit(&nic->is_down, memory_order_relaxed);
+}
+
+static inline int np_nic_is_removed(const np_nic_t *nic)
+{
+    return atomic_load_explicit(&nic->is_removed, memory_order_relaxed);
+}
 
 /**
  * Register memory for the length of a transfer, or for a queue's buffers.

@@ -23,9 +23,6 @@
 /* Progress calls between two looks at the time */
 #define NP_VPORT_TICKS     64
 
-/* Time between two looks for messages that nobody takes */
-#define NP_VPORT_LOOK      ucs_time_from_msec(250)
-
 /* Rounds in which a thread waits for room rather than to come again */
 #define NP_VPORT_ROUNDS    256
 
@@ -110,7 +107,7 @@ static void np_vport_recv_done(np_vport_t *port, const struct ibv_wc *wc)
     conn = np_conn_find(port, wc->qp_num);
     if (ucs_likely((conn != NULL) && (conn->state != NP_CONN_DEAD))) {
         if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
-            np_conn_fail(conn, UCS_ERR_IO_ERROR);
+            np_conn_lost(conn, UCS_ERR_IO_ERROR);
         } else if (ucs_unlikely(port->is_thread) &&
                    np_vport_is_for_owner(port, conn, wc)) {
             np_vport_keep(port, conn, wc);
@@ -131,6 +128,7 @@ static void np_vport_send_done(np_vport_t *port, const struct ibv_wc *wc)
     np_conn_t *conn;
 
     if (wc->wr_id == NP_UD_WR_ID) {
+        port->is_ud_broken |= wc->status != IBV_WC_SUCCESS; /* no route */
         np_hello_sent(port);
         return;
     }
@@ -208,12 +206,25 @@ static unsigned np_vport_send_due(np_vport_t *port)
     return count;
 }
 
+/* The device is not there any more */
+static void np_vport_fail_all(ucs_list_link_t *list)
+{
+    np_conn_t *conn, *next;
+
+    ucs_list_for_each_safe(conn, next, list, list) {
+        np_conn_fail(conn, UCS_ERR_IO_ERROR);
+    }
+}
+
 /* What needs no look each time */
 static void np_vport_housekeep(np_vport_t *port)
 {
     ucs_time_t now;
     np_conn_t *conn;
 
+    if (port->is_ud_broken) {
+        np_vport_restart_ud(port);
+    }
     if (!ucs_list_is_empty(&port->connecting)) {
         np_hello_progress(port);
     }
@@ -228,9 +239,13 @@ static void np_vport_housekeep(np_vport_t *port)
 
     port->next_look = now + NP_VPORT_LOOK;
     ucs_list_for_each(conn, &port->ready, list) {
-        if (conn->is_link) {
-            np_conn_look(conn);
-        }
+        np_conn_look(conn);
+    }
+
+    np_nic_take_events(port->nic);
+    if (np_nic_is_removed(port->nic)) {
+        np_vport_fail_all(&port->connecting);
+        np_vport_fail_all(&port->ready);
     }
 }
 
@@ -259,6 +274,9 @@ unsigned np_vport_progress(np_vport_t *port)
     count          = np_vport_work(port);
     if (ucs_unlikely(!ucs_list_is_empty(&port->down))) {
         count += np_vlink_report(port);
+    }
+    if (ucs_unlikely(!ucs_list_is_empty(&port->replaying))) {
+        count += np_vreplay_progress(port);
     }
     if ((count == 0) && !ucs_list_is_empty(&port->asking)) {
         np_conn_ring_late(port);
@@ -295,6 +313,7 @@ static int np_vport_take_events(np_vport_t *port)
 
     any |= read(port->timer_fd, &times, sizeof(times)) > 0;
     any |= read(port->bell_fd, &times, sizeof(times)) > 0;
+    np_nic_take_events(port->nic);
     return any;
 }
 
@@ -304,7 +323,7 @@ static void np_vport_set_timer(np_vport_t *port)
     struct itimerspec spec = {.it_value = {.tv_nsec = 20000000}};
 
     if (!ucs_list_is_empty(&port->connecting) ||
-        !ucs_list_is_empty(&port->dying)) {
+        !ucs_list_is_empty(&port->dying) || np_nic_is_removed(port->nic)) {
         timerfd_settime(port->timer_fd, 0, &spec, NULL);
         port->ticks = NP_VPORT_TICKS - 1; /* look at the time next */
     }
@@ -336,7 +355,8 @@ ucs_status_t np_vport_arm(np_vport_t *port)
 
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
         !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
-        !ucs_list_is_empty(&port->down)) {
+        !ucs_list_is_empty(&port->down) ||
+        !ucs_list_is_empty(&port->replaying)) {
         return UCS_ERR_BUSY;
     }
 
@@ -377,7 +397,8 @@ static void np_vport_wake_owner(np_vport_t *port)
 
     if (port->is_armed && ((port->kept_head != port->kept_tail) ||
                            !ucs_list_is_empty(&port->todo) ||
-                           !ucs_list_is_empty(&port->down))) {
+                           !ucs_list_is_empty(&port->down) ||
+                           !ucs_list_is_empty(&port->replaying))) {
         port->is_armed = 0;
         if (write(port->bell_fd, &one, sizeof(one)) != sizeof(one)) {
             np_error("%s: the program cannot be woken: %m", port->nic->name);

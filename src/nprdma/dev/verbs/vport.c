@@ -130,6 +130,10 @@ void np_vport_post_ud(np_vport_t *port, uint64_t index)
     };
     struct ibv_recv_wr *bad;
 
+    if (port->is_ud_broken) {
+        return; /* all are posted when it is started again */
+    }
+
     if (ibv_post_recv(port->ud, &wr, &bad) != 0) {
         np_error("%s: a buffer of the handshake is lost", port->nic->name);
     }
@@ -156,6 +160,32 @@ static int np_vport_start_ud(np_vport_t *port)
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn   = 1;
     return ibv_modify_qp(port->ud, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
+}
+
+void np_vport_restart_ud(np_vport_t *port)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    unsigned i;
+
+    if (ibv_modify_qp(port->ud, &attr, IBV_QP_STATE) != 0) {
+        return; /* later */
+    }
+
+    /* whatever it has completed was before that */
+    while ((np_vport_poll_recv(port) > 0) || (np_vport_poll_send(port) > 0)) {
+    }
+    while (port->ud_head != port->ud_tail) {
+        np_hello_sent(port);
+    }
+
+    port->is_ud_broken = 0;
+    if (!np_vport_start_ud(port)) {
+        port->is_ud_broken = 1;
+        return;
+    }
+    for (i = 0; i < NP_UD_BUFFERS; ++i) {
+        np_vport_post_ud(port, i);
+    }
 }
 
 static int np_vport_create_queues(np_vport_t *port)
@@ -237,6 +267,8 @@ static int np_vport_create_events(np_vport_t *port)
                       &event) == 0) &&
            (epoll_ctl(port->event_fd, EPOLL_CTL_ADD, port->bell_fd,
                       &event) == 0) &&
+           (epoll_ctl(port->event_fd, EPOLL_CTL_ADD,
+                      port->nic->ctx->async_fd, &event) == 0) &&
            (np_vport_arm_service(port) == 0);
 }
 
@@ -268,6 +300,7 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->down);
     ucs_list_head_init(&port->groups);
     ucs_list_head_init(&port->asking);
+    ucs_list_head_init(&port->replaying);
 }
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,
@@ -344,14 +377,29 @@ static void np_vport_destroy_list(ucs_list_link_t *list)
     }
 }
 
+/* Links to this port need not find out by waiting */
+static void np_vport_say_goodbye(np_vport_t *port)
+{
+    np_conn_t *conn;
+
+    ucs_list_for_each(conn, &port->ready, list) {
+        if (!conn->is_link) {
+            np_vport_poll_send(port); /* room for one more datagram */
+            np_hello_gone(conn);
+        }
+    }
+}
+
 void np_vport_close(np_vport_t *port)
 {
     ucs_time_t deadline = ucs_get_time() + NP_VPORT_LINGER;
 
     np_service_remove_client(&port->service); /* the owner's for good */
+    np_vport_say_goodbye(port);
 
     /* What was sent shall arrive */
-    while ((np_vport_reap(port) > 0) && (ucs_get_time() < deadline)) {
+    while (((np_vport_reap(port) > 0) || (port->ud_head != port->ud_tail)) &&
+           (ucs_get_time() < deadline)) {
         np_vport_poll_recv(port);
         np_vport_poll_send(port);
     }

@@ -20,6 +20,7 @@
 
 typedef struct np_conn np_conn_t;
 typedef struct np_vop np_vop_t;
+typedef struct np_vreplay np_vreplay_t;
 
 KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 
@@ -29,6 +30,9 @@ KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 
 /** wr_id of what no connection has sent */
 #define NP_UD_WR_ID     UINT64_MAX
+
+/** Time between two looks for those that are silent */
+#define NP_VPORT_LOOK   ucs_time_from_msec(250)
 
 /** Completions that one poll takes */
 #define NP_VPORT_BATCH  32
@@ -57,6 +61,7 @@ struct np_vport {
     struct ibv_srq          *srq;
     struct ibv_qp           *ud;
     void                    *ud_sent[NP_UD_BUFFERS];
+    int                     is_ud_broken; /**< its queue pair is in error */
     uint32_t                ud_tail;
     uint32_t                ud_head;
     unsigned                send_cqe;   /**< completions that send_cq can hold */
@@ -81,6 +86,7 @@ struct np_vport {
     ucs_list_link_t         replies;    /**< conn->due: owe an answer */
     ucs_list_link_t         down;       /**< link->down: to be reported */
     ucs_list_link_t         asking;     /**< conn->asking: wait for an answer */
+    ucs_list_link_t         replaying;  /**< conn->replaying */
     unsigned                num_served; /**< transfers of peers in work */
 
     np_vop_t                **ops;      /**< by name, see np_vop_find */
@@ -103,6 +109,9 @@ struct np_vport {
 /** What progress and waiting are made of (vpoll.c) */
 unsigned np_vport_poll_recv(np_vport_t *port);
 unsigned np_vport_poll_send(np_vport_t *port);
+
+/** The datagram queue pair works again. Owner's turn. */
+void np_vport_restart_ud(np_vport_t *port);
 
 /** A receive buffer is the device's again */
 void np_vport_post_recv(np_vport_t *port, uint64_t index);

@@ -21,7 +21,9 @@
 typedef enum np_hello_kind {
     NP_HELLO_REQUEST,   /**< a link wants a queue pair */
     NP_HELLO_REPLY,     /**< here it is */
-    NP_HELLO_REFUSE     /**< no: status says why */
+    NP_HELLO_REFUSE,    /**< no: status says why */
+    NP_HELLO_RESET,     /**< to a link: its queue pair has failed here */
+    NP_HELLO_GONE       /**< to a link: this port has been closed */
 } np_hello_kind_t;
 
 typedef struct np_hello {
@@ -31,7 +33,10 @@ typedef struct np_hello {
     uint64_t engine_id;  /**< of the link's process, also in a reply */
     uint64_t cookie;     /**< of the port that is asked */
     uint32_t link_id;    /**< of the link, unique in its process */
-    int32_t  status;
+    uint32_t epoch;      /**< queue pairs that this link had before */
+    uint32_t credits;    /**< REQUEST: of the link */
+    uint32_t taken;      /**< REPLY: messages of the link that have been */
+    int32_t  status;     /**< REPLY: of a put that has failed, or UCS_OK */
     uint32_t qpn;        /**< the sender's reliable queue pair */
     uint32_t psn;
     uint32_t ud_qpn;     /**< where to answer */
@@ -62,7 +67,8 @@ enum {
     NP_VMSG_ACK_NOW = 1u << 0,  /**< tell at once how far you are */
     NP_VMSG_NO_KEYS = 1u << 1,  /**< READ: answer by DATA, no READY will come */
     NP_VMSG_WAKE    = 1u << 2,  /**< link: sent with the solicited event */
-    NP_VMSG_DISTANT = 1u << 3   /**< answer: a service thread has sent it */
+    NP_VMSG_DISTANT = 1u << 3,  /**< answer: a service thread has sent it */
+    NP_VMSG_AGAIN   = 1u << 4   /**< ATOMIC: it was taken, its answer is lost */
 };
 
 /** Header of every message */

@@ -1,0 +1,450 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What connections send: messages, with what each tells beside what it is for,
+ * and writes.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "conn.h"
+
+#include "../../engine.h"
+#include "../../proto/vop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Every so many work requests ask for a completion */
+#define NP_CONN_MODERATION  16
+
+/* Seconds that the queue pair's timeout counts in */
+#define NP_CONN_TICK   4.096e-6
+
+/* Looks after which something is sent to one who is silent */
+#define NP_CONN_PROBE  8
+
+/* How long a target is given to answer by its progress before its service thread
+ * is woken; and then, until that is done once more: twice as long each time */
+#define NP_CONN_RING_FIRST  ucs_time_from_usec(20)
+#define NP_CONN_RING_NEXT   ucs_time_from_msec(1)
+#define NP_CONN_RING_LAST   ucs_time_from_msec(64)
+
+
+
+/* Does anybody wait for the other side? */
+static int np_conn_expects(const np_conn_t *conn)
+{
+    return !conn->is_link ? (conn->num_served > 0) :
+           (conn->tx_acked != conn->tx_seq) ||
+           ((conn->link != NULL) && (conn->link->outstanding > 0));
+}
+
+/* The longest silence: a probe is sent, and repeated by the device */
+static ucs_time_t np_conn_patience(const np_conn_t *conn)
+{
+    const np_vport_config_t *config = &conn->port->config;
+
+    return (NP_CONN_PROBE * NP_VPORT_LOOK) + ucs_time_from_sec(
+            2 * NP_CONN_TICK * UCS_BIT(config->timeout) *
+            (config->retry_count + 1));
+}
+
+void np_conn_look(np_conn_t *conn)
+{
+    if ((conn->heard != conn->heard_seen) || !np_conn_expects(conn)) {
+        conn->heard_seen = conn->heard;
+        conn->silent     = 0;
+        return;
+    }
+
+    if ((++conn->silent * NP_VPORT_LOOK) > np_conn_patience(conn)) {
+        /* its device should have given up long ago (seen: Soft-RoCE that forgets
+         * to send again what it could not send while its port was down) */
+        np_conn_lost(conn, UCS_ERR_ENDPOINT_TIMEOUT);
+        return;
+    }
+
+    if (conn->is_link && (conn->silent == 1)) {
+        np_conn_owe_ack(conn);
+    } else if ((conn->silent % NP_CONN_PROBE) == 0) {
+        np_conn_probe(conn);
+    }
+}
+
+/* Ask for a completion now and then, and whenever something is short */
+static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
+{
+    np_vport_t *port = conn->port;
+
+    if ((++conn->unsignaled >= NP_CONN_MODERATION) ||
+        (has_buffer && (port->num_free_send < (port->send_buffers / 2))) ||
+        ((conn->sq_tail - conn->sq_head) >= (conn->sq_mask / 2))) {
+        conn->unsignaled = 0;
+        return 1;
+    }
+    return 0;
+}
+
+/* @a is_kept: the buffer is not given back by the completion */
+static void np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer,
+                         int is_kept, np_vop_t *op, uint32_t number)
+{
+    np_sq_entry_t *entry = &conn->sq[conn->sq_tail & conn->sq_mask];
+    struct ibv_send_wr *bad;
+    int ret;
+
+    wr->wr_id = ((uint64_t)conn->generation << 32) | conn->sq_tail;
+    entry->buffer  = buffer;
+    entry->op      = op;
+    entry->chunk   = number;
+    entry->is_kept = is_kept;
+    ret            = ibv_post_send(conn->qp, wr, &bad);
+    if (ucs_unlikely(ret != 0)) {
+        np_error("%s: queue pair %u takes no request: %s",
+                 conn->port->nic->name, conn->qpn, strerror(ret));
+        if ((buffer != NULL) && !is_kept) {
+            np_vport_buffer_put(conn->port, buffer);
+        }
+        np_conn_fail(conn, UCS_ERR_IO_ERROR);
+        return;
+    }
+
+    ++conn->sq_tail;
+    ++conn->port->posted;
+}
+
+np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind)
+{
+    np_vmsg_t *msg;
+
+    if (!np_conn_has_room(conn)) {
+        return NULL;
+    }
+
+    msg = np_vport_buffer_get(conn->port);
+    if (msg != NULL) {
+        *msg = (np_vmsg_t){.kind = kind};
+    }
+    return msg;
+}
+
+/* Link: from now on somebody waits for an answer */
+static UCS_F_ALWAYS_INLINE void np_conn_asks(np_conn_t *conn, np_vmsg_t *msg)
+{
+    if (ucs_unlikely(conn->is_distant) ||
+        (np_engine.config.service == NP_SERVICE_EVENT)) {
+        msg->flags |= NP_VMSG_WAKE;
+    }
+    if (ucs_list_is_empty(&conn->asking)) {
+        conn->ring_at   = 0;
+        conn->ring_next = NP_CONN_RING_NEXT;
+        ucs_list_add_tail(&conn->port->asking, &conn->asking);
+    }
+}
+
+static int np_conn_is_waiting(const np_conn_t *conn)
+{
+    return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
+           ((conn->link->outstanding > 0) ||
+            ((int32_t)(conn->tx_wanted - conn->tx_acked) > 0));
+}
+
+static void np_conn_ring(np_conn_t *conn)
+{
+    np_vmsg_t ack = {.kind = NP_VMSG_ACK, .flags = NP_VMSG_ACK_NOW |
+                                                   NP_VMSG_WAKE};
+
+    (void)np_conn_send_copied(conn, &ack, sizeof(ack));
+}
+
+static void np_conn_stop_asking(np_conn_t *conn)
+{
+    ucs_list_del(&conn->asking);
+    ucs_list_head_init(&conn->asking);
+}
+
+void np_conn_ring_late(np_vport_t *port)
+{
+    ucs_time_t now = ucs_get_time();
+    np_conn_t *conn, *next;
+
+    ucs_list_for_each_safe(conn, next, &port->asking, asking) {
+        if (!np_conn_is_waiting(conn)) {
+            np_conn_stop_asking(conn);
+        } else if (conn->ring_at == 0) {
+            conn->ring_at = now + NP_CONN_RING_FIRST;
+        } else if (now >= conn->ring_at) {
+            conn->ring_at   = now + conn->ring_next;
+            conn->ring_next = ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
+            np_conn_ring(conn);
+        }
+    }
+}
+
+void np_conn_ring_all(np_vport_t *port)
+{
+    np_conn_t *conn, *next;
+
+    ucs_list_for_each_safe(conn, next, &port->asking, asking) {
+        if (np_conn_is_waiting(conn)) {
+            np_conn_ring(conn);
+        }
+        np_conn_stop_asking(conn);
+    }
+}
+
+void np_conn_heard(np_conn_t *conn, unsigned flags)
+{
+    ++conn->heard;
+    conn->replaced   = 0;
+    conn->is_distant = !!(flags & NP_VMSG_DISTANT);
+    conn->ring_at    = 0;
+    conn->ring_next  = NP_CONN_RING_NEXT;
+}
+
+/* Keep what must go again should the queue pair fail. Returns whether the buffer
+ * is needed for that. */
+static UCS_F_ALWAYS_INLINE int
+np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
+{
+    np_vsent_t *sent;
+
+    if (!conn->is_link || (conn->sent == NULL) ||
+        (msg->kind == NP_VMSG_ACK) || (msg->kind == NP_VMSG_BYE)) {
+        return 0;
+    }
+
+    sent  = &conn->sent[conn->tx_seq & conn->sent_mask];
+    *sent = (np_vsent_t){0};
+    if ((msg->kind == NP_VMSG_READ) || (msg->kind == NP_VMSG_WRITE) ||
+        (msg->kind == NP_VMSG_ATOMIC)) {
+        sent->op = ((const np_vctl_t*)msg)->body.op;
+        return 0;
+    }
+
+    if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
+        return 0; /* its transfer begins anew */
+    }
+
+    sent->len = len;
+    if (buffer != NULL) {
+        sent->buffer = buffer;
+        ++conn->num_kept;
+        return 1;
+    }
+
+    memcpy(&conn->small[(conn->tx_seq & conn->sent_mask) *
+                        (size_t)NP_CONN_INLINE], msg, len);
+    return 0;
+}
+
+/* What every message tells beside what it is for */
+static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
+{
+    unsigned half = ucs_max(conn->port->config.credits / 2, 1u);
+
+    if (!conn->is_link) {
+        if (ucs_queue_is_empty(&conn->replies)) {
+            conn->rx_told = conn->rx_seq;
+            conn->ack_due = 0;
+        }
+        msg->ack = conn->rx_told;
+        if (ucs_unlikely(conn->port->is_thread)) {
+            msg->flags |= NP_VMSG_DISTANT;
+        }
+        return;
+    }
+
+    if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
+        ((++conn->tx_seq % half) == 0)) {
+        msg->flags |= NP_VMSG_ACK_NOW;
+    }
+    if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
+        np_conn_asks(conn, msg);
+    }
+}
+
+static void np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len,
+                                 void *buffer, int is_kept)
+{
+    struct ibv_sge sge = {
+        .addr   = (uintptr_t)msg,
+        .length = len,
+        .lkey   = conn->port->mr->lkey
+    };
+    struct ibv_send_wr wr = {
+        .sg_list    = &sge,
+        .num_sge    = 1,
+        .opcode     = IBV_WR_SEND,
+        .send_flags = (buffer == NULL) ? IBV_SEND_INLINE : 0
+    };
+
+    if (np_conn_is_signaled(conn, buffer != NULL)) {
+        wr.send_flags |= IBV_SEND_SIGNALED;
+    }
+    if (ucs_unlikely(msg->flags & NP_VMSG_WAKE)) {
+        wr.send_flags |= IBV_SEND_SOLICITED;
+    }
+    np_conn_post(conn, &wr, buffer, is_kept, NULL, conn->tx_seq);
+    if (ucs_unlikely(conn->port->config.break_every != 0) &&
+        ((++conn->num_posted % conn->port->config.break_every) == 0)) {
+        np_conn_break(conn);
+    }
+}
+
+void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len)
+{
+    np_conn_fill(conn, msg);
+    if (len <= conn->port->max_inline) {
+        np_conn_keep(conn, msg, len, NULL);
+        np_conn_post_message(conn, msg, len, NULL, 0);
+        np_vport_buffer_put(conn->port, msg);
+    } else {
+        np_conn_post_message(conn, msg, len, msg,
+                             np_conn_keep(conn, msg, len, msg));
+    }
+}
+
+void np_conn_drop(np_conn_t *conn, np_vmsg_t *msg)
+{
+    np_vport_buffer_put(conn->port, msg);
+}
+
+int np_conn_send_copied(np_conn_t *conn, np_vmsg_t *msg, size_t len)
+{
+    np_vmsg_t *copy;
+
+    if (!np_conn_has_room(conn)) {
+        return 0;
+    }
+
+    if (ucs_likely(len <= conn->port->max_inline)) {
+        np_conn_fill(conn, msg);
+        np_conn_keep(conn, msg, len, NULL);
+        np_conn_post_message(conn, msg, len, NULL, 0);
+        return 1;
+    }
+
+    copy = np_vport_buffer_get(conn->port);
+    if (copy == NULL) {
+        return 0;
+    }
+
+    memcpy(copy, msg, len);
+    np_conn_send(conn, copy, len);
+    return 1;
+}
+
+static void np_conn_owes(np_conn_t *conn)
+{
+    if (ucs_list_is_empty(&conn->due)) {
+        ucs_list_add_tail(&conn->port->replies, &conn->due);
+    }
+}
+
+void np_conn_owe_ack(np_conn_t *conn)
+{
+    if (conn->is_link) {
+        conn->tx_wanted = conn->tx_seq;
+    }
+    conn->ack_due = 1;
+    np_conn_owes(conn);
+}
+
+void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl)
+{
+    np_vctl_t copy = *ctl;
+    np_vreply_t *reply;
+
+    if (ucs_queue_is_empty(&conn->replies) &&
+        np_conn_send_copied(conn, &copy.msg, sizeof(copy))) {
+        return;
+    }
+
+    reply = malloc(sizeof(*reply));
+    if (reply == NULL) {
+        np_conn_fail(conn, UCS_ERR_NO_MEMORY);
+        return;
+    }
+
+    reply->ctl = *ctl;
+    ucs_queue_push(&conn->replies, &reply->queue);
+    np_conn_owes(conn);
+}
+
+unsigned np_conn_send_due(np_conn_t *conn)
+{
+    np_vmsg_t ack  = {.kind = NP_VMSG_ACK};
+    unsigned count = 0;
+    np_vreply_t *reply;
+
+    while (!ucs_queue_is_empty(&conn->replies)) {
+        reply = ucs_queue_head_elem_non_empty(&conn->replies, np_vreply_t,
+                                              queue);
+        if (!np_conn_send_copied(conn, &reply->ctl.msg, sizeof(reply->ctl))) {
+            return count;
+        }
+        ucs_queue_pull_non_empty(&conn->replies);
+        free(reply);
+        conn->ack_due = !conn->is_link;
+        ++count;
+    }
+
+    if (conn->ack_due) {
+        if (conn->is_link) {
+            ack.flags = NP_VMSG_ACK_NOW;
+        }
+        if (!np_conn_send_copied(conn, &ack, sizeof(ack))) {
+            return count;
+        }
+        conn->ack_due = 0;
+        ++count;
+    }
+
+    ucs_list_del(&conn->due);
+    ucs_list_head_init(&conn->due);
+    return count;
+}
+
+void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
+                   uint64_t remote, uint32_t rkey, size_t len,
+                   const uint32_t *imm, np_vop_t *op, uint32_t chunk)
+{
+    struct ibv_sge sge    = {
+        .addr   = (uintptr_t)local,
+        .length = len,
+        .lkey   = lkey
+    };
+    struct ibv_send_wr wr = {
+        .sg_list    = &sge,
+        .num_sge    = 1,
+        .opcode     = (imm == NULL) ? IBV_WR_RDMA_WRITE :
+                      IBV_WR_RDMA_WRITE_WITH_IMM,
+        .send_flags = IBV_SEND_SIGNALED,
+        .imm_data   = (imm == NULL) ? 0 : *imm,
+        .wr.rdma    = {
+            .remote_addr = remote,
+            .rkey        = rkey
+        }
+    };
+
+    if ((imm != NULL) && conn->is_distant) {
+        wr.send_flags |= IBV_SEND_SOLICITED;
+    }
+    conn->unsignaled = 0;
+    np_conn_post(conn, &wr, NULL, 0, op, chunk);
+}
+
+void np_conn_probe(np_conn_t *conn)
+{
+    np_vmsg_t ack = {.kind = NP_VMSG_ACK};
+
+    if (conn->is_link) {
+        ack.flags = NP_VMSG_ACK_NOW;
+    }
+    conn->unsignaled = NP_CONN_MODERATION;
+    (void)np_conn_send_copied(conn, &ack, sizeof(ack));
+}
