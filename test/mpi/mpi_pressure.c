@@ -3,7 +3,8 @@
  * Two ranks whose buffers exceed their memory: what is sent has gone to swap
  * when it is needed, and so has what is written to. Arguments: MiB of each of a
  * rank's three areas for transfers, MiB of the buffer that it works on between
- * transfers, MiB that must be in swap when transfers begin, and rounds.
+ * transfers, MiB that must be in swap when transfers begin, and rounds. After
+ * them nothing may be pinned, and all of the areas must be able to leave.
  *
  * What transfers bring back from swap must fit: a small memory cgroup whose
  * pages all came back from there is killed by some kernels (Linux 6.18), whoever
@@ -66,22 +67,31 @@ static uint8_t *map_area(size_t size)
     return ptr;
 }
 
+/* Bytes of this process, as its status says */
+static long status_bytes(const char *name)
+{
+    FILE   *file  = fopen("/proc/self/status", "r");
+    size_t length = strlen(name);
+    long   bytes  = -1;
+    char   line[256];
+
+    while ((file != NULL) && (fgets(line, sizeof(line), file) != NULL)) {
+        if ((strncmp(line, name, length) == 0) && (line[length] == ':')) {
+            bytes = atol(line + length + 1) << 10;
+        }
+    }
+    if (bytes < 0) {
+        mc_fail("/proc/self/status has no %s", name);
+    }
+    fclose(file);
+    return bytes;
+}
+
 /* Bytes of the whole job in swap */
 static long job_in_swap(void)
 {
-    FILE *file = fopen("/proc/self/status", "r");
-    long mine = -1, all, kib;
-    char line[256];
+    long mine = status_bytes("VmSwap"), all;
 
-    while ((file != NULL) && (fgets(line, sizeof(line), file) != NULL)) {
-        if (sscanf(line, "VmSwap: %ld kB", &kib) == 1) {
-            mine = kib << 10;
-        }
-    }
-    if (mine < 0) {
-        mc_fail("/proc/self/status has no VmSwap");
-    }
-    fclose(file);
     MPI_Allreduce(&mine, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     return all;
 }
@@ -214,9 +224,67 @@ static void test_get(MPI_Win win)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+static size_t pages_present(const uint8_t *area)
+{
+    static const uint64_t bit   = 1ull << 63;
+    size_t                count = area_size / PAGE, present = 0, i;
+    uint64_t              entry;
+    FILE                  *file = fopen("/proc/self/pagemap", "r");
+
+    if ((file == NULL) ||
+        (fseek(file, ((uintptr_t)area / PAGE) * sizeof(entry), SEEK_SET))) {
+        mc_fail("/proc/self/pagemap: %s", strerror(errno));
+    }
+    for (i = 0; i < count; ++i) {
+        if (fread(&entry, sizeof(entry), 1, file) != 1) {
+            mc_fail("/proc/self/pagemap ends at page %zu of %zu", i, count);
+        }
+        present += (entry & bit) != 0;
+    }
+    fclose(file);
+    return present;
+}
+
+/* After all transfers every page may go: nobody pins one. Batches of other
+ * CPUs may hold some for a moment. */
+static void test_rest(long pinned_before)
+{
+    long   pinned = -1;
+    size_t left   = 0;
+    int    i, tries, flag;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (tries = 0; (pinned != pinned_before) && (tries < 10000); ++tries) {
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag,
+                   MPI_STATUS_IGNORE); /* what is given back later */
+        pinned = status_bytes("VmPin");
+    }
+    MC_REQUIRE(pinned == pinned_before,
+               "%ld KiB are pinned at rest, %ld before any transfer",
+               pinned >> 10, pinned_before >> 10);
+    for (i = 0; i < 3; ++i) {
+        for (tries = 0; tries < 100; ++tries) {
+            memset(work, tries, work_size);
+            madvise(areas[i], area_size, MADV_PAGEOUT);
+            left = pages_present(areas[i]);
+            if (left == 0) {
+                break;
+            }
+        }
+        MC_REQUIRE(left == 0, "%zu pages of area %d cannot be moved out", left,
+                   i);
+    }
+    if (mc_rank == 0) {
+        printf("# at rest: %ld KiB pinned, no page of the areas stayed\n",
+               pinned >> 10);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Win win;
+    long    pinned;
     int     i, rounds;
 
     mc_init(&argc, &argv, MPI_THREAD_SINGLE);
@@ -233,10 +301,16 @@ int main(int argc, char **argv)
     }
     work = map_area(work_size);
     MPI_Win_create(areas[2], area_size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    pinned = status_bytes("VmPin");
     for (i = 0; i < rounds; ++i) { /* later ones find pages that peers know */
         test_messages();
         test_put(win);
         test_get(win);
+    }
+    if (swap_wanted != 0) {
+        test_rest(pinned);
+        check("got, then moved out", areas[1], 3);
     }
     MPI_Win_free(&win);
     return mc_finish();
