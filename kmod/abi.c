@@ -190,21 +190,20 @@ struct np_command {
 			union np_argument *argument);
 };
 
-#define NP_COMMAND(_number, _function) \
-	[_IOC_NR(_number)] = { .number = (_number), .function = (_function) }
+/* Their own numbers are their places */
 
 static const struct np_command np_commands[] = {
-	NP_COMMAND(NPRDMA_IOC_INFO, np_do_info),
-	NP_COMMAND(NPRDMA_IOC_REGION_CREATE, np_do_create),
-	NP_COMMAND(NPRDMA_IOC_REGION_DESTROY, np_do_destroy),
-	NP_COMMAND(NPRDMA_IOC_REGION_EXPORT, np_do_export),
-	NP_COMMAND(NPRDMA_IOC_FAULT, np_do_fault),
-	NP_COMMAND(NPRDMA_IOC_RELEASE, np_do_release),
-	NP_COMMAND(NPRDMA_IOC_PREFETCH, np_do_prefetch),
-	NP_COMMAND(NPRDMA_IOC_INVALIDATE, np_do_invalidate),
-	NP_COMMAND(NPRDMA_IOC_SWAP_OUT, np_do_swap_out),
-	NP_COMMAND(NPRDMA_IOC_SWAP_IN, np_do_swap_in),
-	NP_COMMAND(NPRDMA_IOC_COUNTERS, np_do_counters),
+	[_IOC_NR(NPRDMA_IOC_INFO)] = { NPRDMA_IOC_INFO, np_do_info },
+	[_IOC_NR(NPRDMA_IOC_REGION_CREATE)] = { NPRDMA_IOC_REGION_CREATE, np_do_create },
+	[_IOC_NR(NPRDMA_IOC_REGION_DESTROY)] = { NPRDMA_IOC_REGION_DESTROY, np_do_destroy },
+	[_IOC_NR(NPRDMA_IOC_REGION_EXPORT)] = { NPRDMA_IOC_REGION_EXPORT, np_do_export },
+	[_IOC_NR(NPRDMA_IOC_FAULT)] = { NPRDMA_IOC_FAULT, np_do_fault },
+	[_IOC_NR(NPRDMA_IOC_RELEASE)] = { NPRDMA_IOC_RELEASE, np_do_release },
+	[_IOC_NR(NPRDMA_IOC_PREFETCH)] = { NPRDMA_IOC_PREFETCH, np_do_prefetch },
+	[_IOC_NR(NPRDMA_IOC_INVALIDATE)] = { NPRDMA_IOC_INVALIDATE, np_do_invalidate },
+	[_IOC_NR(NPRDMA_IOC_SWAP_OUT)] = { NPRDMA_IOC_SWAP_OUT, np_do_swap_out },
+	[_IOC_NR(NPRDMA_IOC_SWAP_IN)] = { NPRDMA_IOC_SWAP_IN, np_do_swap_in },
+	[_IOC_NR(NPRDMA_IOC_COUNTERS)] = { NPRDMA_IOC_COUNTERS, np_do_counters },
 };
 
 /* The command of that number and direction, of whatever size; NULL: none */

@@ -213,7 +213,8 @@ static int np_fault_piece(struct np_batch *batch, unsigned int from,
 			size = max(size / 2, 1U);
 		} else if (batch->to - batch->from > 1) {
 			/* One of them cannot be mapped: which? */
-			size = most = (batch->to - batch->from) / 2;
+			most = (batch->to - batch->from) / 2;
+			size = most;
 		} else {
 			return ret;
 		}

@@ -96,7 +96,7 @@ int np_hold_fault(struct np_region *region, unsigned long from,
 	if (IS_ERR_OR_NULL(hold))
 		return ret ? ret : -EFAULT;
 	if (!ret)
-		ret = xa_alloc(&context->holds, number, hold, xa_limit_31b,
+		ret = xa_alloc(&context->holds, number, hold, NP_NUMBERS,
 			       GFP_KERNEL_ACCOUNT);
 	if (ret)
 		np_hold_free(hold);
@@ -105,8 +105,10 @@ int np_hold_fault(struct np_region *region, unsigned long from,
 
 int np_hold_release(struct np_context *context, u32 number)
 {
-	struct np_hold *hold = xa_erase(&context->holds, number);
+	struct np_hold *hold = NULL;
 
+	if (number)
+		hold = xa_erase(&context->holds, number);
 	if (!hold)
 		return -ENOENT;
 	np_hold_free(hold);

@@ -36,6 +36,10 @@
 #define NP_PIECE_PAGES	(1U << (NP_PIECE_SHIFT - PAGE_SHIFT))
 #define NP_REGION_MAX	(8ULL << 30)
 #define NP_REGIONS_MAX	65536
+/* Numbers of regions and holds. Erasing 0, which a program may ask for, would
+ * make an xarray hand it out.
+ */
+#define NP_NUMBERS	XA_LIMIT(1, INT_MAX)
 #define NP_ENTRY_BITS	(NPRDMA_ENTRY_READ | NPRDMA_ENTRY_WRITE)
 
 /* main.c */
@@ -111,7 +115,7 @@ struct np_piece {
 	struct np_region *region;
 	unsigned long first;		/* page of the region */
 	unsigned int pages;
-	struct mutex lock;
+	struct mutex lock;		/* state, entries, mapped */
 	unsigned int mapped;		/* pages that are not absent */
 	u64 *state;			/* of each page */
 	u32 *entries;			/* what the table is to say */
@@ -142,7 +146,7 @@ struct np_region {
 	struct rw_semaphore life;
 	bool dead;
 
-	struct mutex grow;
+	struct mutex grow;		/* who makes pieces */
 	unsigned int piece_count;
 	struct np_piece **pieces;	/* NULL: nothing there was ever mapped */
 

@@ -154,7 +154,7 @@ int np_region_create(struct np_context *context,
 		goto uncount;
 	}
 	ret = xa_alloc(&context->regions, &create->region, region,
-		       xa_limit_31b, GFP_KERNEL_ACCOUNT);
+		       NP_NUMBERS, GFP_KERNEL_ACCOUNT);
 	if (ret) {
 		np_region_put(region);
 		goto uncount;
@@ -187,8 +187,10 @@ void np_region_kill(struct np_region *region)
 
 int np_region_destroy(struct np_context *context, u32 number)
 {
-	struct np_region *region = xa_erase(&context->regions, number);
+	struct np_region *region = NULL;
 
+	if (number)
+		region = xa_erase(&context->regions, number);
 	if (!region)
 		return -ENOENT;
 	np_region_kill(region);
@@ -199,6 +201,7 @@ int np_region_destroy(struct np_context *context, u32 number)
 /* The piece of that page, if it was made; under region->life */
 struct np_piece *np_region_piece(struct np_region *region, unsigned long index)
 {
+	/* Pairs with the release that publishes it whole */
 	return smp_load_acquire(&region->pieces[index / NP_PIECE_PAGES]);
 }
 
@@ -210,7 +213,7 @@ static int np_region_grow_one(struct np_region *region, unsigned int slot)
 	u64 bytes;
 	int ret;
 
-	if (smp_load_acquire(&region->pieces[slot]))
+	if (np_region_piece(region, index))
 		return 0;
 	bytes = np_piece_bytes(min_t(unsigned long, NP_PIECE_PAGES,
 				     region->pages - index));
@@ -221,6 +224,7 @@ static int np_region_grow_one(struct np_region *region, unsigned int slot)
 	if (!region->pieces[slot]) {
 		piece = np_piece_make(region, index);
 		if (!IS_ERR(piece)) {
+			/* Whoever sees it, sees all of it */
 			smp_store_release(&region->pieces[slot], piece);
 			bytes = 0;
 		} else {

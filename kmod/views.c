@@ -116,7 +116,8 @@ void np_views_add(struct np_window *window)
 	list_add_tail(&window->link, &region->windows);
 	up_write(&region->windows_lock);
 	for (i = 0; !region->dead && i < region->piece_count; i++) {
-		piece = smp_load_acquire(&region->pieces[i]);
+		piece = np_region_piece(region,
+					(unsigned long)i * NP_PIECE_PAGES);
 		if (!piece)
 			continue;
 		mutex_lock(&piece->lock);
@@ -143,7 +144,8 @@ void np_views_remove(struct np_window *window)
 	for (i = 0; !region->dead && i < region->piece_count; i++) {
 		struct iommu_iotlb_gather gather;
 
-		piece = smp_load_acquire(&region->pieces[i]);
+		piece = np_region_piece(region,
+					(unsigned long)i * NP_PIECE_PAGES);
 		if (!piece || !READ_ONCE(piece->mapped))
 			continue;
 		iommu_iotlb_gather_init(&gather);

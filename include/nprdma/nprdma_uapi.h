@@ -56,15 +56,15 @@
 /* An entry of the table: two bits, and above them a count that every change of
  * the page's state increments.
  */
-#define NPRDMA_ENTRY_READ	(1U << 0)	/* the read view has the page */
-#define NPRDMA_ENTRY_WRITE	(1U << 1)	/* the write view has it */
-#define NPRDMA_ENTRY_STEP	(1U << 2)	/* one step of the count */
+#define NPRDMA_ENTRY_READ	0x1U	/* the read view has the page */
+#define NPRDMA_ENTRY_WRITE	0x2U	/* the write view has it */
+#define NPRDMA_ENTRY_STEP	0x4U	/* one step of the count */
 
 /* What the module can do: nprdma_info.features */
-#define NPRDMA_FEATURE_VIEWS	(1ULL << 0)	/* views and table as dma-bufs */
-#define NPRDMA_FEATURE_HOLD	(1ULL << 1)	/* FAULT_HOLD, RELEASE */
-#define NPRDMA_FEATURE_PREFETCH	(1ULL << 2)	/* PREFETCH */
-#define NPRDMA_FEATURE_SWAP	(1ULL << 3)	/* SWAP_OUT, SWAP_IN */
+#define NPRDMA_FEATURE_VIEWS	0x1ULL	/* views and table as dma-bufs */
+#define NPRDMA_FEATURE_HOLD	0x2ULL	/* FAULT_HOLD, RELEASE */
+#define NPRDMA_FEATURE_PREFETCH	0x4ULL	/* PREFETCH */
+#define NPRDMA_FEATURE_SWAP	0x8ULL	/* SWAP_OUT, SWAP_IN */
 
 /**
  * INFO: what this module is.
@@ -92,7 +92,7 @@ struct nprdma_info {
 };
 
 /* The region's memory is never mapped for writing */
-#define NPRDMA_REGION_RDONLY	(1U << 0)
+#define NPRDMA_REGION_RDONLY	0x1U
 
 /**
  * REGION_CREATE: a region of the caller's addresses. Nothing needs to be mapped
@@ -153,13 +153,13 @@ struct nprdma_region_export {
 	__s32 fd;
 };
 
-#define NPRDMA_FAULT_WRITE	(1U << 0)	/* for writing as well */
+#define NPRDMA_FAULT_WRITE	0x1U	/* for writing as well */
 /* Only what is present already: no waiting for storage or for mmap_lock */
-#define NPRDMA_FAULT_NOWAIT	(1U << 1)
+#define NPRDMA_FAULT_NOWAIT	0x2U
 /* Also keep the pages for a moment, which makes it likely, never certain, that
  * they stay mapped until RELEASE. Not together with NOWAIT.
  */
-#define NPRDMA_FAULT_HOLD	(1U << 2)
+#define NPRDMA_FAULT_HOLD	0x4U
 
 /**
  * FAULT: brings pages in and maps them, from the first on, until one cannot be.
@@ -203,7 +203,7 @@ struct nprdma_release {
 };
 
 /* For PREFETCH and SWAP_IN: for writing as well */
-#define NPRDMA_RANGE_WRITE	(1U << 0)
+#define NPRDMA_RANGE_WRITE	0x1U
 
 /**
  * A range of a region, for:

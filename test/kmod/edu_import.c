@@ -37,7 +37,7 @@ struct edu {
 	void __iomem *registers;
 	void *bounce;
 	dma_addr_t bounce_iova;
-	struct mutex lock;
+	struct mutex lock;		/* one transfer at a time */
 	struct edu_slot slots[EDU_SLOTS];
 	struct miscdevice misc;
 };
@@ -57,10 +57,10 @@ static int edu_run(struct edu *edu, u64 source, u64 target, u32 length,
 	edu_put(edu, EDU_TARGET, target);
 	edu_put(edu, EDU_COUNT, length);
 	edu_put(edu, EDU_COMMAND, EDU_START | command);
-	for (waited = 0; waited < EDU_WAIT_MS; waited += 5) {
+	for (waited = 0; waited < EDU_WAIT_MS; waited += 20) {
 		if (!(readq(edu->registers + EDU_COMMAND) & EDU_START))
 			return 0;
-		msleep(5);
+		msleep(20);
 	}
 	return -ETIMEDOUT;
 }
