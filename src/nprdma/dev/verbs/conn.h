@@ -103,6 +103,8 @@ struct np_conn {
     uint32_t        heard;       /**< signs of life of the other side */
     uint32_t        heard_seen;  /**< heard at the last look */
     unsigned        silent;      /**< looks since */
+    uint32_t        sq_seen;     /**< sq_head at the last look */
+    unsigned        stuck;       /**< looks since */
     unsigned        replaced;    /**< queue pairs since the last that worked */
     int             is_gone;     /**< link: the target has left its port */
     ucs_list_link_t served;      /**< answering side: np_vop_t in work */

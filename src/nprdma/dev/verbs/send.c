@@ -48,29 +48,49 @@ static ucs_time_t np_conn_patience(const np_conn_t *conn)
     const np_vport_config_t *config = &conn->port->config;
 
     return (NP_CONN_PROBE * NP_VPORT_LOOK) + ucs_time_from_sec(
-            2 * NP_CONN_TICK * UCS_BIT(config->timeout) *
+            1.25 * NP_CONN_TICK * UCS_BIT(config->timeout) *
             (config->retry_count + 1));
 }
 
-void np_conn_look(np_conn_t *conn)
+/* Does what was posted complete? Returns 0 if the device should have given up
+ * long ago (seen: Soft-RoCE that forgets to send again what it could not send
+ * while its port was down). */
+static int np_conn_sends(np_conn_t *conn)
+{
+    if ((conn->sq_head == conn->sq_tail) || (conn->sq_head != conn->sq_seen)) {
+        conn->sq_seen = conn->sq_head;
+        conn->stuck   = 0;
+        return 1;
+    }
+
+    if (++conn->stuck == NP_CONN_PROBE) {
+        np_conn_probe(conn); /* perhaps nothing has asked for a completion */
+    }
+    return (conn->stuck * NP_VPORT_LOOK) <= np_conn_patience(conn);
+}
+
+/* Is the other side there? */
+static int np_conn_hears(np_conn_t *conn)
 {
     if ((conn->heard != conn->heard_seen) || !np_conn_expects(conn)) {
         conn->heard_seen = conn->heard;
         conn->silent     = 0;
-        return;
+        return 1;
     }
 
-    if ((++conn->silent * NP_VPORT_LOOK) > np_conn_patience(conn)) {
-        /* its device should have given up long ago (seen: Soft-RoCE that forgets
-         * to send again what it could not send while its port was down) */
-        np_conn_lost(conn, UCS_ERR_ENDPOINT_TIMEOUT);
-        return;
-    }
-
+    ++conn->silent;
     if (conn->is_link && (conn->silent == 1)) {
         np_conn_owe_ack(conn);
     } else if ((conn->silent % NP_CONN_PROBE) == 0) {
         np_conn_probe(conn);
+    }
+    return (conn->silent * NP_VPORT_LOOK) <= np_conn_patience(conn);
+}
+
+void np_conn_look(np_conn_t *conn)
+{
+    if (!np_conn_sends(conn) || !np_conn_hears(conn)) {
+        np_conn_lost(conn, UCS_ERR_ENDPOINT_TIMEOUT);
     }
 }
 

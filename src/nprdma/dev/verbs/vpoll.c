@@ -220,7 +220,7 @@ static void np_vport_fail_all(ucs_list_link_t *list)
 static void np_vport_housekeep(np_vport_t *port)
 {
     ucs_time_t now;
-    np_conn_t *conn;
+    np_conn_t *conn, *next;
 
     if (port->is_ud_broken) {
         np_vport_restart_ud(port);
@@ -238,7 +238,7 @@ static void np_vport_housekeep(np_vport_t *port)
     }
 
     port->next_look = now + NP_VPORT_LOOK;
-    ucs_list_for_each(conn, &port->ready, list) {
+    ucs_list_for_each_safe(conn, next, &port->ready, list) {
         np_conn_look(conn);
     }
 
