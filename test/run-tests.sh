@@ -19,7 +19,7 @@ Usage: run-tests.sh [OPTION...] BUILD
 Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
 
   --only PATTERN    only runners whose name matches (a shell pattern)
-  --quick           leave out sanitizers, applications and the lab
+  --quick           leave out sanitizers, applications, the lab and kmod
   --sanitized DIR   also the GoogleTest programs of this sanitizer build
   --tap COMMAND     also this command, which prints TAP
 
@@ -219,7 +219,8 @@ run_all() {
     for script in "$src"/test/*/*.t; do
         if [ ! -x "$script" ] ||
             { [ "$quick" = yes ] &&
-                [[ $script == */test/apps/* || $script == */test/lab/* ]]; }; then
+                [[ $script == */test/apps/* || $script == */test/lab/* ||
+                    $script == */test/kmod/* ]]; }; then
             continue
         fi
         own=$(sed -n '/^#/!q; s/^# Time limit: \([0-9]*\) s.*/\1/p' "$script")

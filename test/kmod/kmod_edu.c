@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#define MANY 1000u
+
 const uint32_t edu_words[EDU_WORDS] = {
     0x11223344, 0x55667788, 0x99aabbcc, 0xddeeff01
 };
@@ -164,15 +166,71 @@ static void test_destroy(int dev, int edu, char *page)
     munmap((void*)region.table, KMOD_PIECE / KMOD_PAGE * 4);
 }
 
-int main(void)
+/* Addresses are given out from the top: lost ranges would drive them down */
+static void test_many(int dev, int edu, char *memory)
+{
+    struct edu_attach attach = {.fd = -1};
+    uint64_t first = 0, lowest = UINT64_MAX;
+    unsigned i;
+    int number;
+
+    for (i = 0; i < MANY; ++i) {
+        number    = kmod_create(dev, memory, KMOD_PIECE, 0);
+        attach.fd = kmod_export(dev, number, NPRDMA_EXPORT_WRITE);
+        if ((number < 0) || (kmod_fault(dev, number, memory, KMOD_PAGE,
+                                        NPRDMA_FAULT_WRITE, NULL,
+                                        NULL) != 0) ||
+            (ioctl(edu, EDU_IOC_ATTACH, &attach) != 0)) {
+            kmod_bail("one of many attachments");
+        }
+        first  = (first == 0) ? attach.iova : first;
+        lowest = (attach.iova < lowest) ? attach.iova : lowest;
+        if (i % 2 == 0) {
+            kmod_destroy(dev, number);
+        }
+        ioctl(edu, EDU_IOC_DETACH, attach.slot);
+        if (i % 2 != 0) {
+            kmod_destroy(dev, number);
+        }
+        close(attach.fd);
+    }
+    TAP_CHECK(lowest + MANY / 2 * KMOD_PIECE > first,
+              "%u attachments later a device's addresses are where they were",
+              MANY);
+}
+
+/* Without an IOMMU that translates */
+static int main_refused(int dev, int edu)
+{
+    char *memory = kmod_map(KMOD_PIECE);
+    int number   = kmod_create(dev, memory, KMOD_PIECE, 0);
+    struct edu_attach attach;
+    uint32_t what;
+
+    for (what = NPRDMA_EXPORT_READ; what <= NPRDMA_EXPORT_TABLE; ++what) {
+        attach.fd = kmod_export(dev, number, what);
+        TAP_CHECK((attach.fd >= 0) &&
+                  (ioctl(edu, EDU_IOC_ATTACH, &attach) < 0) &&
+                  (errno == EOPNOTSUPP), "attaching export %u is refused",
+                  what);
+    }
+    TAP_CHECK(kmod_counters(dev).attached == 0, "nothing is attached");
+    return kmod_done();
+}
+
+int main(int argc, char **argv)
 {
     int dev = kmod_open(), edu = kmod_edu_open();
     kmod_region_t region;
     char *memory;
 
+    (void)argv;
     setvbuf(stdout, NULL, _IOLBF, 0);
     if ((dev < 0) || (edu < 0)) {
         kmod_bail("opening " NPRDMA_DEVICE " and " EDU_DEVICE);
+    }
+    if (argc > 1) {
+        return main_refused(dev, edu);
     }
     /* The kernel's huge pages have a scene of their own */
     memory = kmod_map(4 * KMOD_PIECE);
@@ -188,6 +246,7 @@ int main(void)
     TAP_CHECK(kmod_counters(dev).gaps == 0, "no view has a gap");
     kmod_region_close(&region);
     test_destroy(dev, edu, memory);
+    test_many(dev, edu, memory);
     edu_processes(edu);
     TAP_CHECK((kmod_counters(dev).regions == 0) &&
               (kmod_counters(dev).kernel_bytes == 0),

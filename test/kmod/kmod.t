@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Time limit: 1800 s (it builds for two kernels and boots guests of each)
+# Builds the kernel module for the lab's kernels, without a warning, and runs
+# its jobs there; prints TAP.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
+
+lab=$NPRDMA_SRC/test/lab/lab
+results=$NPRDMA_BUILD/test-logs/kmod
+export TMPDIR=$TAP_DIR
+
+# silent COMMAND...: it succeeds and says nothing
+silent() {
+    "$@" >"$TAP_DIR/said" 2>&1 && [ ! -s "$TAP_DIR/said" ] ||
+        {
+            cat "$TAP_DIR/said"
+            return 1
+        }
+}
+
+# one_kernel SERIES
+one_kernel() {
+    local headers job code=0
+    headers=$("$lab" headers --quiet --kernel "$1" 2>"$TAP_OUT") || code=$?
+    if [ "$code" -eq 77 ]; then
+        tap_skip "the module on Linux $1" "$(tail -n 1 "$TAP_OUT")"
+        return
+    fi
+    tap_check "it builds against Linux $1 without a warning" \
+        silent "$NPRDMA_SRC/kmod/build.sh" "$headers" \
+        "$NPRDMA_BUILD/kmod/$(sed -n 's/^#define UTS_RELEASE "\(.*\)"/\1/p' \
+            "$headers/include/generated/utsrelease.h")" W=1
+    for job in kmod-abi kmod-edu kmod-pressure kmod-passthrough; do
+        code=0
+        "$lab" run --quiet --kernel "$1" --build "$NPRDMA_BUILD" \
+            --out "$results/$1" "$job" >"$TAP_OUT" 2>&1 || code=$?
+        case $code in
+        0) tap_ok "$job on Linux $1" ;;
+        77) tap_skip "$job on Linux $1" "$(sed -n 's/^SKIP //p' "$TAP_OUT")" ;;
+        *)
+            {
+                grep -A 3 '^not ok' "$TAP_OUT" || true
+                tail -n 10 "$TAP_OUT"
+            } >"$TAP_DIR/bad"
+            tap_not_ok "$job on Linux $1 (exit code $code)" "$TAP_DIR/bad"
+            ;;
+        esac
+    done
+}
+
+one_kernel 6.1
+one_kernel 6.12
+tap_done
