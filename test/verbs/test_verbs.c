@@ -43,6 +43,10 @@ typedef struct shared {
     _Atomic int       compute;    /* the target is to leave its port alone */
     _Atomic int       computes;   /* and does */
     _Atomic int       fail;       /* its queue pairs are to fail */
+    _Atomic unsigned  mischief;   /* to its handshake */
+    _Atomic int       connect;    /* the target is to make links to us as well */
+    _Atomic int       connects;   /* and has */
+    _Atomic uint64_t  returned;   /* messages that came over those */
 } shared_t;
 
 typedef struct comp {
@@ -57,6 +61,7 @@ static np_vlink_t link_;
 static ucs_status_t down = UCS_OK;
 static size_t max_message;
 static unsigned break_every;
+static int is_initiator;
 
 static double now(void)
 {
@@ -107,6 +112,10 @@ static void on_am(void *arg, uint8_t id, void *data, unsigned len)
     uint64_t seed;
 
     memcpy(&seed, data, sizeof(seed));
+    if (is_initiator) {
+        ++shared->returned;
+        return;
+    }
     if ((id != (uint8_t)(seed % 32)) ||
         !is_right((uint8_t*)data + sizeof(seed), seed, len - sizeof(seed))) {
         ++shared->wrong;
@@ -184,10 +193,44 @@ static void *make_area(side_t *side)
     return area;
 }
 
+#define LINKS  16
+
+static void close_links(np_vlink_t *links)
+{
+    int i;
+
+    for (i = 0; i < LINKS; ++i) {
+        np_vlink_close(&links[i]);
+    }
+}
+
+/* One message over each of so many new links, all at once */
+static int talk(np_vlink_t *links, const side_t *to)
+{
+    double end = now() + LIMIT;
+    int sent[LINKS] = {}, i, left = LINKS;
+
+    for (i = 0; i < LINKS; ++i) {
+        np_vlink_init(&links[i], port, &to->dev, &to->port);
+    }
+    while ((left > 0) && (now() < end) && (down == UCS_OK)) {
+        for (i = 0; i < LINKS; ++i) {
+            if (!sent[i] && (np_vlink_am_short(&links[i], 1, 1, NULL, 0) ==
+                             UCS_OK)) {
+                sent[i] = 1;
+                --left;
+            }
+        }
+        np_vport_progress(port);
+    }
+    return left == 0;
+}
+
 static int target(const char *device, int fd)
 {
+    np_vlink_t links[LINKS];
     np_conn_t *conn;
-    side_t side;
+    side_t side, other;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     open_port(device);
@@ -195,8 +238,22 @@ static int target(const char *device, int fd)
     if (write(fd, &side, sizeof(side)) != sizeof(side)) {
         return 1;
     }
+    if (read(fd, &other, sizeof(other)) != sizeof(other)) {
+        return 1;
+    }
     np_service_start();
     while (!shared->stop) {
+        port->config.mischief = shared->mischief;
+        if (shared->connect) {
+            shared->connects = 1;
+            if (talk(links, &other)) {
+                while (shared->connect) {
+                    np_vport_progress(port);
+                }
+            }
+            close_links(links);
+            shared->connects = 0;
+        }
         shared->computes = shared->compute;
         if (!shared->computes) {
             np_vport_progress(port);
@@ -488,6 +545,61 @@ static void test_failing(const side_t *side, np_key_t *key, pid_t pid,
     printf("# %u times\n", link_.conn->epoch - epoch);
 }
 
+static int has_returned(const void *arg)
+{
+    return shared->returned >= *(const uint64_t*)arg;
+}
+
+static int is_alone(const void *arg)
+{
+    return !shared->connects;
+}
+
+/* Both sides connect at once, while datagrams get lost, or come twice */
+static void test_handshake(const side_t *side)
+{
+    static const unsigned mischiefs[] = {0, NP_HELLO_LOSE, NP_HELLO_TWICE,
+                                         NP_HELLO_LOSE | NP_HELLO_TWICE};
+    np_vlink_t links[LINKS];
+    uint64_t count, back;
+    char what[64];
+    unsigned i;
+
+    for (i = 0; i < ucs_static_array_size(mischiefs); ++i) {
+        count                 = shared->received + LINKS;
+        back                  = shared->returned + LINKS;
+        port->config.mischief = shared->mischief = mischiefs[i];
+        shared->connect       = 1;
+        snprintf(what, sizeof(what), "links both ways at once, mischief %u", i);
+        check(talk(links, side) && wait_until(has_received, &count) &&
+              wait_until(has_returned, &back) &&
+              (shared->received == count) && (shared->returned == back), what);
+        shared->connect = 0;
+        close_links(links);
+        (void)wait_until(is_alone, NULL);
+    }
+    port->config.mischief = shared->mischief = 0;
+}
+
+/* An address whose process is not there any more; the next one has its place */
+static void test_stranger(const side_t *side)
+{
+    np_vport_addr_t addr = side->port;
+    double start         = now();
+    np_vlink_t links[1];
+
+    addr.cookie ^= 1;
+    np_vlink_init(&links[0], port, &side->dev, &addr);
+    while ((down == UCS_OK) && (now() < (start + LIMIT))) {
+        (void)np_vlink_am_short(&links[0], 1, 1, NULL, 0);
+        np_vport_progress(port);
+    }
+    check((down != UCS_OK) && ((now() - start) < (LIMIT / 2)),
+          "who does not know the cookie is refused");
+    down = UCS_OK;
+    np_vlink_close(&links[0]);
+}
+
 static int is_computing(const void *arg)
 {
     return shared->computes == *(const int*)arg;
@@ -559,14 +671,17 @@ int main(int argc, char **argv)
         return target(device, fds[1]);
     }
 
+    is_initiator = 1;
     open_port(device);
     mine = make_area(&ours);
-    if (read(fds[0], &side, sizeof(side)) != sizeof(side)) {
+    if ((read(fds[0], &side, sizeof(side)) != sizeof(side)) ||
+        (write(fds[0], &ours, sizeof(ours)) != sizeof(ours))) {
         return 1;
     }
 
     np_vlink_init(&link_, port, &side.dev, &side.port);
     check(np_key_unpack(&side.key, &key) == UCS_OK, "the key is one");
+if (getenv("HS")) { test_handshake(&side); return 0; }
     test_am();
     test_small(&side, key, pid);
     for (len = 1; len <= (4ul << 20); len *= 7) {
@@ -577,6 +692,8 @@ int main(int argc, char **argv)
     check(flush(), "flush");
     test_computing(&side, key, pid, mine);
     test_failing(&side, key, pid, mine);
+    test_handshake(&side);
+    test_stranger(&side);
     test_bad(&side, key, mine);
     check(down == UCS_OK, "the link is as it was");
 

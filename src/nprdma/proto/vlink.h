@@ -38,6 +38,12 @@ typedef struct np_vport_addr {
     uint32_t qpn;             /**< of its datagram queue pair */
 } __attribute__((packed)) np_vport_addr_t;
 
+/** For tests: what happens to the handshake's datagrams */
+enum {
+    NP_HELLO_LOSE  = 1u << 0,     /**< every other one is lost */
+    NP_HELLO_TWICE = 1u << 1      /**< each is sent twice */
+};
+
 typedef struct np_vport_config {
     const char *device;       /**< as np_nic_list names it */
     int        gid_index;     /**< -1: choose */
@@ -53,6 +59,7 @@ typedef struct np_vport_config {
                                     link ends with its queue pair */
     unsigned   break_every;   /**< for tests: messages after which each queue
                                     pair fails; 0: never */
+    unsigned   mischief;      /**< for tests: NP_HELLO_LOSE, ... */
     int        is_sequential; /**< to compare: one side registers after the other,
                                     each all at once */
     unsigned   timeout;       /**< of the queue pair: 4.096 us * 2^timeout */

@@ -205,6 +205,9 @@ void np_conn_ring_all(np_vport_t *port);
 /** The other side has spoken; @a flags of its message */
 void np_conn_heard(np_conn_t *conn, unsigned flags);
 
+/** Does anybody wait for the other side? */
+int np_conn_expects(const np_conn_t *conn);
+
 /** Now and then: who waits for the other side, and has not heard of it since the
  *  last look, sends something that fails if nobody is there any more */
 void np_conn_look(np_conn_t *conn);

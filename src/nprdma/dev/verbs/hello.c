@@ -46,8 +46,7 @@ np_hello_address(np_vport_t *port, const uint8_t *gid, uint16_t lid)
     return ah;
 }
 
-/* Datagrams are lost without a word: whoever needs an answer repeats */
-static void np_hello_send(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
+static void np_hello_post(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
                           const np_hello_t *hello)
 {
     struct ibv_send_wr wr, *bad;
@@ -85,6 +84,21 @@ static void np_hello_send(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
 
     /* they complete in order */
     port->ud_sent[port->ud_tail++ % NP_UD_BUFFERS] = buffer;
+}
+
+/* Datagrams are lost without a word: whoever needs an answer repeats */
+static void np_hello_send(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
+                          const np_hello_t *hello)
+{
+    unsigned mischief = port->config.mischief;
+
+    if ((mischief & NP_HELLO_LOSE) && ((++port->ud_lost % 2) == 1)) {
+        return;
+    }
+    np_hello_post(port, ah, qpn, hello);
+    if (mischief & NP_HELLO_TWICE) {
+        np_hello_post(port, ah, qpn, hello);
+    }
 }
 
 void np_hello_sent(np_vport_t *port)

@@ -34,8 +34,7 @@
 
 
 
-/* Does anybody wait for the other side? */
-static int np_conn_expects(const np_conn_t *conn)
+int np_conn_expects(const np_conn_t *conn)
 {
     return !conn->is_link ? (conn->num_served > 0) :
            (conn->tx_acked != conn->tx_seq) ||

@@ -317,16 +317,35 @@ static int np_vport_take_events(np_vport_t *port)
     return any;
 }
 
+/* Does anything wait that nobody may ever complete? */
+static int np_vport_expects(np_vport_t *port)
+{
+    np_conn_t *conn;
+
+    ucs_list_for_each(conn, &port->ready, list) {
+        if (np_conn_expects(conn) || (conn->sq_head != conn->sq_tail)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Time must pass for what waits for others, or for room */
 static void np_vport_set_timer(np_vport_t *port)
 {
-    struct itimerspec spec = {.it_value = {.tv_nsec = 20000000}};
+    struct itimerspec spec = {};
 
     if (!ucs_list_is_empty(&port->connecting) ||
         !ucs_list_is_empty(&port->dying) || np_nic_is_removed(port->nic)) {
-        timerfd_settime(port->timer_fd, 0, &spec, NULL);
-        port->ticks = NP_VPORT_TICKS - 1; /* look at the time next */
+        spec.it_value.tv_nsec = 20000000;
+    } else if (np_vport_expects(port)) {
+        spec.it_value.tv_nsec = 250000000; /* as NP_VPORT_LOOK */
+    } else {
+        return;
     }
+
+    timerfd_settime(port->timer_fd, 0, &spec, NULL);
+    port->ticks = NP_VPORT_TICKS - 1; /* look at the time next */
 }
 
 static int np_vport_notify(np_vport_t *port, struct ibv_cq *cq, int solicited)

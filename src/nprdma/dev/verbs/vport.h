@@ -62,6 +62,7 @@ struct np_vport {
     struct ibv_qp           *ud;
     void                    *ud_sent[NP_UD_BUFFERS];
     int                     is_ud_broken; /**< its queue pair is in error */
+    unsigned                ud_lost;    /**< see np_vport_config_t::mischief */
     uint32_t                ud_tail;
     uint32_t                ud_head;
     unsigned                send_cqe;   /**< completions that send_cq can hold */
