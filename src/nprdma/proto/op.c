@@ -303,15 +303,26 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
     ucs_list_head_init(&link->busy);
 }
 
+/* Something that we sent may not have been read: the target has died, or has
+ * never taken us in, or has closed its port before */
+static int np_link_has_lost(np_link_t *link)
+{
+    if ((link->shm == NULL) || (link->data.tail == 0)) {
+        return 0;
+    }
+
+    /* acquire: the head was written before */
+    return !atomic_load_explicit(&link->shm->left, memory_order_acquire) ||
+           !np_ring_tx_is_read(&link->data, link->data.tail - 1);
+}
+
 /* dev tells: the link is down. A target that has closed its port in peace is no
- * failure, if nobody waits for it: peers finish at different times. One that
- * has died, or never took us in, may have lost what we sent. */
+ * failure, if nobody waits for it: peers finish at different times. */
 static void np_op_link_down(np_link_t *link)
 {
     if ((link->outstanding > 0) ||
         !ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH]) ||
-        ((link->shm != NULL) && (link->data.tail > 0) &&
-         !atomic_load_explicit(&link->shm->left, memory_order_acquire))) {
+        np_link_has_lost(link)) {
         np_link_report(link);
     }
 }

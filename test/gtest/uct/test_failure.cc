@@ -287,6 +287,48 @@ TEST(PeerFailure, FarewellIsNoError)
     });
 }
 
+// Who has closed without reading everything has lost something: UCP waits for
+// an answer then.
+TEST(PeerFailure, FarewellWithUnreadMessagesIsAnError)
+{
+    run_ranks([](Rank &rank) {
+        if (!is_soft()) {
+            throw Skipped("only soft0 tells leaving from dying");
+        }
+
+        auto node = std::make_unique<Node>(rank);
+        unsigned received = 0;
+        node->iface.on_am(AM_ID, [](void *arg, void*, size_t, unsigned) {
+            ++*static_cast<unsigned*>(arg);
+            return UCS_OK;
+        }, &received);
+        node->sync();
+        auto send = [&]() {
+            ssize_t ret = node->post("room", [&]() {
+                return uct_ep_am_short(node->ep->ep, AM_ID, 0, nullptr, 0);
+            });
+            check((ucs_status_t)ret, "am_short");
+        };
+
+        send(); // so that both are connected
+        node->until("message", [&]() { return received == 1; });
+        node->sync();
+        rank.oob.progress_with(nullptr);
+        if (rank.id == 1) {
+            rank.oob.recv();
+            node.reset();
+            rank.oob.send("closed");
+            return;
+        }
+
+        send(); // nobody reads this one
+        rank.oob.send("close");
+        rank.oob.recv();
+        node->until("call of the error handler",
+                    [&]() { return node->iface.errors > 0; });
+    });
+}
+
 class KilledInTransfer : public testing::TestWithParam<RmaKind> {
 };
 

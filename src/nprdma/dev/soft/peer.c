@@ -139,6 +139,9 @@ void np_peer_destroy(np_peer_t *peer)
         --port->num_gone;
     }
     if (peer->shm != NULL) {
+        /* What was not read by now is lost, and its sender shall know */
+        np_ring_rx_publish(&peer->data);
+
         /* release: all that we read and answered was before */
         atomic_store_explicit(&peer->shm->left, 1, memory_order_release);
     }
