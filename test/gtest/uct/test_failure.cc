@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -30,6 +31,23 @@ void require_failure_handling(const UctIface &iface)
 {
     iface.require(UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE,
                   "ERRHANDLE_PEER_FAILURE");
+}
+
+// A message each way, so that both are connected.
+void greet(Node &node, uint8_t id)
+{
+    unsigned received = 0;
+
+    node.iface.on_am(id, [](void *arg, void*, size_t, unsigned) {
+        ++*static_cast<unsigned*>(arg);
+        return UCS_OK;
+    }, &received);
+    node.sync();
+    check((ucs_status_t)node.post("room", [&]() {
+        return uct_ep_am_short(node.ep->ep, id, 0, nullptr, 0);
+    }), "am_short");
+    node.until("message", [&]() { return received == 1; });
+    node.iface.on_am(id, ignore_am, nullptr);
 }
 
 // Until the error handler has run, with nothing but checks and progress.
@@ -134,6 +152,38 @@ TEST(PeerFailure, KilledPeerIsReported)
             // UCX wants no operation after the error; here they are refused
             expect_all_refused(node, local, remote);
         }
+    });
+}
+
+// A program that spins, and then only looks now and then: no more looks than a
+// few hundred may pass until it is told.
+TEST(PeerFailure, KilledPeerIsReportedToOneThatLooksSeldom)
+{
+    peer_dies([](Rank &rank) {
+        const int looks = 500;
+        Node node(rank);
+
+        if (!is_soft()) {
+            throw Skipped("for the sockets of soft0");
+        }
+        greet(node, AM_ID);
+        node.sync();
+        if (rank.id == 1) {
+            rank.oob.progress_with(nullptr);
+            rank.oob.recv();
+            raise(SIGKILL);
+        }
+        for (int i = 0; i < 1000000; ++i) {
+            node.domain.progress();
+        }
+        rank.oob.progress_with(nullptr);
+        rank.oob.send("die");
+        rank.oob.wait_peer_gone(rank.peer);
+        for (int i = 0; (i < looks) && (node.iface.errors == 0); ++i) {
+            usleep(1000); // what it has to do besides
+            node.domain.progress();
+        }
+        EXPECT_EQ(1u, node.iface.errors);
     });
 }
 
@@ -297,21 +347,8 @@ TEST(PeerFailure, FarewellWithUnreadMessagesIsAnError)
         }
 
         auto node = std::make_unique<Node>(rank);
-        unsigned received = 0;
-        node->iface.on_am(AM_ID, [](void *arg, void*, size_t, unsigned) {
-            ++*static_cast<unsigned*>(arg);
-            return UCS_OK;
-        }, &received);
-        node->sync();
-        auto send = [&]() {
-            ssize_t ret = node->post("room", [&]() {
-                return uct_ep_am_short(node->ep->ep, AM_ID, 0, nullptr, 0);
-            });
-            check((ucs_status_t)ret, "am_short");
-        };
 
-        send(); // so that both are connected
-        node->until("message", [&]() { return received == 1; });
+        greet(*node, AM_ID);
         node->sync();
         rank.oob.progress_with(nullptr);
         if (rank.id == 1) {
@@ -321,7 +358,8 @@ TEST(PeerFailure, FarewellWithUnreadMessagesIsAnError)
             return;
         }
 
-        send(); // nobody reads this one
+        check(uct_ep_am_short(node->ep->ep, AM_ID, 0, nullptr, 0),
+              "am_short"); // nobody reads this one
         rank.oob.send("close");
         rank.oob.recv();
         node->until("call of the error handler",

@@ -225,7 +225,7 @@ np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
     }
 
     if (ucs_unlikely(--port->countdown == 0)) {
-        np_port_housekeep(port);
+        np_port_clock(port);
     }
 
     return count;

@@ -36,6 +36,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Nanoseconds from one look at the sockets to the next */
+#define NP_PORT_LOOK_TIME (NP_PORT_HOUSEKEEP_USEC * UINT64_C(1000))
+
 
 static void np_port_handle_listener(np_event_t *event)
 {
@@ -241,26 +244,41 @@ int np_port_directory_fd(np_port_t *port, uint32_t *has_tables)
     return *has_tables ? fd : port->shm_fd;
 }
 
-/* A program that spins shall not pay for a system call, nor one that looks
- * seldom wait long for a new peer */
-static void np_port_adapt_period(np_port_t *port)
+static uint64_t np_port_time(void)
 {
-    const uint64_t target = NP_PORT_HOUSEKEEP_USEC * UINT64_C(1000);
-    uint64_t elapsed, now;
     struct timespec ts;
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
-    now             = (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
-    elapsed         = now - port->last_look;
-    port->last_look = now;
-    if (elapsed < (target / 2)) {
+    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
+}
+
+/* A program that spins shall not pay for looking at the clock, nor one that looks
+ * seldom wait long for a new peer, or for the death of one */
+static void np_port_adapt_period(np_port_t *port, uint64_t now)
+{
+    uint64_t elapsed = now - port->last_clock;
+
+    port->last_clock = now;
+    if (elapsed < (NP_PORT_LOOK_TIME / 2)) {
         port->period = ucs_min(port->period * 2,
                                (unsigned)NP_PORT_HOUSEKEEP_MAX);
-    } else if (elapsed > (target * 2)) {
-        port->period = ucs_max((unsigned)(port->period * target / elapsed),
-                               (unsigned)NP_PORT_HOUSEKEEP_MIN);
+    } else if (elapsed > (NP_PORT_LOOK_TIME * 2)) {
+        port->period = NP_PORT_HOUSEKEEP_MIN;
     }
     port->countdown = port->period;
+}
+
+unsigned np_port_clock(np_port_t *port)
+{
+    uint64_t now = np_port_time();
+
+    np_port_adapt_period(port, now);
+    if ((now - port->last_look) < NP_PORT_LOOK_TIME) {
+        return 0;
+    }
+
+    port->last_look = now;
+    return np_port_housekeep(port);
 }
 
 unsigned np_port_housekeep(np_port_t *port)
@@ -268,8 +286,6 @@ unsigned np_port_housekeep(np_port_t *port)
     struct epoll_event ev;
     np_event_t *event;
     unsigned count;
-
-    np_port_adapt_period(port);
 
     /* One at a time: a handler may end what another event belongs to */
     for (count = 0; count < 64; ++count) {
@@ -329,6 +345,7 @@ void np_port_disarm(np_port_t *port)
 
     port->is_armed  = 0;
     port->countdown = 1; /* a socket may have woken us */
+    port->last_look = 0;
     atomic_store_explicit(&port->shm->armed, 0, memory_order_relaxed);
     for (i = 0; i < port->num_hot; ++i) {
         np_peer_poll_set(port->hot[i], 1);

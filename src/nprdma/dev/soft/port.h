@@ -31,11 +31,11 @@
 /** Messages taken from one ring before the next one has its turn */
 #define NP_PORT_BATCH       16
 
-/** Progress calls between two looks at the sockets (a system call): between
- *  these two, so that it is some NP_PORT_HOUSEKEEP_USEC */
-#define NP_PORT_HOUSEKEEP_MIN   16
-#define NP_PORT_HOUSEKEEP_MAX   4096
+/** Time between two looks at the sockets (a system call), and the progress calls
+ *  between two looks at the clock: a program may spin now and look seldom then */
 #define NP_PORT_HOUSEKEEP_USEC  50
+#define NP_PORT_HOUSEKEEP_MIN   16
+#define NP_PORT_HOUSEKEEP_MAX   128
 
 typedef struct np_port np_port_t;
 typedef struct np_link np_link_t;
@@ -82,9 +82,10 @@ typedef struct np_event {
 struct np_port {
     /* what progress touches every time */
     unsigned            num_hot;
-    unsigned            countdown;    /**< to the next look at the sockets */
+    unsigned            countdown;    /**< to the next look at the clock */
     unsigned            period;       /**< where the countdown begins */
-    uint64_t            last_look;    /**< nanoseconds of CLOCK_MONOTONIC */
+    uint64_t            last_clock;   /**< nanoseconds of CLOCK_MONOTONIC */
+    uint64_t            last_look;    /**< at the sockets; 0: look at once */
     _Atomic unsigned    num_peers;    /**< length of peers[]; changed under the
                                            lock, by service threads too; read
                                            without it by the owner */
@@ -141,6 +142,9 @@ void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr);
 
 /** Look at the sockets: new peers, answers, deaths. Returns how many events. */
 unsigned np_port_housekeep(np_port_t *port);
+
+/** The same, if it is time to */
+unsigned np_port_clock(np_port_t *port);
 
 /** The directory of our arenas, to be sent; if there is none, any descriptor */
 int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
