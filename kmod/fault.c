@@ -151,10 +151,10 @@ static int np_batch_run(struct np_batch *batch)
 	unsigned int mapped;
 	int ret;
 
-	mutex_lock(&piece->lock);
+	np_piece_lock(piece);
 	ret = np_batch_blocked(batch);
 	mapped = np_batch_mapped(batch);
-	mutex_unlock(&piece->lock);
+	np_piece_unlock(piece);
 	if (ret)
 		return ret;
 	if (mapped) {
@@ -170,9 +170,9 @@ static int np_batch_run(struct np_batch *batch)
 	ret = np_batch_look(batch, &range);
 	if (ret)
 		return ret;
-	mutex_lock(&piece->lock);
+	np_piece_lock(piece);
 	if (mmu_interval_read_retry(&piece->notifier, range.notifier_seq)) {
-		mutex_unlock(&piece->lock);
+		np_piece_unlock(piece);
 		return -ERESTART;
 	}
 	ret = np_batch_usable(batch);
@@ -181,7 +181,7 @@ static int np_batch_run(struct np_batch *batch)
 	if (!ret)
 		np_piece_give(piece, batch->from, batch->to, batch->pfns,
 			      np_batch_bits(batch));
-	mutex_unlock(&piece->lock);
+	np_piece_unlock(piece);
 	return ret;
 }
 

@@ -27,8 +27,8 @@ static bool np_notify(struct mmu_interval_notifier *notifier,
 	unsigned long last = base + ((unsigned long)piece->pages << PAGE_SHIFT);
 
 	if (mmu_notifier_range_blockable(range)) {
-		mutex_lock(&piece->lock);
-	} else if (!mutex_trylock(&piece->lock)) {
+		np_piece_lock(piece);
+	} else if (READ_ONCE(np_sync_rcu) || !np_piece_trylock(piece)) {
 		atomic64_inc(&stats->refused);
 		return false;
 	}
@@ -37,7 +37,7 @@ static bool np_notify(struct mmu_interval_notifier *notifier,
 	np_piece_take(piece, (max(base, range->start) - base) >> PAGE_SHIFT,
 		      PAGE_ALIGN(min(last, range->end) - base) >> PAGE_SHIFT,
 		      np_notify_bits(range));
-	mutex_unlock(&piece->lock);
+	np_piece_unlock(piece);
 	return true;
 }
 

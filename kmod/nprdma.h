@@ -10,7 +10,8 @@
  * np_region.grow	making pieces
  * mmap_lock
  * np_piece.lock	states and entries of a piece
- * np_region.windows_lock	which devices see the region
+ * np_region.windows_lock	which devices see the region; np_piece_lock()
+ *			takes both
  */
 #ifndef NPRDMA_H
 #define NPRDMA_H
@@ -123,6 +124,9 @@ struct np_piece {
 
 struct np_piece *np_piece_make(struct np_region *region, unsigned long index);
 void np_piece_free(struct np_piece *piece);
+void np_piece_lock(struct np_piece *piece);
+bool np_piece_trylock(struct np_piece *piece);
+void np_piece_unlock(struct np_piece *piece);
 u64 np_piece_bytes(unsigned int pages);
 void np_piece_take(struct np_piece *piece, unsigned int from, unsigned int to,
 		   u64 bits);

@@ -53,13 +53,37 @@ free_piece:
 void np_piece_free(struct np_piece *piece)
 {
 	np_notify_stop(piece);
-	mutex_lock(&piece->lock);
+	np_piece_lock(piece);
 	np_piece_take(piece, 0, piece->pages, NP_BOTH);
-	mutex_unlock(&piece->lock);
+	np_piece_unlock(piece);
 	kvfree(piece->state);
 	kvfree(piece->entries);
 	mutex_destroy(&piece->lock);
 	kfree(piece);
+}
+
+/* All that taking and giving needs */
+void np_piece_lock(struct np_piece *piece)
+{
+	mutex_lock(&piece->lock);
+	down_read(&piece->region->windows_lock);
+}
+
+/* Without waiting for anybody */
+bool np_piece_trylock(struct np_piece *piece)
+{
+	if (!mutex_trylock(&piece->lock))
+		return false;
+	if (down_read_trylock(&piece->region->windows_lock))
+		return true;
+	mutex_unlock(&piece->lock);
+	return false;
+}
+
+void np_piece_unlock(struct np_piece *piece)
+{
+	up_read(&piece->region->windows_lock);
+	mutex_unlock(&piece->lock);
 }
 
 /* The module's own entry decides; the table is only written */

@@ -86,9 +86,9 @@ static void np_each_piece(struct np_region *region, unsigned long from,
 		piece = np_region_piece(region, from);
 		if (!piece)
 			continue;
-		mutex_lock(&piece->lock);
+		np_piece_lock(piece);
 		function(piece, from - piece->first, end - piece->first);
-		mutex_unlock(&piece->lock);
+		np_piece_unlock(piece);
 		cond_resched();
 	}
 }

@@ -57,11 +57,10 @@ void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to)
 	struct np_region *region = piece->region;
 	struct np_window *window;
 
-	down_read(&region->windows_lock);
+	lockdep_assert_held_read(&region->windows_lock);
 	list_for_each_entry(window, &region->windows, link)
 		np_view_take(window, piece, from, to);
 	np_views_settle(region);
-	up_read(&region->windows_lock);
 }
 
 static void np_view_give(struct np_window *window, struct np_piece *piece,
@@ -91,14 +90,13 @@ void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to)
 	struct np_region *region = piece->region;
 	struct np_window *window;
 
-	down_read(&region->windows_lock);
+	lockdep_assert_held_read(&region->windows_lock);
 	list_for_each_entry(window, &region->windows, link) {
 		if (!window->closing)
 			np_view_give(window, piece, from, to,
 				     np_view_bit(window) << NP_MOVE_SHIFT);
 	}
 	np_views_settle(region);
-	up_read(&region->windows_lock);
 }
 
 /*
@@ -120,11 +118,11 @@ void np_views_add(struct np_window *window)
 					(unsigned long)i * NP_PIECE_PAGES);
 		if (!piece)
 			continue;
-		mutex_lock(&piece->lock);
+		np_piece_lock(piece);
 		np_view_give(window, piece, 0, piece->pages,
 			     np_view_bit(window));
 		np_piece_drop_failed(piece, 0, piece->pages);
-		mutex_unlock(&piece->lock);
+		np_piece_unlock(piece);
 	}
 	up_read(&region->life);
 }
@@ -149,14 +147,14 @@ void np_views_remove(struct np_window *window)
 		if (!piece || !READ_ONCE(piece->mapped))
 			continue;
 		iommu_iotlb_gather_init(&gather);
-		mutex_lock(&piece->lock);
+		np_piece_lock(piece);
 		for (j = 0; j < piece->pages; j++) {
 			if (piece->state[j] & bit)
 				np_window_replace(window, piece->first + j,
 						  window->absent, &gather);
 		}
 		np_view_flush(window, &gather);
-		mutex_unlock(&piece->lock);
+		np_piece_unlock(piece);
 	}
 	down_write(&region->windows_lock);
 	list_del(&window->link);

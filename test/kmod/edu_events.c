@@ -73,6 +73,28 @@ static void scene_pageout(kmod_region_t *region, char *page)
               "and the processor sees it");
 }
 
+/* Of memory that may be freed the kernel keeps what was written: that a device
+ * did so, it has from the module alone */
+static void scene_free(kmod_region_t *region, char *page)
+{
+    unsigned i;
+
+    kmod_fill(page, KMOD_PAGE, edu_words[0]);
+    if (madvise(page, KMOD_PAGE, MADV_FREE) != 0) {
+        kmod_bail("MADV_FREE");
+    }
+    if (kmod_in(region, page, NPRDMA_FAULT_WRITE) != 0) {
+        kmod_bail("fault-in");
+    }
+    kmod_put(region, page, edu_words[1]);
+    for (i = 0; i < 20; ++i) {
+        madvise(page, KMOD_PAGE, MADV_PAGEOUT);
+    }
+    TAP_CHECK(kmod_bits(region, page) == 0, "a page to be freed is taken");
+    TAP_CHECK(((volatile uint32_t*)page)[3] == edu_words[1],
+              "what a device wrote there is kept");
+}
+
 static void scene_hold(kmod_region_t *region, char *page)
 {
     uint32_t hold;
@@ -263,6 +285,7 @@ void edu_events(kmod_region_t *region, char *memory)
 {
     scene_dontneed(region, memory);
     scene_pageout(region, memory + 2 * KMOD_PAGE);
+    scene_free(region, memory + 3 * KMOD_PAGE);
     scene_hold(region, memory + 4 * KMOD_PAGE);
     scene_fork(region, memory + 6 * KMOD_PAGE);
     scene_fork_fault(region, memory + 8 * KMOD_PAGE);
