@@ -10,6 +10,7 @@
  * It must not free page tables of the range as long as it is attached.
  */
 
+#include <linux/delay.h>
 #include <linux/iommu.h>
 #include <linux/mm.h>
 #include <linux/version.h>
@@ -18,6 +19,11 @@
 
 #include "rxe.h"
 #include "rxe_loc.h"
+
+static uint dmabuf_delay;
+module_param(dmabuf_delay, uint, 0644);
+MODULE_PARM_DESC(dmabuf_delay,
+		 "microseconds between the translation of a page and the access, for tests of those who replace it meanwhile");
 
 struct rxe_dmabuf_range {
 	u64		start;	/* within the region's pages */
@@ -238,6 +244,7 @@ int rxe_dmabuf_copy(struct rxe_mr *mr, u64 iova, void *addr,
 		rcu_read_lock();
 		page = rxe_dmabuf_page(mr, iova, to_mr ? "write" : "read");
 		if (page) {
+			udelay(dmabuf_delay);
 			va = kmap_local_page(page);
 			if (to_mr)
 				memcpy(va + offset_in_page(iova), addr, bytes);
