@@ -42,9 +42,11 @@ typedef struct np_dmabuf_mr {
 #define NP_UVERBS_DRIVERS    64
 
 /* A call of the kernel's verbs, being put together */
-typedef struct np_uverbs {
-    struct ib_uverbs_ioctl_hdr hdr;
-    struct ib_uverbs_attr      attrs[NP_UVERBS_MAX];
+typedef union np_uverbs {
+    struct ib_uverbs_ioctl_hdr hdr; /* its attributes follow */
+    uint8_t                    room[sizeof(struct ib_uverbs_ioctl_hdr) +
+                                    (NP_UVERBS_MAX *
+                                     sizeof(struct ib_uverbs_attr))];
 } np_uverbs_t;
 
 static void np_uverbs_init(np_uverbs_t *call, unsigned object, unsigned method)
@@ -58,7 +60,7 @@ static void np_uverbs_init(np_uverbs_t *call, unsigned object, unsigned method)
 static struct ib_uverbs_attr *np_uverbs_add(np_uverbs_t *call, unsigned id,
                                             uint64_t data, unsigned length)
 {
-    struct ib_uverbs_attr *attr = &call->attrs[call->hdr.num_attrs++];
+    struct ib_uverbs_attr *attr = &call->hdr.attrs[call->hdr.num_attrs++];
 
     attr->attr_id = id;
     attr->flags   = UVERBS_ATTR_F_MANDATORY;
@@ -70,7 +72,7 @@ static struct ib_uverbs_attr *np_uverbs_add(np_uverbs_t *call, unsigned id,
 static int np_uverbs_call(struct ibv_context *ctx, np_uverbs_t *call)
 {
     call->hdr.length = sizeof(call->hdr) +
-                       (call->hdr.num_attrs * sizeof(*call->attrs));
+                       (call->hdr.num_attrs * sizeof(*call->hdr.attrs));
     return ioctl(ctx->cmd_fd, RDMA_VERBS_IOCTL, &call->hdr);
 }
 
