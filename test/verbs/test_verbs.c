@@ -9,9 +9,11 @@
 #define _GNU_SOURCE
 #include "nprdma/engine.h"
 #include "nprdma/mem/arena.h"
+#include "nprdma/mem/mapper.h"
 #include "nprdma/dev/verbs/conn.h"
 #include "nprdma/svc/service.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +48,9 @@ typedef struct shared {
     _Atomic unsigned  mischief;   /* to its handshake */
     _Atomic int       connect;    /* the target is to make links to us as well */
     _Atomic int       connects;   /* and has */
+    _Atomic int       swap;       /* it is to swap by itself */
+    _Atomic int       swaps;      /* and does */
+    _Atomic uint64_t  swapped;    /* pages */
     _Atomic uint64_t  returned;   /* messages that came over those */
 } shared_t;
 
@@ -193,6 +198,71 @@ static void *make_area(side_t *side)
     return area;
 }
 
+/* The first bytes of the area are swapped by the target itself */
+#define SWAPPED    (1ul << 20)
+#define PAGE       4096ul
+
+static uint8_t *swap_area, *swap_store;
+static uint8_t is_out[SWAPPED / PAGE];
+static pthread_mutex_t swap_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int swap_in(void *arg, void *va, size_t len, int write)
+{
+    size_t i, first = ((uint8_t*)va - swap_area) / PAGE;
+
+    pthread_mutex_lock(&swap_lock);
+    for (i = first; i < (first + (len / PAGE)); ++i) {
+        if (is_out[i]) {
+            mprotect(swap_area + (i * PAGE), PAGE, PROT_READ | PROT_WRITE);
+            memcpy(swap_area + (i * PAGE), swap_store + (i * PAGE), PAGE);
+            is_out[i] = 0;
+        }
+    }
+    pthread_mutex_unlock(&swap_lock);
+    return 0;
+}
+
+/* One page after the other loses its frame. Who touches it now has a fault. */
+static void *swap_out(void *arg)
+{
+    unsigned i = 0;
+
+    while (shared->swap) {
+        i = (i + 97) % (SWAPPED / PAGE);
+        pthread_mutex_lock(&swap_lock);
+        if (!is_out[i]) {
+            np_mapper_unmap((uintptr_t)swap_area + (i * PAGE), PAGE);
+            memcpy(swap_store + (i * PAGE), swap_area + (i * PAGE), PAGE);
+            mprotect(swap_area + (i * PAGE), PAGE, PROT_NONE);
+            is_out[i] = 1;
+            ++shared->swapped;
+        }
+        pthread_mutex_unlock(&swap_lock);
+    }
+    return NULL;
+}
+
+/* Until shared->swap is 0 again */
+static void swap_for_a_while(void *area)
+{
+    const np_swapper_t swapper = {.swap_in = swap_in};
+    pthread_t thread;
+
+    swap_area  = area;
+    swap_store = malloc(SWAPPED);
+    if ((np_mapper_add_swapper((uintptr_t)area, SWAPPED, &swapper) == UCS_OK) &&
+        (pthread_create(&thread, NULL, swap_out, NULL) == 0)) {
+        while (shared->swap) {
+            np_vport_progress(port);
+        }
+        pthread_join(thread, NULL);
+        swap_in(NULL, area, SWAPPED, 1);
+        np_mapper_remove_swapper((uintptr_t)area, SWAPPED);
+    }
+    free(swap_store);
+    shared->swaps = 0;
+}
+
 #define LINKS  16
 
 static void close_links(np_vlink_t *links)
@@ -231,10 +301,11 @@ static int target(const char *device, int fd)
     np_vlink_t links[LINKS];
     np_conn_t *conn;
     side_t side, other;
+    void *area;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     open_port(device);
-    make_area(&side);
+    area = make_area(&side);
     if (write(fd, &side, sizeof(side)) != sizeof(side)) {
         return 1;
     }
@@ -244,6 +315,10 @@ static int target(const char *device, int fd)
     np_service_start();
     while (!shared->stop) {
         port->config.mischief = shared->mischief;
+        if (shared->swap) {
+            shared->swaps = 1;
+            swap_for_a_while(area);
+        }
         if (shared->connect) {
             shared->connects = 1;
             if (talk(links, &other)) {
@@ -550,6 +625,50 @@ static int has_returned(const void *arg)
     return shared->returned >= *(const uint64_t*)arg;
 }
 
+static int is_swapping(const void *arg)
+{
+    return shared->swaps == *(const int*)arg;
+}
+
+/* Memory that its program takes away and brings back all the time */
+static void test_swapper(const side_t *side, np_key_t *key, uint8_t *mine)
+{
+    static const size_t sizes[] = {8, 5000, 40000, 500000, SWAPPED};
+    int on = 1, off = 0, ok = 1;
+    comp_t comp[2];
+    unsigned i, j;
+    ucs_status_t status;
+    np_iov_t iov;
+    double end;
+
+    shared->swapped = 0;
+    shared->swap    = 1;
+    ok              = wait_until(is_swapping, &on);
+    end             = now() + LIMIT;
+    for (j = 0; ok && (now() < end) && ((j < 10) || (shared->swapped < 200));
+         ++j) {
+        for (i = 0; ok && (i < ucs_static_array_size(sizes)); ++i) {
+            memset(comp, 0, sizeof(comp));
+            iov = (np_iov_t){mine, sizes[i]};
+            fill(mine, i + j, sizes[i]);
+            POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
+                                       side->area, &comp[0]));
+            ok = (status == UCS_INPROGRESS) && wait_until(is_done, &comp[0]) &&
+                 (comp[0].status == UCS_OK);
+            memset(mine, 0, sizes[i]);
+            POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1,
+                                       side->area, &comp[1]));
+            ok = ok && (status == UCS_INPROGRESS) &&
+                 wait_until(is_done, &comp[1]) && (comp[1].status == UCS_OK) &&
+                 is_right(mine, i + j, sizes[i]);
+        }
+    }
+    check(ok && (shared->swapped >= 200),
+          "puts and gets of memory that its program swaps");
+    shared->swap = 0;
+    (void)wait_until(is_swapping, &off);
+}
+
 static int is_alone(const void *arg)
 {
     return !shared->connects;
@@ -692,6 +811,7 @@ if (getenv("HS")) { test_handshake(&side); return 0; }
     check(flush(), "flush");
     test_computing(&side, key, pid, mine);
     test_failing(&side, key, pid, mine);
+    test_swapper(&side, key, mine);
     test_handshake(&side);
     test_stranger(&side);
     test_bad(&side, key, mine);

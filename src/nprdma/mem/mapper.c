@@ -497,6 +497,7 @@ static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
     if (((cleared > 0) || (np_stripes_busy(va, end, NP_BUSY_UNMAP) > 1)) &&
         !NP_IS_MUTANT(SWAP_OUT_NO_DRAIN)) {
         np_mapper_flush();
+        np_swap_wait_copies();
     }
     NP_PAUSE(UNMAP_DONE);
 

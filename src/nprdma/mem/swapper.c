@@ -21,6 +21,14 @@ static UCS_LIST_HEAD(np_swap_ranges);
 /* How many there are; most programs have none */
 static _Atomic unsigned np_swap_count;
 
+/* Copies in progress, those before and those after the last wait began; guarded
+ * by np_swap_lock */
+static unsigned np_swap_copies[2];
+static int np_swap_phase;
+
+/* One waits at a time; taken before np_swap_lock */
+static pthread_mutex_t np_swap_wait_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static pthread_once_t np_swap_atfork_once = PTHREAD_ONCE_INIT;
 
 
@@ -142,8 +150,50 @@ ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len)
     return UCS_OK;
 }
 
+int np_swap_copy_begin(void)
+{
+    int phase;
+
+    pthread_mutex_lock(&np_swap_lock);
+    phase = np_swap_phase;
+    ++np_swap_copies[phase];
+    pthread_mutex_unlock(&np_swap_lock);
+    return phase;
+}
+
+void np_swap_copy_end(int phase)
+{
+    pthread_mutex_lock(&np_swap_lock);
+    if (--np_swap_copies[phase] == 0) {
+        pthread_cond_broadcast(&np_swap_idle);
+    }
+    pthread_mutex_unlock(&np_swap_lock);
+}
+
+void np_swap_wait_copies(void)
+{
+    int phase;
+
+    if (ucs_likely(atomic_load_explicit(&np_swap_count,
+                                        memory_order_acquire) == 0)) {
+        return;
+    }
+
+    pthread_mutex_lock(&np_swap_wait_lock);
+    pthread_mutex_lock(&np_swap_lock);
+    phase         = np_swap_phase;
+    np_swap_phase = !phase;
+    while (np_swap_copies[phase] > 0) {
+        pthread_cond_wait(&np_swap_idle, &np_swap_lock);
+    }
+    pthread_mutex_unlock(&np_swap_lock);
+    pthread_mutex_unlock(&np_swap_wait_lock);
+}
+
 void np_swap_range_after_fork(void)
 {
+    pthread_mutex_init(&np_swap_wait_lock, NULL);
+    np_swap_copies[0] = np_swap_copies[1] = 0;
     pthread_mutex_init(&np_swap_lock, NULL);
     pthread_cond_init(&np_swap_idle, NULL);
     ucs_list_head_init(&np_swap_ranges);

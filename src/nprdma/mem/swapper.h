@@ -39,6 +39,20 @@ static inline int np_swap_range_touches(uint64_t va, uint64_t len)
     return 1;
 }
 
+/**
+ * Copies by the CPU of memory that may be swapped. After np_swap_copy_begin look
+ * whether it is mapped; if it is, it stays until np_swap_copy_end. Not to be held
+ * while anything waits.
+ *
+ * @return for np_swap_copy_end.
+ */
+int np_swap_copy_begin(void);
+void np_swap_copy_end(int phase);
+
+/** Copies that have begun are over when this returns. Entries have been cleared
+ *  before. Without any range of the whole process this costs one load. */
+void np_swap_wait_copies(void);
+
 /** A child after fork: it has none */
 void np_swap_range_after_fork(void);
 

@@ -15,10 +15,9 @@
 #  include "config.h"
 #endif
 
+#include "vcopy.h"
 #include "vop.h"
 
-#include "../mem/access.h"
-#include "../mem/mapper.h"
 #include "../mem/swapper.h"
 
 #include <string.h>
@@ -122,17 +121,9 @@ void np_vmove_reset(np_vop_t *op)
     move->has_sent    = 0;
 }
 
-/* A program that swaps by itself brings its pages in; those of the OS come with
- * the registration */
-static ucs_status_t np_vmove_present(void *addr, size_t len, int is_write)
-{
-    uint64_t va = (uintptr_t)addr;
-
-    return ucs_likely(!np_swap_range_touches(va, len)) ? UCS_OK :
-           np_mapper_fault_in(va, len, is_write);
-}
-
-/* Register the next piece. UCS_ERR_EXCEEDS_LIMIT: not even a small one. */
+/* Register the next piece. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none
+ * at all: what the program swaps by itself it may need back at any time, and would
+ * have to wait until a peer has made its part of the transfer. */
 static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
 {
     np_vmove_t *move   = &op->move;
@@ -143,15 +134,14 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
     size_t len;
 
     for (;;) {
-        len    = ucs_min(move->chunk, move->len - move->next);
-        status = np_vmove_present(np_vmove_local(move, move->next), len,
-                                  !move->is_source);
-        if (status == UCS_OK) {
-            status = np_nic_reg(op->port->nic,
-                                np_vmove_local(move, move->next), len, access,
-                                &chunk->mr);
+        len = ucs_min(move->chunk, move->len - move->next);
+        if (np_swap_range_touches((uintptr_t)np_vmove_local(move, move->next),
+                                  len)) {
+            return UCS_ERR_EXCEEDS_LIMIT;
         }
 
+        status = np_nic_reg(op->port->nic, np_vmove_local(move, move->next),
+                            len, access, &chunk->mr);
         if ((status != UCS_ERR_EXCEEDS_LIMIT) ||
             (move->chunk <= NP_VCHUNK_MIN)) {
             break;
@@ -189,29 +179,12 @@ np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
     ucs_status_t status;
     size_t i, count;
 
-    if (op->link == NULL) { /* the address is a peer's word */
-        status = np_vmove_present(np_vmove_local(move, offset), len, to_ours);
-        if (status != UCS_OK) {
-            return status;
-        }
-
-        return to_ours ? np_access_write((uintptr_t)np_vmove_local(move, offset),
-                                         data, len) :
-               np_access_read(data, (uintptr_t)np_vmove_local(move, offset),
-                              len);
-    }
-
     count = np_iov_slice(move->iov, move->iovcnt, offset, len, piece);
     for (i = 0; i < count; data = UCS_PTR_BYTE_OFFSET(data, piece[i++].len)) {
-        status = np_vmove_present(piece[i].base, piece[i].len, to_ours);
+        status = np_vcopy((uintptr_t)piece[i].base, data, piece[i].len, to_ours,
+                          op->link == NULL);
         if (status != UCS_OK) {
             return status;
-        }
-
-        if (to_ours) {
-            memcpy(piece[i].base, data, piece[i].len);
-        } else {
-            memcpy(data, piece[i].base, piece[i].len);
         }
     }
     return UCS_OK;

@@ -10,11 +10,10 @@
 #  include "config.h"
 #endif
 
+#include "vcopy.h"
 #include "vop.h"
 
 #include "../mem/access.h"
-#include "../mem/mapper.h"
-#include "../mem/swapper.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -52,12 +51,8 @@ static void np_vserve_put(np_conn_t *conn, const np_vbody_t *body,
     ucs_status_t status;
 
     status = np_access_check(body->addr, len);
-    if ((status == UCS_OK) &&
-        ucs_unlikely(np_swap_range_touches(body->addr, len))) {
-        status = np_mapper_fault_in(body->addr, len, 1);
-    }
-    if (status == UCS_OK) {
-        status = np_access_write(body->addr, data, len);
+    if (ucs_likely(status == UCS_OK)) {
+        status = np_vcopy(body->addr, (void*)data, len, 1, 1);
     }
     if (ucs_unlikely(status != UCS_OK)) {
         conn->put_status = status;
