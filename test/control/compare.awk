@@ -64,9 +64,19 @@ function bad(value,   out) {
     if (value ~ /pending/)           out = out " pending"
     if (value ~ /wrong/)             out = out " wrong"
     if (value ~ /late/)              out = out " late"
+    if (value ~ /missed/)            out = out " missed"
     if (value ~ /stuck/)             out = out " stuck"
     if (value ~ /died|exit[1-9]/)    out = out " died"
     return out
+}
+
+# In all runs: on a busy machine something may take too long once
+function always(values_of_all, word,   list, n, i) {
+    n = split(values_of_all, list, "[|]")
+    for (i = 1; i <= n; ++i) {
+        if (index(list[i], word) == 0) return 0
+    }
+    return 1
 }
 
 function differs(name, field,   stock, ours, list, n, i) {
@@ -74,7 +84,10 @@ function differs(name, field,   stock, ours, list, n, i) {
     ours  = values["ours" SUBSEP name SUBSEP field]
     n     = split(bad(ours), list, " ")
     for (i = 1; i <= n; ++i) {
-        if (index(bad(stock), list[i]) == 0) return 1
+        if (index(bad(stock), list[i]) == 0 &&
+            (list[i] !~ /^(pending|missed)$/ || always(ours, list[i]))) {
+            return 1
+        }
     }
     # What is right needs no agreement, and that data is seen follows from
     # requests that ended well

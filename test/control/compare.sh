@@ -21,8 +21,10 @@ control_compare() {
             >"$folder/ours$round"
         awk -f "$CONTROL_DIR/compare.awk" "$CONTROL_DIR/accepted" \
             "$folder"/stock? "$folder"/ours? | sort >"$folder/result"
-        mapfile -t names < <(awk '$1 == "differs" { print $2 }' \
-            "$folder/result" | sort -u | head -n 60)
+        # through a file: the lab's guests have no /dev/fd
+        awk '$1 == "differs" { print $2 }' "$folder/result" | sort -u |
+            head -n 60 >"$folder/names"
+        mapfile -t names <"$folder/names"
         if [ "${#names[@]}" -eq 0 ]; then
             return 0
         fi

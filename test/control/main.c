@@ -106,7 +106,7 @@ static void start(job_t *job, const case_t *c, unsigned index)
     memset(job->seen, 0, NUM_SIDES * sizeof(*job->seen));
     job->index   = index;
     job->is_used = 1;
-    job->end     = time_now() + 90 + (8 * bound);
+    job->end     = time_now() + 60 + (30 * bound);
     for (role = 0; role < NUM_SIDES; ++role) {
         job->is_stuck[role]     = 0;
         job->seen[role].failure = STATUS_NONE;
@@ -232,7 +232,7 @@ static void result_text(const job_t *job, char *out, size_t size)
                  prefix[role],
                  status_word(seen->control, control, sizeof(control)),
                  prefix[role], status_word(seen->again, again, sizeof(again)),
-                 prefix[role], seen->is_late ? "late," : "", end);
+                 prefix[role], seen->is_late ? "missed," : "", end);
     }
 }
 

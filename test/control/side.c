@@ -19,6 +19,7 @@
 #define PACKET_MAX       8192
 #define IDLE_TURNS       64    /* with nothing to do, before others may run */
 #define NAP_USEC         100
+#define BUSY_FACTOR      10    /* waits may become so much longer */
 #define NAPS_PER_SECOND  2500  /* about half of them, on an idle machine */
 
 const ucp_request_param_t no_params;
@@ -405,8 +406,11 @@ static int is_settled(side_t *s)
  * its time: what counts is how often nothing was there to do. */
 static int may_wait(const side_t *s, double end, unsigned naps)
 {
-    return (time_now() < end) ||
-           ((s->naps - naps) < (unsigned)(s->bound * NAPS_PER_SECOND));
+    double now = time_now();
+
+    return (now < end) ||
+           ((now < (end + (BUSY_FACTOR * s->bound))) &&
+            ((s->naps - naps) < (unsigned)(s->bound * NAPS_PER_SECOND)));
 }
 
 static void settle(side_t *s)
@@ -446,14 +450,16 @@ static void settle(side_t *s)
 /* The workers are as good as before */
 static void talk_again(side_t *s)
 {
+    /* the other side may still wait for something that does not come */
+    double seconds = (BUSY_FACTOR + 2) * s->bound;
     ucp_ep_h ep;
 
     s->seen->stage = STAGE_AGAIN;
     ep             = connect_to_peer(s, on_failure_again);
     s->seen->again = (ep == NULL) ? UCS_ERR_UNREACHABLE :
-                     greet(s, ep, AGAIN_TAG, 8, 3 * s->bound);
+                     greet(s, ep, AGAIN_TAG, 8, seconds);
     tell(s, WORD_AGAIN);
-    await(s, WORD_AGAIN, 3 * s->bound);
+    await(s, WORD_AGAIN, seconds);
     if (s->c->peer_errors && (ep != NULL)) {
         ucp_request_param_t param = {
             .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
