@@ -124,8 +124,13 @@ static struct dma_buf *np_export_make(struct np_region *region, u32 what)
 int np_export(struct np_region *region, u32 what)
 {
 	struct dma_buf *dmabuf;
-	int fd;
+	int ret, fd;
 
+	if (what == NPRDMA_EXPORT_TABLE) {
+		ret = np_region_table(region);
+		if (ret)
+			return ret;
+	}
 	dmabuf = np_export_make(region, what);
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);

@@ -155,7 +155,7 @@ struct np_region {
 	struct np_piece **pieces;	/* NULL: nothing there was ever mapped */
 
 	unsigned int table_pages;
-	struct page **table;
+	struct page **table;		/* NULL until something needs it */
 	u64 charged;
 
 	struct rw_semaphore windows_lock;
@@ -173,6 +173,7 @@ int np_region_grow(struct np_region *region, unsigned long from,
 		   unsigned long to);
 int np_region_span(struct np_region *region, u64 addr, u64 length,
 		   unsigned long *from, unsigned long *to);
+int np_region_table(struct np_region *region);
 void np_region_entry(struct np_region *region, unsigned long index, u32 entry);
 
 /* fault.c */

@@ -12,35 +12,44 @@
 
 #define NP_TABLE_ENTRIES	(PAGE_SIZE / sizeof(u32))
 
-static void np_table_free(struct np_region *region)
+static void np_table_free(struct page **table, unsigned int pages)
 {
 	unsigned int i;
 
-	for (i = 0; i < region->table_pages; i++) {
-		if (region->table[i])
-			__free_page(region->table[i]);
-	}
-	kvfree(region->table);
+	if (!table)
+		return;
+	for (i = 0; i < pages && table[i]; i++)
+		__free_page(table[i]);
+	kvfree(table);
 }
 
-static int np_table_make(struct np_region *region)
+static struct page **np_table_make(unsigned int pages)
 {
+	struct page **table;
 	unsigned int i;
 
-	region->table_pages = DIV_ROUND_UP(region->pages, NP_TABLE_ENTRIES);
-	region->table = kvcalloc(region->table_pages, sizeof(*region->table),
-				 GFP_KERNEL_ACCOUNT);
-	if (!region->table)
-		return -ENOMEM;
-	for (i = 0; i < region->table_pages; i++) {
-		region->table[i] = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-		if (!region->table[i] || fatal_signal_pending(current)) {
-			np_table_free(region);
-			return -ENOMEM;
+	table = kvcalloc(pages, sizeof(*table), GFP_KERNEL_ACCOUNT);
+	if (!table)
+		return NULL;
+	for (i = 0; i < pages; i++) {
+		table[i] = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		if (!table[i] || fatal_signal_pending(current)) {
+			np_table_free(table, pages);
+			return NULL;
 		}
 		cond_resched();
 	}
-	return 0;
+	return table;
+}
+
+/* Makes the table, which nobody who creates a region should wait for */
+int np_region_table(struct np_region *region)
+{
+	mutex_lock(&region->grow);
+	if (!region->table)
+		region->table = np_table_make(region->table_pages);
+	mutex_unlock(&region->grow);
+	return region->table ? 0 : -ENOMEM;
 }
 
 void np_region_entry(struct np_region *region, unsigned long index, u32 entry)
@@ -55,7 +64,7 @@ static void np_region_free(struct kref *refs)
 	struct np_region *region = container_of(refs, struct np_region, refs);
 	struct np_context *context = region->context;
 
-	np_table_free(region);
+	np_table_free(region->table, region->table_pages);
 	kvfree(region->pieces);
 	np_user_uncharge(context->user, region->charged);
 	kfree(region);
@@ -109,6 +118,7 @@ static struct np_region *np_region_make(struct np_context *context,
 	init_rwsem(&region->windows_lock);
 	INIT_LIST_HEAD(&region->windows);
 	region->piece_count = DIV_ROUND_UP(region->pages, NP_PIECE_PAGES);
+	region->table_pages = DIV_ROUND_UP(region->pages, NP_TABLE_ENTRIES);
 	region->charged = sizeof(*region) + region->pages * sizeof(u32) +
 			  region->piece_count * sizeof(*region->pieces);
 	ret = np_user_charge(context->user, region->charged);
@@ -119,15 +129,10 @@ static struct np_region *np_region_make(struct np_context *context,
 				  GFP_KERNEL_ACCOUNT);
 	if (!region->pieces)
 		goto uncharge;
-	ret = np_table_make(region);
-	if (ret)
-		goto free_pieces;
 	kref_get(&context->refs);
 	region->context = context;
 	return region;
 
-free_pieces:
-	kvfree(region->pieces);
 uncharge:
 	np_user_uncharge(context->user, region->charged);
 free_region:
@@ -215,6 +220,9 @@ static int np_region_grow_one(struct np_region *region, unsigned int slot)
 
 	if (np_region_piece(region, index))
 		return 0;
+	ret = np_region_table(region);
+	if (ret)
+		return ret;
 	bytes = np_piece_bytes(min_t(unsigned long, NP_PIECE_PAGES,
 				     region->pages - index));
 	ret = np_user_charge(user, bytes);

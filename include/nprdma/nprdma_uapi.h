@@ -104,7 +104,7 @@ struct nprdma_info {
  * @region:	out: its number, never 0, in this context
  *
  * EINVAL   also: the range leaves user space, or is longer than region_max
- * ENOMEM   no memory for the table
+ * ENOMEM   no memory
  * EDQUOT   the user's bound table_max, or that on regions of a context
  */
 struct nprdma_region_create {
