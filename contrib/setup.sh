@@ -15,6 +15,7 @@ packages=(
     spin                        # the model of the paging protocol
     qemu-system-x86 mmdebstrap  # the virtual RDMA lab, and its guests' root
     squashfs-tools-ng cpio xz-utils kmod socat
+    libelf1 libssl3             # modules for the guests' kernels
     man-db                      # the manual pages are looked at
     gnuplot-nox fonts-dejavu-core
     util-linux procps binutils file
