@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Time limit: 1500 s (on a new machine it makes the guests' root and kernels)
+# Time limit: 2400 s (on a new machine it makes the guests' root and kernels)
 # The lab itself, and its jobs; prints TAP.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
@@ -235,8 +235,13 @@ ending "an end by SIGKILL" KILL is_booting no_guests
 together
 
 jobs 600 rxe-pingpong ucx-one soft0-mpi verbs-engine zram memory-limit
-jobs 900 rxe-two ucx-two mpi-two
-jobs 500 iommu-on iommu-pt
+# Other scenes of the last: lab run verbs-faults-two
+jobs 1100 --env "SCENES=loss beyond kill" \
+    rxe-two ucx-two mpi-two verbs-soft0 verbs-faults-two
+jobs 500 verbs-swap
+jobs 500 iommu-on iommu-pt verbs-iommu
+# A share of the suites; all of them: lab run verbs-uct verbs-ucp
+jobs 700 --env SHORT=yes verbs-uct verbs-ucp
 run 300 "$lab" prepare --kernel 6.12
 if [ "$RC" -eq 77 ]; then
     tap_skip "kernel 6.12" "$(tail -n 1 "$TAP_OUT")"
