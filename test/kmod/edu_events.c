@@ -4,6 +4,7 @@
 #include "kmod_edu.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -77,8 +78,14 @@ static void scene_pageout(kmod_region_t *region, char *page)
  * did so, it has from the module alone */
 static void scene_free(kmod_region_t *region, char *page)
 {
+    cpu_set_t one, all;
     unsigned i;
 
+    /* Pages wait in a processor's batch until that one empties it */
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_getaffinity(0, sizeof(all), &all);
+    sched_setaffinity(0, sizeof(one), &one);
     kmod_fill(page, KMOD_PAGE, edu_words[0]);
     if (madvise(page, KMOD_PAGE, MADV_FREE) != 0) {
         kmod_bail("MADV_FREE");
@@ -90,6 +97,7 @@ static void scene_free(kmod_region_t *region, char *page)
     for (i = 0; i < 20; ++i) {
         madvise(page, KMOD_PAGE, MADV_PAGEOUT);
     }
+    sched_setaffinity(0, sizeof(all), &all);
     TAP_CHECK(kmod_bits(region, page) == 0, "a page to be freed is taken");
     TAP_CHECK(((volatile uint32_t*)page)[3] == edu_words[1],
               "what a device wrote there is kept");
