@@ -156,7 +156,7 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
     }
 
     if (!np_conn_has_credit(link->conn)) {
-        np_vlink_want(link, link->conn->tx_seq);
+        np_conn_want_credit(link->conn);
         return UCS_ERR_NO_RESOURCE;
     }
 

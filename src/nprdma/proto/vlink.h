@@ -51,7 +51,8 @@ typedef struct np_vport_config {
     unsigned   send_buffers;
     unsigned   sq_size;       /**< work requests of a queue pair */
     unsigned   credits;       /**< messages under way to one peer */
-    size_t     direct_min;    /**< bytes from which a transfer is registered */
+    size_t     direct_min;    /**< bytes from which a transfer is registered; 0:
+                                    as np_nic_direct_min says */
     size_t     chunk;         /**< bytes that are registered at once */
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
     double     connect_timeout; /**< seconds */

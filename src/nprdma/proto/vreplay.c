@@ -195,9 +195,10 @@ void np_vreplay_begin(np_conn_t *conn, uint32_t taken)
 
     np_vreplay_renumber_all(conn->link, taken, conn->replay->later);
     np_conn_acked(conn, conn->tx_seq);
-    conn->tx_acked  = taken;
-    conn->tx_seq    = taken;
-    conn->tx_wanted = taken;
+    conn->tx_acked   = taken;
+    conn->tx_seq     = taken;
+    conn->tx_wanted  = taken;
+    conn->tx_flagged = taken;
     ucs_list_add_tail(&conn->port->replaying, &conn->replaying);
 }
 

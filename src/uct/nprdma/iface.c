@@ -66,9 +66,11 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.credits),
      UCS_CONFIG_TYPE_UINT},
 
-    {"VERBS_DIRECT_MIN", "32k",
+    {"VERBS_DIRECT_MIN", "auto",
      "RDMA devices: size from which a transfer is registered by both sides\n"
-     "while it lasts; smaller ones travel in messages. \"inf\" for never.",
+     "while it lasts; smaller ones travel in messages. \"auto\" for the size from\n"
+     "which that is cheaper, measured when the device is opened; \"inf\" for\n"
+     "never.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.direct_min),
      UCS_CONFIG_TYPE_MEMUNITS},
 

@@ -12,7 +12,7 @@
 #include "vport.h"
 
 /** Every so many work requests ask for a completion */
-#define NP_CONN_MODERATION  16
+#define NP_CONN_MODERATION  32
 
 /** A message that may go in the work request itself */
 #define NP_CONN_INLINE      256u
@@ -90,9 +90,12 @@ struct np_conn {
     uint32_t        tx_seq;      /**< link: messages sent */
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
     uint32_t        tx_wanted;   /**< link: up to here somebody waits for acks */
+    uint32_t        tx_flagged;  /**< link: the last message that asks for one */
     int             is_distant;  /**< link: a service thread answered the last
                                       request: wake it for the next one */
     ucs_time_t      ring_at;     /**< link: when to wake it; 0: not known yet */
+    ucs_time_t      ring_first;  /**< link: how long an answer may take before */
+    int             has_rung;    /**< link: for what is not answered yet */
     ucs_time_t      ring_next;   /**< link: how long to wait then */
     uint32_t        rx_seq;      /**< answering side: messages taken */
     uint32_t        rx_told;     /**< of these, those that an ack may cover: not
@@ -207,6 +210,9 @@ void np_conn_heard(np_conn_t *conn, unsigned flags);
 
 /** Does anybody wait for the other side? */
 int np_conn_expects(const np_conn_t *conn);
+
+/** Link: somebody waits until it may send more */
+void np_conn_want_credit(np_conn_t *conn);
 
 /** Now and then: who waits for the other side, and has not heard of it since the
  *  last look, sends something that fails if nobody is there any more */

@@ -17,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every so many work requests ask for a completion */
-#define NP_CONN_MODERATION  16
-
 /* Seconds that the queue pair's timeout counts in */
 #define NP_CONN_TICK   4.096e-6
 
@@ -27,8 +24,11 @@
 #define NP_CONN_PROBE  8
 
 /* How long a target is given to answer by its progress before its service thread
- * is woken; and then, until that is done once more: twice as long each time */
-#define NP_CONN_RING_FIRST  ucs_time_from_usec(20)
+ * is woken: at least this, twice as long after each time that its progress has
+ * answered all the same, half as long after each time that the thread has. And
+ * then, until that is done once more: twice as long each time. */
+#define NP_CONN_RING_MIN    ucs_time_from_usec(20)
+#define NP_CONN_RING_MAX    ucs_time_from_msec(2)
 #define NP_CONN_RING_NEXT   ucs_time_from_msec(1)
 #define NP_CONN_RING_LAST   ucs_time_from_msec(64)
 
@@ -151,16 +151,31 @@ np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind)
 }
 
 /* Link: from now on somebody waits for an answer */
+static UCS_F_ALWAYS_INLINE void np_conn_await(np_conn_t *conn)
+{
+    if (ucs_list_is_empty(&conn->asking)) {
+        conn->ring_at   = 0;
+        conn->ring_next = NP_CONN_RING_NEXT;
+        ucs_list_add_tail(&conn->port->asking, &conn->asking);
+    }
+}
+
 static UCS_F_ALWAYS_INLINE void np_conn_asks(np_conn_t *conn, np_vmsg_t *msg)
 {
     if (ucs_unlikely(conn->is_distant) ||
         (np_engine.config.service == NP_SERVICE_EVENT)) {
         msg->flags |= NP_VMSG_WAKE;
     }
-    if (ucs_list_is_empty(&conn->asking)) {
-        conn->ring_at   = 0;
-        conn->ring_next = NP_CONN_RING_NEXT;
-        ucs_list_add_tail(&conn->port->asking, &conn->asking);
+    np_conn_await(conn);
+}
+
+void np_conn_want_credit(np_conn_t *conn)
+{
+    if ((int32_t)(conn->tx_flagged - conn->tx_acked) > 0) {
+        conn->tx_wanted = conn->tx_flagged; /* a message has asked for it */
+        np_conn_await(conn);
+    } else if ((int32_t)(conn->tx_seq - conn->tx_wanted) > 0) {
+        np_conn_owe_ack(conn);
     }
 }
 
@@ -194,10 +209,11 @@ void np_conn_ring_late(np_vport_t *port)
         if (!np_conn_is_waiting(conn)) {
             np_conn_stop_asking(conn);
         } else if (conn->ring_at == 0) {
-            conn->ring_at = now + NP_CONN_RING_FIRST;
+            conn->ring_at = now + ucs_max(conn->ring_first, NP_CONN_RING_MIN);
         } else if (now >= conn->ring_at) {
             conn->ring_at   = now + conn->ring_next;
             conn->ring_next = ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
+            conn->has_rung  = 1;
             np_conn_ring(conn);
         }
     }
@@ -220,6 +236,13 @@ void np_conn_heard(np_conn_t *conn, unsigned flags)
     ++conn->heard;
     conn->replaced   = 0;
     conn->is_distant = !!(flags & NP_VMSG_DISTANT);
+    if (ucs_unlikely(conn->has_rung)) {
+        conn->has_rung   = 0;
+        conn->ring_first = conn->is_distant ? (conn->ring_first / 2) :
+                           ucs_min(2 * ucs_max(conn->ring_first,
+                                               NP_CONN_RING_MIN),
+                                   NP_CONN_RING_MAX);
+    }
     conn->ring_at    = 0;
     conn->ring_next  = NP_CONN_RING_NEXT;
 }
@@ -279,7 +302,8 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
 
     if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
         ((++conn->tx_seq % half) == 0)) {
-        msg->flags |= NP_VMSG_ACK_NOW;
+        msg->flags      |= NP_VMSG_ACK_NOW;
+        conn->tx_flagged = conn->tx_seq;
     }
     if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
         np_conn_asks(conn, msg);

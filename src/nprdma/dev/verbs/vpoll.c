@@ -18,10 +18,14 @@
 
 #include <string.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Progress calls between two looks at the time */
 #define NP_VPORT_TICKS     64
+
+/* Time in which a program that is in progress would look at its port, us */
+#define NP_VPORT_PATIENCE  20
 
 /* Rounds in which a thread waits for room rather than to come again */
 #define NP_VPORT_ROUNDS    256
@@ -268,7 +272,7 @@ static unsigned np_vport_work(np_vport_t *port)
 unsigned np_vport_progress(np_vport_t *port)
 {
     NP_TURN_OR_RETURN(&port->turn, 0);
-    unsigned count;
+    unsigned count, ticks;
 
     port->is_armed = 0;
     count          = np_vport_work(port);
@@ -281,7 +285,9 @@ unsigned np_vport_progress(np_vport_t *port)
     if ((count == 0) && !ucs_list_is_empty(&port->asking)) {
         np_conn_ring_late(port);
     }
-    if (ucs_unlikely((++port->ticks % NP_VPORT_TICKS) == 0)) {
+    ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed) + 1;
+    atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
+    if (ucs_unlikely((ticks % NP_VPORT_TICKS) == 0)) {
         np_vport_housekeep(port);
     }
     return count;
@@ -345,7 +351,8 @@ static void np_vport_set_timer(np_vport_t *port)
     }
 
     timerfd_settime(port->timer_fd, 0, &spec, NULL);
-    port->ticks = NP_VPORT_TICKS - 1; /* look at the time next */
+    atomic_store_explicit(&port->ticks, NP_VPORT_TICKS - 1,
+                          memory_order_relaxed); /* look at the time next */
 }
 
 static int np_vport_notify(np_vport_t *port, struct ibv_cq *cq, int solicited)
@@ -456,10 +463,41 @@ static int np_vport_serve_turn(np_vport_t *port)
            !ucs_list_is_empty(&port->replies);
 }
 
+/* Does the owner look at its port? Only then it is given time to. No turn. */
+static int np_vport_is_attended(np_vport_t *port)
+{
+    const struct timespec patience = {.tv_nsec = NP_VPORT_PATIENCE * 1000};
+    unsigned ticks;
+
+    ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed);
+    if (ticks == port->ticks_seen) {
+        return 0; /* not since we have looked last */
+    }
+
+    nanosleep(&patience, NULL);
+    port->ticks_seen = atomic_load_explicit(&port->ticks,
+                                            memory_order_relaxed);
+    return port->ticks_seen != ticks;
+}
+
+/* A program that waits in a loop sees to everything, and would only be disturbed:
+ * be told of the next request that waits too long. That may have been this one, if
+ * the program has just left: its sender rings again. */
+static void np_vport_leave_alone(np_vport_t *port)
+{
+    np_vport_drain_channel(port);
+    (void)np_vport_arm_service(port);
+}
+
 int np_vport_serve(np_service_client_t *client)
 {
     np_vport_t *port = ucs_container_of(client, np_vport_t, service);
     int is_again;
+
+    if (np_vport_is_attended(port)) {
+        np_vport_leave_alone(port);
+        return 0;
+    }
 
     if (!np_turn_take(&port->turn)) {
         return 1;

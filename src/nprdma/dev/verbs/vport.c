@@ -327,6 +327,10 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
         goto err_free;
     }
 
+    if (port->config.direct_min == 0) {
+        port->config.direct_min = np_nic_direct_min(port->nic);
+    }
+
     status = np_vport_create_slab(port);
     if (status != UCS_OK) {
         goto err_free;

@@ -98,7 +98,9 @@ struct np_vport {
     int                     event_fd;   /**< epoll: channel, timer, bell */
     int                     timer_fd;
     int                     bell_fd;    /**< threads wake the owner */
-    unsigned                ticks;
+    _Atomic unsigned        ticks;      /**< the owner's progress calls; written
+                                             by it alone */
+    _Atomic unsigned        ticks_seen; /**< by the service threads */
     ucs_time_t              next_look;  /**< for messages that nobody takes */
     struct ibv_wc           stash[NP_VPORT_BATCH]; /**< found when arming */
     int                     num_stash;
