@@ -58,6 +58,35 @@ void np_vmove_begin(np_vop_t *op)
     np_vop_todo(op);
 }
 
+/* What an operation that is over has registered: given back when the other side
+ * and the program have been told (seed FRRWP: off the critical path) */
+typedef struct np_vspent {
+    struct ibv_mr *mrs[NP_VDEPTH_MAX];
+    unsigned      count;
+} np_vspent_t;
+
+static void np_vmove_spend(np_vop_t *op, np_vspent_t *spent)
+{
+    np_vchunk_t *chunk;
+
+    for (spent->count = 0; np_vmove_chunks(&op->move) > 0;) {
+        chunk = &op->move.chunks[op->move.chunk_head++ % NP_VDEPTH_MAX];
+        if (chunk->mr != NULL) {
+            spent->mrs[spent->count++] = chunk->mr;
+            chunk->mr                  = NULL;
+        }
+    }
+}
+
+static void np_vspent_dereg(const np_vspent_t *spent)
+{
+    unsigned i;
+
+    for (i = 0; i < spent->count; ++i) {
+        np_nic_dereg(spent->mrs[i]);
+    }
+}
+
 static void np_vmove_pop_chunk(np_vop_t *op)
 {
     np_vchunk_t *chunk = &op->move.chunks[op->move.chunk_head++ %
@@ -79,6 +108,9 @@ void np_vmove_release(np_vop_t *op)
 /* Bytes that need not move again */
 static size_t np_vmove_done_bytes(const np_vmove_t *move)
 {
+    const np_vchunk_t *chunk;
+    uint32_t i;
+
     if (!move->is_source) {
         return move->moved;
     }
@@ -87,8 +119,14 @@ static size_t np_vmove_done_bytes(const np_vmove_t *move)
         return 0; /* which were taken nobody has counted */
     }
 
-    return (np_vmove_chunks(move) == 0) ? ucs_min(move->moved, move->next) :
-           move->chunks[move->chunk_head % NP_VDEPTH_MAX].offset;
+    for (i = move->chunk_head; i != move->chunk_tail; ++i) {
+        chunk = &move->chunks[i % NP_VDEPTH_MAX];
+        if ((chunk->posted > 0) ||
+            (move->moved < (chunk->offset + chunk->len))) {
+            return chunk->offset;
+        }
+    }
+    return ucs_min(move->moved, move->next);
 }
 
 void np_vmove_reset(np_vop_t *op)
@@ -295,6 +333,16 @@ static int np_vmove_prepare_source(np_vop_t *op)
     return 1;
 }
 
+/* One of a link's is complete */
+static void np_vmove_finish(np_vop_t *op)
+{
+    np_vspent_t spent;
+
+    np_vmove_spend(op, &spent);
+    np_vop_finish(op, UCS_OK);
+    np_vspent_dereg(&spent);
+}
+
 static int np_vmove_is_sent(const np_vmove_t *move)
 {
     return (move->moved == move->len) && (move->posted == 0);
@@ -335,8 +383,7 @@ static int np_vmove_source(np_vop_t *op)
 
     if (np_vmove_is_sent(move)) {
         if (move->is_over) {
-            np_vmove_release(op);
-            np_vop_finish(op, UCS_OK);
+            np_vmove_finish(op);
             return 0;
         }
 
@@ -428,14 +475,14 @@ static int np_vmove_sink(np_vop_t *op)
         return np_vmove_expose(op);
     }
 
-    np_vmove_release(op);
     if (op->link != NULL) {
-        np_vop_finish(op, UCS_OK);
+        np_vmove_finish(op);
         return 0;
     }
 
     np_vmove_fill(op, &ctl, NP_VMSG_DONE);
     np_conn_reply(op->conn, &ctl);
+    np_vmove_release(op);
     np_vop_served(op);
     return 0;
 }
@@ -517,7 +564,7 @@ void np_vmove_posted_done(np_vop_t *op, uint32_t index)
 
     --move->posted;
     --move->chunks[index % NP_VDEPTH_MAX].posted;
-    while (np_vmove_chunks(move) > 0) {
+    while ((np_vmove_chunks(move) > 0) && (move->next < move->len)) {
         chunk = &move->chunks[move->chunk_head % NP_VDEPTH_MAX];
         if ((chunk->posted > 0) ||
             (move->moved < (chunk->offset + chunk->len))) {
@@ -557,7 +604,7 @@ static void np_vmove_arrived(np_vop_t *op, size_t upto)
     np_vchunk_t *chunk;
 
     move->moved = upto;
-    while (np_vmove_chunks(move) > 0) {
+    while ((np_vmove_chunks(move) > 0) && (upto < move->len)) {
         chunk = &move->chunks[move->chunk_head % NP_VDEPTH_MAX];
         if ((chunk->offset + chunk->len) > upto) {
             break;
@@ -607,8 +654,7 @@ void np_vmove_done(np_vop_t *op, const np_vbody_t *body)
     if (body->status == UCS_OK) {
         if (op->link != NULL) {
             if (move->posted == 0) {
-                np_vmove_release(op);
-                np_vop_finish(op, UCS_OK);
+                np_vmove_finish(op);
             } else {
                 move->is_over = 1; /* their completions are on the way */
                 np_vop_todo(op);

@@ -61,7 +61,7 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.queue),
      UCS_CONFIG_TYPE_UINT},
 
-    {"VERBS_CREDITS", "64",
+    {"VERBS_CREDITS", "128",
      "RDMA devices: messages that may be under way to a peer, 2 to 32768.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.credits),
      UCS_CONFIG_TYPE_UINT},

@@ -93,14 +93,16 @@ void np_conn_look(np_conn_t *conn)
     }
 }
 
-/* Ask for a completion now and then, and whenever something is short */
+/* Ask for a completion now and then, more often if buffers are short; the queue
+ * must not fill up without one */
 static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
 {
     np_vport_t *port = conn->port;
 
     if ((++conn->unsignaled >= NP_CONN_MODERATION) ||
-        (has_buffer && (port->num_free_send < (port->send_buffers / 2))) ||
-        ((conn->sq_tail - conn->sq_head) >= (conn->sq_mask / 2))) {
+        (conn->unsignaled > (conn->sq_mask / 4)) ||
+        (has_buffer && (port->num_free_send < (port->send_buffers / 2)) &&
+         (conn->unsignaled > (port->send_buffers / 16)))) {
         conn->unsignaled = 0;
         return 1;
     }

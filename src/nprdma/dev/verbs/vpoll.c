@@ -21,8 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Progress calls between two looks at the time */
-#define NP_VPORT_TICKS     64
+/* Progress calls between two looks at the time; the former while something is
+ * connecting or ending */
+#define NP_VPORT_TICKS_BUSY  64
+#define NP_VPORT_TICKS       512
 
 /* Time in which a program that is in progress would look at its port, us */
 #define NP_VPORT_PATIENCE  20
@@ -287,7 +289,10 @@ unsigned np_vport_progress(np_vport_t *port)
     }
     ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed) + 1;
     atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
-    if (ucs_unlikely((ticks % NP_VPORT_TICKS) == 0)) {
+    if (ucs_unlikely((ticks % NP_VPORT_TICKS_BUSY) == 0) &&
+        (((ticks % NP_VPORT_TICKS) == 0) ||
+         !ucs_list_is_empty(&port->connecting) ||
+         !ucs_list_is_empty(&port->dying))) {
         np_vport_housekeep(port);
     }
     return count;
