@@ -91,7 +91,7 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.connect_timeout),
      UCS_CONFIG_TYPE_TIME},
 
-    {"VERBS_TIMEOUT", "1s",
+    {"VERBS_TIMEOUT", "250ms",
      "RDMA devices: time after which the device sends again what was not\n"
      "acknowledged; rounded up to 4.096us times a power of two.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.timeout),
