@@ -7,10 +7,11 @@
  */
 
 #define _GNU_SOURCE
+#include "sides.h"
+
 #include "nprdma/engine.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
-#include "nprdma/dev/verbs/conn.h"
 #include "nprdma/svc/service.h"
 
 #include <pthread.h>
@@ -27,14 +28,6 @@
 #include <unistd.h>
 
 #define AREA   (8ul << 20)
-#define LIMIT  60.0   /* seconds that anything may take */
-
-typedef struct side {
-    np_vdev_addr_t  dev;
-    np_vport_addr_t port;
-    uint64_t        area;
-    np_packed_key_t key;
-} side_t;
 
 /* Shared by both: what the target does and sees */
 typedef struct shared {
@@ -54,27 +47,9 @@ typedef struct shared {
     _Atomic uint64_t  returned;   /* messages that came over those */
 } shared_t;
 
-typedef struct comp {
-    unsigned     count;
-    ucs_status_t status;
-} comp_t;
-
 static shared_t *shared;
 static unsigned tap_count, tap_failures;
-static np_vport_t *port;
-static np_vlink_t link_;
-static ucs_status_t down = UCS_OK;
-static size_t max_message;
-static unsigned break_every;
 static int is_initiator;
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + (time.tv_nsec * 1e-9);
-}
 
 static void check(int ok, const char *what)
 {
@@ -127,75 +102,6 @@ static void on_am(void *arg, uint8_t id, void *data, unsigned len)
     }
     shared->sum += seed;
     ++shared->received;
-}
-
-static void on_complete(void *arg, ucs_status_t status)
-{
-    comp_t *comp = arg;
-
-    ++comp->count;
-    comp->status = status;
-}
-
-static void on_down(np_vlink_t *link, ucs_status_t status)
-{
-    down = status;
-}
-
-static void open_port(const char *device)
-{
-    const np_engine_config_t engine = {
-        .share_min   = 256 * 1024,
-        .share_chunk = 128 * 1024,
-        .intra_node  = NP_INTRA_NODE_VERBS
-    };
-    const np_vport_config_t config  = {
-        .device          = device,
-        .gid_index       = -1,
-        .recv_buffers    = 64,
-        .send_buffers    = 32,
-        .sq_size         = 64,
-        .credits         = 16,
-        .direct_min      = 32768,
-        .chunk           = 65536,
-        .depth           = 4,
-        .connect_timeout = LIMIT,
-        .timeout         = 16,
-        .retry_count     = 6,
-        .reconnect_timeout = 5,
-        .break_every     = break_every
-    };
-    const np_vuser_t user           = {
-        .am        = on_am,
-        .complete  = on_complete,
-        .link_down = on_down
-    };
-    np_vport_attr_t attr;
-
-    if ((np_engine_init(&engine) != UCS_OK) ||
-        (np_vport_open(&config, &user, &port) != UCS_OK)) {
-        printf("Bail out! the port cannot be opened\n");
-        exit(1);
-    }
-    np_vport_query(port, &attr);
-    max_message = attr.max_message;
-    printf("# %zu bytes of buffers are pinned\n", attr.pinned);
-}
-
-static void *make_area(side_t *side)
-{
-    np_arenas_t arenas;
-    void *area;
-
-    area = mmap(NULL, AREA, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    side->area = (uintptr_t)area;
-    np_vport_get_dev_addr(port, &side->dev);
-    np_vport_get_addr(port, &side->port);
-    if (np_arenas_share(side->area, AREA, &arenas) == UCS_OK) {
-        np_key_pack_arenas(&side->key, arenas);
-    }
-    return area;
 }
 
 /* The first bytes of the area are swapped by the target itself */
@@ -296,7 +202,7 @@ static int talk(np_vlink_t *links, const side_t *to)
     return left == 0;
 }
 
-static int target(const char *device, int fd)
+static int target(const np_vport_config_t *config, int fd)
 {
     np_vlink_t links[LINKS];
     np_conn_t *conn;
@@ -304,8 +210,8 @@ static int target(const char *device, int fd)
     void *area;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    open_port(device);
-    area = make_area(&side);
+    open_port(config, on_am);
+    area = make_area(&side, AREA);
     if (write(fd, &side, sizeof(side)) != sizeof(side)) {
         return 1;
     }
@@ -344,40 +250,10 @@ static int target(const char *device, int fd)
     return 0;
 }
 
-static int wait_until(int (*condition)(const void *arg), const void *arg)
-{
-    double end = now() + LIMIT;
-
-    while (!condition(arg)) {
-        np_vport_progress(port);
-        if ((now() > end) || (down != UCS_OK)) {
-            printf("# %s\n", (down != UCS_OK) ? ucs_status_string(down) :
-                   "timed out");
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static int is_done(const void *arg)
-{
-    return ((const comp_t*)arg)->count > 0;
-}
-
 static int has_received(const void *arg)
 {
     return shared->received >= *(const uint64_t*)arg;
 }
-
-/* Try until there is room */
-#define POST(_status, _call) \
-    do { \
-        double _end = now() + LIMIT; \
-        while (((_status = (_call)) == UCS_ERR_NO_RESOURCE) && \
-               (now() < _end) && (down == UCS_OK)) { \
-            np_vport_progress(port); \
-        } \
-    } while (0)
 
 static int flush(void)
 {
@@ -762,6 +638,7 @@ static void test_computing(const side_t *side, np_key_t *key, pid_t pid,
 int main(int argc, char **argv)
 {
     np_nic_name_t *names = NULL;
+    np_vport_config_t config;
     side_t side, ours;
     np_key_t *key;
     int fds[2], status;
@@ -776,9 +653,8 @@ int main(int argc, char **argv)
         return 0;
     }
 
-    const char *device = names[0].name;
-
-    break_every = (argc > 1) ? atoi(argv[1]) : 0;
+    config             = port_config(names[0].name);
+    config.break_every = (argc > 1) ? atoi(argv[1]) : 0;
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
@@ -787,12 +663,12 @@ int main(int argc, char **argv)
 
     pid = fork();
     if (pid == 0) {
-        return target(device, fds[1]);
+        return target(&config, fds[1]);
     }
 
     is_initiator = 1;
-    open_port(device);
-    mine = make_area(&ours);
+    open_port(&config, on_am);
+    mine = make_area(&ours, AREA);
     if ((read(fds[0], &side, sizeof(side)) != sizeof(side)) ||
         (write(fds[0], &ours, sizeof(ours)) != sizeof(ours))) {
         return 1;

@@ -1,0 +1,123 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Two processes of one host, each with a port of an RNIC.
+ */
+
+#define _GNU_SOURCE
+#include "sides.h"
+
+#include "nprdma/engine.h"
+#include "nprdma/mem/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+np_vport_t *port;
+np_vlink_t link_;
+ucs_status_t down = UCS_OK;
+size_t max_message;
+
+
+double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + (time.tv_nsec * 1e-9);
+}
+
+static void on_complete(void *arg, ucs_status_t status)
+{
+    comp_t *comp = arg;
+
+    ++comp->count;
+    comp->status = status;
+}
+
+static void on_down(np_vlink_t *link, ucs_status_t status)
+{
+    down = status;
+}
+
+np_vport_config_t port_config(const char *device)
+{
+    return (np_vport_config_t){
+        .device            = device,
+        .gid_index         = -1,
+        .recv_buffers      = 64,
+        .send_buffers      = 32,
+        .sq_size           = 64,
+        .credits           = 16,
+        .direct_min        = 32768,
+        .chunk             = 65536,
+        .depth             = 4,
+        .connect_timeout   = LIMIT,
+        .timeout           = 16,
+        .retry_count       = 6,
+        .reconnect_timeout = 5
+    };
+}
+
+void open_port(const np_vport_config_t *config,
+               void (*am)(void *arg, uint8_t id, void *data, unsigned len))
+{
+    const np_engine_config_t engine = {
+        .share_min   = 256 * 1024,
+        .share_chunk = 128 * 1024,
+        .intra_node  = NP_INTRA_NODE_VERBS
+    };
+    const np_vuser_t user           = {
+        .am        = am,
+        .complete  = on_complete,
+        .link_down = on_down
+    };
+    np_vport_attr_t attr;
+
+    if ((np_engine_init(&engine) != UCS_OK) ||
+        (np_vport_open(config, &user, &port) != UCS_OK)) {
+        printf("Bail out! the port cannot be opened\n");
+        exit(1);
+    }
+    np_vport_query(port, &attr);
+    max_message = attr.max_message;
+    printf("# %zu bytes of buffers are pinned\n", attr.pinned);
+}
+
+void *make_area(side_t *side, size_t size)
+{
+    np_arenas_t arenas;
+    void *area;
+
+    area = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    side->area = (uintptr_t)area;
+    np_vport_get_dev_addr(port, &side->dev);
+    np_vport_get_addr(port, &side->port);
+    if (np_arenas_share(side->area, size, &arenas) == UCS_OK) {
+        np_key_pack_arenas(&side->key, arenas);
+    }
+    return area;
+}
+
+int wait_until(int (*condition)(const void *arg), const void *arg)
+{
+    double end = now() + LIMIT;
+
+    while (!condition(arg)) {
+        np_vport_progress(port);
+        if ((now() > end) || (down != UCS_OK)) {
+            printf("# %s\n", (down != UCS_OK) ? ucs_status_string(down) :
+                   "timed out");
+            return 0;
+        }
+    }
+    return 1;
+}
+
+int is_done(const void *arg)
+{
+    return ((const comp_t*)arg)->count > 0;
+}

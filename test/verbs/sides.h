@@ -1,0 +1,59 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Two processes of one host, each with a port of an RNIC: what tests and
+ * benchmarks of the engine have in common.
+ */
+
+#ifndef SIDES_H_
+#define SIDES_H_
+
+#include "nprdma/dev/verbs/conn.h"
+
+#define LIMIT  60.0   /* seconds that anything may take */
+
+typedef struct side {
+    np_vdev_addr_t  dev;
+    np_vport_addr_t port;
+    uint64_t        area;
+    np_packed_key_t key;
+} side_t;
+
+typedef struct comp {
+    unsigned     count;
+    ucs_status_t status;
+} comp_t;
+
+extern np_vport_t *port;
+extern np_vlink_t link_;
+extern ucs_status_t down;    /* of a link: it has failed */
+extern size_t max_message;
+
+/* Seconds */
+double now(void);
+
+/* What most want; @a am may be NULL */
+np_vport_config_t port_config(const char *device);
+void open_port(const np_vport_config_t *config,
+               void (*am)(void *arg, uint8_t id, void *data, unsigned len));
+
+/* Memory of ours that peers may reach, and how to reach us */
+void *make_area(side_t *side, size_t size);
+
+/* Progress until it is so; 0: not within LIMIT, or a link has failed */
+int wait_until(int (*condition)(const void *arg), const void *arg);
+
+/* Of a comp_t */
+int is_done(const void *arg);
+
+/* Try until there is room */
+#define POST(_status, _call) \
+    do { \
+        double _end = now() + LIMIT; \
+        while (((_status = (_call)) == UCS_ERR_NO_RESOURCE) && \
+               (now() < _end) && (down == UCS_OK)) { \
+            np_vport_progress(port); \
+        } \
+    } while (0)
+
+#endif
