@@ -56,6 +56,10 @@ void np_vreplay_lost(np_conn_t *conn)
 
     ucs_list_del(&conn->replaying);
     ucs_list_head_init(&conn->replaying);
+    if (conn->link == NULL) {
+        return; /* closed: only messages are left */
+    }
+
     conn->link->fence |= NP_VLINK_REPLAY;
     ucs_list_for_each(op, &conn->link->ops, list) {
         if (op->kind == NP_VOP_MOVE) {
@@ -76,6 +80,10 @@ static void np_vreplay_renumber_all(np_vlink_t *link, uint32_t taken,
                                     uint32_t later)
 {
     np_vop_t *op;
+
+    if (link == NULL) {
+        return;
+    }
 
     np_vreplay_renumber(&link->put_seq, taken, later);
     ucs_list_for_each(op, &link->flushes, list) {
@@ -149,7 +157,8 @@ static int np_vreplay_make(np_conn_t *conn, uint32_t taken)
 {
     np_vlink_t *link   = conn->link;
     np_vreplay_t *last = conn->replay, *replay;
-    unsigned count     = link->outstanding + (conn->tx_seq - taken) +
+    unsigned count     = ((link == NULL) ? 0 : link->outstanding) +
+                         (conn->tx_seq - taken) +
                          ((last == NULL) ? 0 : (last->count - last->next));
     uint32_t seq;
 
@@ -159,7 +168,9 @@ static int np_vreplay_make(np_conn_t *conn, uint32_t taken)
     }
 
     replay->later = taken + NP_VREPLAY_LATER;
-    np_vreplay_add_taken(link, replay, taken);
+    if (link != NULL) {
+        np_vreplay_add_taken(link, replay, taken);
+    }
     for (seq = taken + 1; seq != (conn->tx_seq + 1); ++seq) {
         if (!np_vreplay_add_message(conn, replay, seq)) {
             conn->replay = replay;
@@ -257,6 +268,11 @@ static void np_vreplay_end(np_conn_t *conn)
     np_vop_t *op, *next;
 
     np_vreplay_drop(conn);
+    if (link == NULL) {
+        np_conn_close(conn);
+        return;
+    }
+
     np_vreplay_renumber_all(link, later - 1, conn->tx_seq);
     link->fence &= ~NP_VLINK_REPLAY;
     np_conn_owe_ack(conn);
@@ -276,7 +292,9 @@ static unsigned np_vreplay_one(np_conn_t *conn)
 
     if (!replay->has_begun) {
         replay->has_begun = 1;
-        np_vlink_acked(conn->link); /* by the target's word */
+        if (conn->link != NULL) {
+            np_vlink_acked(conn->link); /* by the target's word */
+        }
     }
 
     for (; (conn->replay == replay) && (replay->next < replay->count);

@@ -397,20 +397,31 @@ static void np_conn_wait(np_conn_t *conn)
     ucs_list_add_tail(&conn->port->connecting, &conn->list);
 }
 
+/* Is anybody interested in another queue pair? */
+static int np_conn_is_wanted(const np_conn_t *conn)
+{
+    if (!conn->is_link) {
+        return conn->state == NP_CONN_READY;
+    }
+
+    return !conn->is_gone &&
+           ((conn->link != NULL) || (conn->tx_acked != conn->tx_seq));
+}
+
 void np_conn_lost(np_conn_t *conn, ucs_status_t status)
 {
     if ((conn->state == NP_CONN_CONNECTING) || (conn->state == NP_CONN_DEAD)) {
         return; /* it is known */
     }
 
-    if ((conn->state == NP_CONN_CLOSING) || conn->is_gone ||
-        (conn->is_link && (conn->link == NULL)) ||
+    if (!np_conn_is_wanted(conn) ||
         !(conn->port->config.reconnect_timeout > 0) ||
         (++conn->replaced > NP_CONN_REPLACE_MAX)) {
         np_conn_fail(conn, status);
         return;
     }
 
+    conn->is_closing = conn->is_link && (conn->link == NULL);
     ucs_debug("nprdma: %s: queue pair %u has failed: %s",
               conn->port->nic->name, conn->qpn, ucs_status_string(status));
     conn->status = status;
@@ -437,6 +448,12 @@ void np_conn_close(np_conn_t *conn)
     np_vmsg_t bye = {.kind = NP_VMSG_BYE};
 
     conn->link = NULL;
+    if ((conn->replay != NULL) ||
+        ((conn->state == NP_CONN_CONNECTING) && (conn->epoch > 0))) {
+        conn->is_closing = 1;
+        return;
+    }
+
     if (conn->state != NP_CONN_READY) {
         np_conn_die(conn, UCS_ERR_CANCELED);
         return;

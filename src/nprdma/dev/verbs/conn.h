@@ -110,6 +110,8 @@ struct np_conn {
     unsigned        stuck;       /**< looks since */
     unsigned        replaced;    /**< queue pairs since the last that worked */
     int             is_gone;     /**< link: the target has left its port */
+    int             is_closing;  /**< link: closed by its user; it ends when what
+                                      was sent has been taken */
     ucs_list_link_t served;      /**< answering side: np_vop_t in work */
     unsigned        num_served;
 
@@ -159,7 +161,8 @@ void np_conn_break(np_conn_t *conn);
 /** Its link ends it at once, whatever is under way */
 void np_conn_kill(np_conn_t *conn);
 
-/** Nobody uses it: end it when all is sent */
+/** Nobody uses it: end it when all is sent. Should its queue pair fail before, or
+ *  have failed, what was sent goes again first. */
 void np_conn_close(np_conn_t *conn);
 
 /** Free what is dead and drained; returns how many are left */

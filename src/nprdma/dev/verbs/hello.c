@@ -374,7 +374,7 @@ static np_conn_t *np_hello_find_link(np_vport_t *port, const np_hello_t *hello)
     }
 
     kh_foreach_value(&port->conns, conn,
-        if (conn->is_link && (conn->link != NULL) &&
+        if (conn->is_link && ((conn->link != NULL) || conn->is_closing) &&
             (conn->link_id == hello->link_id) &&
             (conn->epoch == hello->epoch) &&
             (conn->hello.cookie == hello->cookie)) {

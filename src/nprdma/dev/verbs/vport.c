@@ -394,6 +394,21 @@ static void np_vport_say_goodbye(np_vport_t *port)
     }
 }
 
+/* Links that are closed, and repeat what was not taken */
+static int np_vport_repeats(np_vport_t *port)
+{
+    np_conn_t *conn;
+
+    np_hello_progress(port);
+    np_vreplay_progress(port);
+    ucs_list_for_each(conn, &port->connecting, list) {
+        if (conn->is_closing) {
+            return 1;
+        }
+    }
+    return !ucs_list_is_empty(&port->replaying);
+}
+
 void np_vport_close(np_vport_t *port)
 {
     ucs_time_t deadline = ucs_get_time() + NP_VPORT_LINGER;
@@ -402,7 +417,8 @@ void np_vport_close(np_vport_t *port)
     np_vport_say_goodbye(port);
 
     /* What was sent shall arrive */
-    while (((np_vport_reap(port) > 0) || (port->ud_head != port->ud_tail)) &&
+    while ((np_vport_repeats(port) || (np_vport_reap(port) > 0) ||
+            (port->ud_head != port->ud_tail)) &&
            (ucs_get_time() < deadline)) {
         np_vport_poll_recv(port);
         np_vport_poll_send(port);
