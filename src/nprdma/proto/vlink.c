@@ -566,7 +566,7 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     }
 
     /* their answers are kept by the target until they have arrived */
-    if (link->atomics >= link->port->config.credits) {
+    if (link->atomics >= link->conn->credits) {
         link->is_refused = 1;
         return UCS_ERR_NO_RESOURCE;
     }

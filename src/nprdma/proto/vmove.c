@@ -219,8 +219,9 @@ np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
 
     count = np_iov_slice(move->iov, move->iovcnt, offset, len, piece);
     for (i = 0; i < count; data = UCS_PTR_BYTE_OFFSET(data, piece[i++].len)) {
+        /* what was to be registered may not be there: an error, as of that */
         status = np_vcopy((uintptr_t)piece[i].base, data, piece[i].len, to_ours,
-                          op->link == NULL);
+                          (op->link == NULL) || !move->no_keys);
         if (status != UCS_OK) {
             return status;
         }

@@ -85,7 +85,8 @@ struct np_conn {
     np_vresult_t    *results;    /**< answering side: the last atomics', or NULL */
     uint32_t        result_mask;
     uint32_t        num_results;
-    uint32_t        credits;     /**< answering side: of the link */
+    uint32_t        credits;     /**< answering side: of the link; link: messages
+                                      that may be under way */
 
     uint32_t        tx_seq;      /**< link: messages sent */
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
@@ -245,7 +246,7 @@ static UCS_F_ALWAYS_INLINE int np_conn_has_room(const np_conn_t *conn)
 /** May the link send one more message? */
 static UCS_F_ALWAYS_INLINE int np_conn_has_credit(const np_conn_t *conn)
 {
-    return (conn->tx_seq - conn->tx_acked) < conn->port->config.credits;
+    return (conn->tx_seq - conn->tx_acked) < conn->credits;
 }
 
 #endif

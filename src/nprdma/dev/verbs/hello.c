@@ -57,11 +57,8 @@ static void np_hello_post(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
         return;
     }
 
-    buffer = np_vport_buffer_get(port);
-    if (buffer == NULL) {
-        return;
-    }
-
+    /* they complete in order */
+    buffer = np_vport_hello_buffer(port, port->ud_tail % NP_UD_BUFFERS);
     memcpy(buffer, hello, sizeof(*hello));
     sge = (struct ibv_sge){
         .addr   = (uintptr_t)buffer,
@@ -77,13 +74,9 @@ static void np_hello_post(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
     wr.wr.ud.ah          = ah;
     wr.wr.ud.remote_qpn  = qpn;
     wr.wr.ud.remote_qkey = NP_HELLO_QKEY;
-    if (ibv_post_send(port->ud, &wr, &bad) != 0) {
-        np_vport_buffer_put(port, buffer);
-        return;
+    if (ibv_post_send(port->ud, &wr, &bad) == 0) {
+        ++port->ud_tail;
     }
-
-    /* they complete in order */
-    port->ud_sent[port->ud_tail++ % NP_UD_BUFFERS] = buffer;
 }
 
 /* Datagrams are lost without a word: whoever needs an answer repeats */
@@ -103,7 +96,7 @@ static void np_hello_send(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
 
 void np_hello_sent(np_vport_t *port)
 {
-    np_vport_buffer_put(port, port->ud_sent[port->ud_head++ % NP_UD_BUFFERS]);
+    ++port->ud_head;
 }
 
 static void np_hello_fill(np_conn_t *conn, np_hello_kind_t kind,
@@ -119,7 +112,8 @@ static void np_hello_fill(np_conn_t *conn, np_hello_kind_t kind,
         .cookie    = cookie,
         .link_id   = conn->link_id,
         .epoch     = conn->epoch,
-        .credits   = conn->port->config.credits,
+        .credits   = conn->is_link ? conn->port->config.credits :
+                     ucs_max(conn->port->recv_buffers / 2, 1u),
         .taken     = conn->rx_seq,
         .status    = conn->put_status,
         .qpn       = conn->qpn,
@@ -315,6 +309,8 @@ static void np_hello_requested(np_vport_t *port, const np_hello_t *hello)
 
 static void np_hello_replied(np_conn_t *conn, const np_hello_t *hello)
 {
+    conn->credits = ucs_max(ucs_min(conn->port->config.credits,
+                                    hello->credits), 1u);
     if (np_conn_activate(conn, hello) != UCS_OK) {
         np_conn_fail(conn, UCS_ERR_IO_ERROR);
     } else if (hello->status != UCS_OK) {

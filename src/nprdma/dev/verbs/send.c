@@ -288,7 +288,7 @@ np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
 /* What every message tells beside what it is for */
 static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
 {
-    unsigned half = ucs_max(conn->port->config.credits / 2, 1u);
+    unsigned half = ucs_max(conn->credits / 2, 1u);
 
     if (!conn->is_link) {
         if (ucs_queue_is_empty(&conn->replies)) {
@@ -309,6 +309,9 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
     }
     if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
         np_conn_asks(conn, msg);
+    } else if (ucs_unlikely(conn->is_distant)) {
+        msg->flags |= NP_VMSG_WAKE; /* or they fill all buffers of a target that
+                                       computes */
     }
 }
 

@@ -16,6 +16,7 @@
 
 #include "../../proto/vop.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -38,8 +39,8 @@ void np_vport_forget(np_vport_t *port, const np_conn_t *conn)
     uint32_t i;
 
     for (i = port->kept_head; i != port->kept_tail; ++i) {
-        if (port->kept[i % port->recv_buffers].conn == conn) {
-            port->kept[i % port->recv_buffers].conn = NULL;
+        if (port->kept[i % port->kept_size].conn == conn) {
+            port->kept[i % port->kept_size].conn = NULL;
         }
     }
 }
@@ -61,13 +62,45 @@ static int np_vport_is_for_owner(np_vport_t *port, np_conn_t *conn,
 static void np_vport_keep(np_vport_t *port, np_conn_t *conn,
                           const struct ibv_wc *wc)
 {
-    np_vkept_t *kept = &port->kept[port->kept_tail++ % port->recv_buffers];
+    np_vkept_t *kept = &port->kept[port->kept_tail++ % port->kept_size];
+    void *data       = np_vport_recv_buffer(port, wc->wr_id);
 
-    kept->wc   = *wc;
-    kept->conn = conn;
+    kept->wc    = *wc;
+    kept->conn  = conn;
+    kept->bytes = NULL;
     if (!conn->is_link) {
-        np_vserve_taken(conn, (np_vmsg_t*)np_vport_recv_buffer(port,
-                                                               wc->wr_id));
+        np_vserve_taken(conn, data);
+    }
+
+    if (port->kept_held >= (port->recv_buffers / 2)) {
+        kept->bytes = malloc(ucs_max(wc->byte_len, 1u));
+    }
+    if (kept->bytes == NULL) {
+        ++port->kept_held;
+        return;
+    }
+
+    if (wc->opcode == IBV_WC_RECV) {
+        memcpy(kept->bytes, data, wc->byte_len);
+    }
+    np_vport_post_recv(port, wc->wr_id);
+}
+
+static void np_vport_drop_kept(np_vport_t *port, np_vkept_t *kept)
+{
+    if (kept->bytes != NULL) {
+        free(kept->bytes);
+    } else {
+        --port->kept_held;
+        np_vport_post_recv(port, kept->wc.wr_id);
+    }
+}
+
+void np_vport_drop_all_kept(np_vport_t *port)
+{
+    while (port->kept_head != port->kept_tail) {
+        np_vport_drop_kept(port, &port->kept[port->kept_head++ %
+                                             port->kept_size]);
     }
 }
 
@@ -79,8 +112,9 @@ static unsigned np_vport_take_kept(np_vport_t *port)
     np_vmsg_t *msg;
 
     while (port->kept_head != port->kept_tail) {
-        kept = port->kept[port->kept_head++ % port->recv_buffers];
-        msg  = (np_vmsg_t*)np_vport_recv_buffer(port, kept.wc.wr_id);
+        kept = port->kept[port->kept_head++ % port->kept_size];
+        msg  = (kept.bytes != NULL) ? kept.bytes :
+               (np_vmsg_t*)np_vport_recv_buffer(port, kept.wc.wr_id);
         if (kept.conn == NULL) {
             /* its connection has ended */
         } else if (kept.wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -90,7 +124,7 @@ static unsigned np_vport_take_kept(np_vport_t *port)
         } else {
             np_vserve_message(kept.conn, msg, kept.wc.byte_len);
         }
-        np_vport_post_recv(port, kept.wc.wr_id);
+        np_vport_drop_kept(port, &kept);
         ++count;
     }
     return count;
@@ -146,15 +180,13 @@ static void np_vport_send_done(np_vport_t *port, const struct ibv_wc *wc)
     }
 }
 
-/* Completions that may be taken now: a thread leaves half of the buffers to the
- * device, and the rest in the queue until the owner comes */
+/* Completions that may be taken now: what a thread has no place to keep stays in
+ * the queue until the owner comes */
 static int np_vport_max_poll(const np_vport_t *port)
 {
-    uint32_t kept = port->kept_tail - port->kept_head;
-    uint32_t max  = ucs_max(port->recv_buffers / 2, 1u);
-
     return ucs_likely(!port->is_thread) ? NP_VPORT_BATCH :
-           (int)ucs_min(max - ucs_min(kept, max), (uint32_t)NP_VPORT_BATCH);
+           (int)ucs_min(port->kept_size - (port->kept_tail - port->kept_head),
+                        (uint32_t)NP_VPORT_BATCH);
 }
 
 unsigned np_vport_poll_recv(np_vport_t *port)

@@ -46,7 +46,8 @@ static size_t np_vport_slab_size(const np_vport_t *port)
 {
     return ucs_align_up_pow2(((size_t)(port->recv_buffers +
                                        port->send_buffers) * NP_VSEG_SIZE) +
-                             (NP_UD_BUFFERS * NP_UD_SIZE),
+                             (NP_UD_BUFFERS * (NP_UD_SIZE +
+                                               sizeof(np_hello_t))),
                              (size_t)sysconf(_SC_PAGESIZE));
 }
 
@@ -336,7 +337,8 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
         goto err_free;
     }
 
-    port->kept = calloc(port->recv_buffers, sizeof(*port->kept));
+    port->kept_size = ucs_max(port->recv_buffers, NP_VPORT_KEPT);
+    port->kept      = calloc(port->kept_size, sizeof(*port->kept));
     if ((port->kept == NULL) || !np_vport_create_queues(port)) {
         np_error("%s: no queues: %m. Check 'ulimit -l'", port->nic->name);
         status = UCS_ERR_IO_ERROR;
@@ -427,6 +429,7 @@ void np_vport_close(np_vport_t *port)
     np_vport_destroy_list(&port->connecting);
     np_vport_destroy_list(&port->ready);
     np_vport_destroy_list(&port->dying);
+    np_vport_drop_all_kept(port);
     np_vop_cleanup(port);
     close(port->event_fd);
     close(port->timer_fd);

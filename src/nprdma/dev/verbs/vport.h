@@ -37,12 +37,16 @@ KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 /** Completions that one poll takes */
 #define NP_VPORT_BATCH  32
 
-/** A message that a service thread has taken and the owner must handle. Its
- *  receive buffer is in use until then. */
+/** A message that a service thread has taken and the owner must handle */
 typedef struct np_vkept {
     struct ibv_wc wc;
     np_conn_t     *conn;    /**< NULL: it is not there any more */
+    void          *bytes;   /**< allocated; NULL: in its receive buffer, which is
+                                 in use until then */
 } np_vkept_t;
+
+/** Messages that service threads keep at least */
+#define NP_VPORT_KEPT   256u
 
 /** Owner: np_vport_open's caller. Everything but what is constant belongs to
  *  whoever has the turn: the owner, or a service thread. */
@@ -60,7 +64,6 @@ struct np_vport {
     struct ibv_cq           *recv_cq;
     struct ibv_srq          *srq;
     struct ibv_qp           *ud;
-    void                    *ud_sent[NP_UD_BUFFERS];
     int                     is_ud_broken; /**< its queue pair is in error */
     unsigned                ud_lost;    /**< see np_vport_config_t::mischief */
     uint32_t                ud_tail;
@@ -104,7 +107,9 @@ struct np_vport {
     ucs_time_t              next_look;  /**< for messages that nobody takes */
     struct ibv_wc           stash[NP_VPORT_BATCH]; /**< found when arming */
     int                     num_stash;
-    np_vkept_t              *kept;      /**< ring of recv_buffers */
+    np_vkept_t              *kept;      /**< ring */
+    uint32_t                kept_size;
+    uint32_t                kept_held;  /**< receive buffers of these */
     uint32_t                kept_tail;
     uint32_t                kept_head;
 };
@@ -126,6 +131,9 @@ int np_vport_arm_service(np_vport_t *port);
 /** np_service_client_t::serve */
 int np_vport_serve(np_service_client_t *client);
 
+/** Nothing is kept for the owner any more */
+void np_vport_drop_all_kept(np_vport_t *port);
+
 /** Nothing that was kept for the owner is about @a conn any more */
 void np_vport_forget(np_vport_t *port, const np_conn_t *conn);
 
@@ -138,6 +146,14 @@ static inline uint8_t *np_vport_ud_buffer(np_vport_t *port, uint64_t index)
 {
     return np_vport_recv_buffer(port, port->recv_buffers +
                                 port->send_buffers) + (index * NP_UD_SIZE);
+}
+
+/** Datagrams have buffers of their own: a link whose queue pair has failed may
+ *  hold all others */
+static inline uint8_t *np_vport_hello_buffer(np_vport_t *port, uint64_t index)
+{
+    return np_vport_ud_buffer(port, NP_UD_BUFFERS) +
+           (index * sizeof(np_hello_t));
 }
 
 /** A send buffer of NP_VSEG_SIZE bytes; NULL: none is free now */

@@ -34,7 +34,8 @@ typedef struct np_hello {
     uint64_t cookie;     /**< of the port that is asked */
     uint32_t link_id;    /**< of the link, unique in its process */
     uint32_t epoch;      /**< queue pairs that this link had before */
-    uint32_t credits;    /**< REQUEST: of the link */
+    uint32_t credits;    /**< messages that may be under way: what the link
+                              would like, and what the other side has room for */
     uint32_t taken;      /**< REPLY: messages of the link that have been */
     int32_t  status;     /**< REPLY: of a put that has failed, or UCS_OK */
     uint32_t qpn;        /**< the sender's reliable queue pair */
