@@ -5,7 +5,9 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tap.sh"
 
-limit=160 # MiB of the whole job
+# MiB of the whole job, which has 320; with 160 the kernel, on a machine that was busy
+# otherwise, once gave reclaim up and killed a rank
+limit=192
 area=20   # MiB of each area for transfers: both ranks have three
 work=100  # MiB that each rank works on between transfers: 320 in all
 in_swap=120
