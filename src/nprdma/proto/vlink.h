@@ -44,6 +44,9 @@ enum {
     NP_HELLO_TWICE = 1u << 1      /**< each is sent twice */
 };
 
+/** Seconds that a queue pair's timeout counts in */
+#define NP_VPORT_TICK_TIME  4.096e-6
+
 typedef struct np_vport_config {
     const char *device;       /**< as np_nic_list names it */
     int        gid_index;     /**< -1: choose */

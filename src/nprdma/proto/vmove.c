@@ -100,9 +100,10 @@ static void np_vmove_pop_chunk(np_vop_t *op)
 
 void np_vmove_release(np_vop_t *op)
 {
-    while (np_vmove_chunks(&op->move) > 0) {
-        np_vmove_pop_chunk(op);
-    }
+    np_vspent_t spent;
+
+    np_vmove_spend(op, &spent);
+    np_vspent_dereg(&spent);
 }
 
 /* Bytes that need not move again */

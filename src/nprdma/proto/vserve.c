@@ -15,7 +15,6 @@
 
 #include "../mem/access.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,8 +90,8 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
 }
 
 /* Keep what an atomic gave: as many as the link may be waiting for */
-static int np_vserve_keep_result(np_conn_t *conn, uint32_t op,
-                                 ucs_status_t status, uint64_t value)
+static void np_vserve_keep_result(np_conn_t *conn, uint32_t op,
+                                  ucs_status_t status, uint64_t value)
 {
     uint32_t count = ucs_min(ucs_max(conn->credits, 1u), NP_VRESULTS_MAX);
 
@@ -101,7 +100,7 @@ static int np_vserve_keep_result(np_conn_t *conn, uint32_t op,
         conn->results     = calloc(count, sizeof(*conn->results));
         conn->result_mask = count - 1;
         if (conn->results == NULL) {
-            return 0;
+            return; /* asked for again, it will be an error */
         }
     }
 
@@ -110,7 +109,6 @@ static int np_vserve_keep_result(np_conn_t *conn, uint32_t op,
         .status = status,
         .value  = value
     };
-    return 1;
 }
 
 /* An atomic that was executed over a queue pair that has failed since */
@@ -149,9 +147,7 @@ static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
     }
 
     status = np_atomic_serve(&request, &moving, &result);
-    if (!np_vserve_keep_result(conn, body->op, status, result)) {
-        conn->replaced = UINT_MAX / 2; /* it cannot be answered twice */
-    }
+    np_vserve_keep_result(conn, body->op, status, result);
     np_vserve_answer(conn, NP_VMSG_RESULT, body->op, status, result);
 }
 

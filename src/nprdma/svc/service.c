@@ -246,7 +246,7 @@ static void np_service_serve_one(const void *name)
 static unsigned np_service_serve_again(int is_all)
 {
     np_service_client_t *client;
-    unsigned i, num = 0, count = 0;
+    unsigned i, num, count = 0;
 
     pthread_mutex_lock(&np_service.lock);
     num = ucs_list_length(&np_service.clients);
@@ -404,10 +404,20 @@ static void np_service_stop(void)
     atomic_store(&np_service.is_running, 0);
 }
 
+/* Under both locks, which are released: the threads end with the last one */
+static void np_service_removed(void)
+{
+    int is_last = np_service_is_idle();
+
+    pthread_mutex_unlock(&np_service.lock);
+    if (is_last && (np_service.num_ids > 0)) {
+        np_service_stop();
+    }
+    pthread_mutex_unlock(&np_service.life);
+}
+
 void np_service_remove(np_port_t *port)
 {
-    int is_last;
-
     pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_del(&port->service);
@@ -415,13 +425,7 @@ void np_service_remove(np_port_t *port)
         epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->bell, NULL);
         epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->listen_fd, NULL);
     }
-    is_last = np_service_is_idle();
-    pthread_mutex_unlock(&np_service.lock);
-
-    if (is_last && (np_service.num_ids > 0)) {
-        np_service_stop();
-    }
-    pthread_mutex_unlock(&np_service.life);
+    np_service_removed();
 }
 
 void np_service_add_client(np_service_client_t *client)
@@ -445,8 +449,6 @@ void np_service_add_client(np_service_client_t *client)
 
 void np_service_remove_client(np_service_client_t *client)
 {
-    int is_last;
-
     pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_del(&client->list);
@@ -456,13 +458,7 @@ void np_service_remove_client(np_service_client_t *client)
     while (client->users > 0) {
         pthread_cond_wait(&np_service.left, &np_service.lock);
     }
-    is_last = np_service_is_idle();
-    pthread_mutex_unlock(&np_service.lock);
-
-    if (is_last && (np_service.num_ids > 0)) {
-        np_service_stop();
-    }
-    pthread_mutex_unlock(&np_service.life);
+    np_service_removed();
 }
 
 static int np_service_create(np_mover_t mover)

@@ -29,9 +29,6 @@
 /* What UCP's addresses have room for */
 #define UCT_NPRDMA_DEVICE_ADDR_MAX 31
 
-/* Seconds that the queue pair's timeout counts in */
-#define UCT_NPRDMA_VERBS_TICK     4.096e-6
-
 /* CPU time that posting and polling an operation takes */
 #define UCT_NPRDMA_VERBS_OVERHEAD 80e-9
 
@@ -284,9 +281,9 @@ uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config)
     }
 
     /* an exponent of 0 would mean: for ever */
-    if (!(config->timeout >= UCT_NPRDMA_VERBS_TICK) ||
+    if (!(config->timeout >= NP_VPORT_TICK_TIME) ||
         (config->timeout >
-         (UCT_NPRDMA_VERBS_TICK * UCS_BIT(UCT_NPRDMA_VERBS_TIMEOUT)))) {
+         (NP_VPORT_TICK_TIME * UCS_BIT(UCT_NPRDMA_VERBS_TIMEOUT)))) {
         np_error("UCX_NPRDMA_VERBS_TIMEOUT is %g s: give it a time from 5us "
                  "to 8796s", config->timeout);
         return UCS_ERR_INVALID_PARAM;
@@ -300,7 +297,7 @@ static unsigned uct_nprdma_verbs_timeout(double seconds)
     unsigned exponent = 1;
 
     while ((exponent < UCT_NPRDMA_VERBS_TIMEOUT) &&
-           ((UCT_NPRDMA_VERBS_TICK * UCS_BIT(exponent)) < seconds)) {
+           ((NP_VPORT_TICK_TIME * UCS_BIT(exponent)) < seconds)) {
         ++exponent;
     }
     return exponent;

@@ -270,23 +270,22 @@ static void np_conn_spill(np_conn_t *conn, const np_sq_entry_t *entry)
     }
 }
 
-/* Nothing of its queue pair moves any more. Operations see to themselves. */
-static void np_conn_stop(np_conn_t *conn)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-    uint32_t i;
-
-    for (i = conn->sq_head; i != conn->sq_tail; ++i) {
-        conn->sq[i & conn->sq_mask].op = NULL;
-    }
-    (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
-}
-
 void np_conn_break(np_conn_t *conn)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
     (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+}
+
+/* Nothing of its queue pair moves any more. Operations see to themselves. */
+static void np_conn_stop(np_conn_t *conn)
+{
+    uint32_t i;
+
+    for (i = conn->sq_head; i != conn->sq_tail; ++i) {
+        conn->sq[i & conn->sq_mask].op = NULL;
+    }
+    np_conn_break(conn);
 }
 
 static void np_conn_free_replies(np_conn_t *conn)

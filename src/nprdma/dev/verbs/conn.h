@@ -156,7 +156,7 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status);
  *  when this returns. UCS_ERR_NO_MEMORY: logged. */
 ucs_status_t np_conn_renew(np_conn_t *conn);
 
-/** For tests: its queue pair fails, as by a broken cable */
+/** Put its queue pair into error; alone, in tests, this is a broken cable */
 void np_conn_break(np_conn_t *conn);
 
 /** Its link ends it at once, whatever is under way */

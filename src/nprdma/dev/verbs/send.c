@@ -17,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds that the queue pair's timeout counts in */
-#define NP_CONN_TICK   4.096e-6
-
 /* Looks after which something is sent to one who is silent */
 #define NP_CONN_PROBE  8
 
@@ -31,7 +28,6 @@
 #define NP_CONN_RING_MAX    ucs_time_from_msec(2)
 #define NP_CONN_RING_NEXT   ucs_time_from_msec(1)
 #define NP_CONN_RING_LAST   ucs_time_from_msec(64)
-
 
 
 int np_conn_expects(const np_conn_t *conn)
@@ -47,7 +43,7 @@ static ucs_time_t np_conn_patience(const np_conn_t *conn)
     const np_vport_config_t *config = &conn->port->config;
 
     return (NP_CONN_PROBE * NP_VPORT_LOOK) + ucs_time_from_sec(
-            1.25 * NP_CONN_TICK * UCS_BIT(config->timeout) *
+            1.25 * NP_VPORT_TICK_TIME * UCS_BIT(config->timeout) *
             (config->retry_count + 1));
 }
 

@@ -382,7 +382,7 @@ static void np_vport_set_timer(np_vport_t *port)
         !ucs_list_is_empty(&port->dying) || np_nic_is_removed(port->nic)) {
         spec.it_value.tv_nsec = 20000000;
     } else if (np_vport_expects(port)) {
-        spec.it_value.tv_nsec = 250000000; /* as NP_VPORT_LOOK */
+        spec.it_value.tv_nsec = NP_VPORT_LOOK_MSEC * 1000000;
     } else {
         return;
     }

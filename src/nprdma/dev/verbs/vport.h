@@ -32,7 +32,8 @@ KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 #define NP_UD_WR_ID     UINT64_MAX
 
 /** Time between two looks for those that are silent */
-#define NP_VPORT_LOOK   ucs_time_from_msec(250)
+#define NP_VPORT_LOOK_MSEC  250
+#define NP_VPORT_LOOK       ucs_time_from_msec(NP_VPORT_LOOK_MSEC)
 
 /** Completions that one poll takes */
 #define NP_VPORT_BATCH  32
