@@ -50,12 +50,15 @@ free_piece:
 	return ERR_PTR(ret);
 }
 
+/* Nobody gives it anything any more. As long as it has pages it must be told of
+ * them: without a notifier the kernel gives them to others at once.
+ */
 void np_piece_free(struct np_piece *piece)
 {
-	np_notify_stop(piece);
 	np_piece_lock(piece);
 	np_piece_take(piece, 0, piece->pages, NP_BOTH);
 	np_piece_unlock(piece);
+	np_notify_stop(piece);
 	kvfree(piece->state);
 	kvfree(piece->entries);
 	mutex_destroy(&piece->lock);
