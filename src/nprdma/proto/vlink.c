@@ -235,9 +235,9 @@ ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
     struct {
         np_vmsg_t msg;
         uint64_t  header;
-        uint8_t   payload[256];
-    } UCS_S_PACKED small;
-    const size_t total = sizeof(small.msg) + sizeof(small.header) + len;
+        uint8_t   payload[NP_CONN_INLINE];
+    } UCS_S_PACKED other, *small;
+    const size_t total = sizeof(other.msg) + sizeof(other.header) + len;
     ucs_status_t status;
     np_vmsg_t *msg;
 
@@ -247,13 +247,14 @@ ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
     }
 
     if (ucs_likely(total <= link->port->max_inline)) {
-        small.msg    = (np_vmsg_t){.kind = NP_VMSG_AM, .id = id};
-        small.header = header;
+        small         = np_conn_small_place(link->conn, &other);
+        small->msg    = (np_vmsg_t){.kind = NP_VMSG_AM, .id = id};
+        small->header = header;
         if (len > 0) {
-            memcpy(small.payload, payload, len);
+            memcpy(small->payload, payload, len);
         }
-        return np_conn_send_copied(link->conn, &small.msg, total) ?
-               UCS_OK : UCS_ERR_NO_RESOURCE;
+        np_conn_send_small(link->conn, &small->msg, total);
+        return UCS_OK;
     }
 
     msg = np_conn_begin(link->conn, NP_VMSG_AM);

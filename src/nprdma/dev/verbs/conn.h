@@ -12,7 +12,7 @@
 #include "vport.h"
 
 /** Every so many work requests ask for a completion */
-#define NP_CONN_MODERATION  32
+#define NP_CONN_MODERATION  64
 
 /** A message that may go in the work request itself */
 #define NP_CONN_INLINE      256u
@@ -190,6 +190,10 @@ np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind);
  *  more */
 void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
+/** Link: send an active message of at most port->max_inline bytes from its place.
+ *  There must be room and credit. */
+void np_conn_send_small(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+
 /** Give it back unsent */
 void np_conn_drop(np_conn_t *conn, np_vmsg_t *msg);
 
@@ -241,6 +245,16 @@ static UCS_F_ALWAYS_INLINE int np_conn_has_room(const np_conn_t *conn)
     return ucs_likely((conn->state == NP_CONN_READY) &&
                       ((conn->sq_tail - conn->sq_head) < conn->sq_mask) &&
                       (conn->port->posted < conn->port->send_cqe));
+}
+
+/** Link: the place of the next small message, where it stays until the target has
+ *  taken it; @a other if nothing is kept */
+static UCS_F_ALWAYS_INLINE void *
+np_conn_small_place(const np_conn_t *conn, void *other)
+{
+    return ucs_unlikely(conn->sent == NULL) ? other :
+           &conn->small[((conn->tx_seq + 1) & conn->sent_mask) *
+                        (size_t)NP_CONN_INLINE];
 }
 
 /** May the link send one more message? */

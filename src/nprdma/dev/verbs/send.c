@@ -96,13 +96,31 @@ static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
     np_vport_t *port = conn->port;
 
     if ((++conn->unsignaled >= NP_CONN_MODERATION) ||
-        (conn->unsignaled > (conn->sq_mask / 4)) ||
+        (conn->unsignaled > (conn->sq_mask / 2)) ||
         (has_buffer && (port->num_free_send < (port->send_buffers / 2)) &&
          (conn->unsignaled > (port->send_buffers / 16)))) {
         conn->unsignaled = 0;
         return 1;
     }
     return 0;
+}
+
+/* The port's work request, which is filled for each post: to clear a new one takes
+ * longer than all else */
+static UCS_F_ALWAYS_INLINE struct ibv_send_wr *
+np_conn_request(np_conn_t *conn, const void *data, size_t len, uint32_t lkey,
+                enum ibv_wr_opcode opcode, unsigned flags)
+{
+    np_vport_t *port = conn->port;
+
+    port->sge.addr      = (uintptr_t)data;
+    port->sge.length    = len;
+    port->sge.lkey      = lkey;
+    port->wr.sg_list    = &port->sge;
+    port->wr.num_sge    = 1;
+    port->wr.opcode     = opcode;
+    port->wr.send_flags = flags;
+    return &port->wr;
 }
 
 /* @a is_kept: the buffer is not given back by the completion */
@@ -113,7 +131,7 @@ static void np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer,
     struct ibv_send_wr *bad;
     int ret;
 
-    wr->wr_id = ((uint64_t)conn->generation << 32) | conn->sq_tail;
+    wr->wr_id      = ((uint64_t)conn->generation << 32) | conn->sq_tail;
     entry->buffer  = buffer;
     entry->op      = op;
     entry->chunk   = number;
@@ -153,7 +171,7 @@ static UCS_F_ALWAYS_INLINE void np_conn_await(np_conn_t *conn)
 {
     if (ucs_list_is_empty(&conn->asking)) {
         conn->ring_at   = 0;
-        conn->ring_next = NP_CONN_RING_NEXT;
+        conn->ring_next = 0;
         ucs_list_add_tail(&conn->port->asking, &conn->asking);
     }
 }
@@ -209,8 +227,9 @@ void np_conn_ring_late(np_vport_t *port)
         } else if (conn->ring_at == 0) {
             conn->ring_at = now + ucs_max(conn->ring_first, NP_CONN_RING_MIN);
         } else if (now >= conn->ring_at) {
+            conn->ring_next = (conn->ring_next == 0) ? NP_CONN_RING_NEXT :
+                              ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
             conn->ring_at   = now + conn->ring_next;
-            conn->ring_next = ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
             conn->has_rung  = 1;
             np_conn_ring(conn);
         }
@@ -242,7 +261,7 @@ void np_conn_heard(np_conn_t *conn, unsigned flags)
                                    NP_CONN_RING_MAX);
     }
     conn->ring_at    = 0;
-    conn->ring_next  = NP_CONN_RING_NEXT;
+    conn->ring_next  = 0;
 }
 
 /* Keep what must go again should the queue pair fail. Returns whether the buffer
@@ -299,7 +318,7 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
     }
 
     if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
-        ((++conn->tx_seq % half) == 0)) {
+        ((++conn->tx_seq - conn->tx_flagged) >= half)) {
         msg->flags      |= NP_VMSG_ACK_NOW;
         conn->tx_flagged = conn->tx_seq;
     }
@@ -314,25 +333,17 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
 static void np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len,
                                  void *buffer, int is_kept)
 {
-    struct ibv_sge sge = {
-        .addr   = (uintptr_t)msg,
-        .length = len,
-        .lkey   = conn->port->mr->lkey
-    };
-    struct ibv_send_wr wr = {
-        .sg_list    = &sge,
-        .num_sge    = 1,
-        .opcode     = IBV_WR_SEND,
-        .send_flags = (buffer == NULL) ? IBV_SEND_INLINE : 0
-    };
+    unsigned flags = (buffer == NULL) ? IBV_SEND_INLINE : 0;
 
     if (np_conn_is_signaled(conn, buffer != NULL)) {
-        wr.send_flags |= IBV_SEND_SIGNALED;
+        flags |= IBV_SEND_SIGNALED;
     }
     if (ucs_unlikely(msg->flags & NP_VMSG_WAKE)) {
-        wr.send_flags |= IBV_SEND_SOLICITED;
+        flags |= IBV_SEND_SOLICITED;
     }
-    np_conn_post(conn, &wr, buffer, is_kept, NULL, conn->tx_seq);
+    np_conn_post(conn, np_conn_request(conn, msg, len, conn->port->mr->lkey,
+                                       IBV_WR_SEND, flags),
+                 buffer, is_kept, NULL, conn->tx_seq);
     if (ucs_unlikely(conn->port->config.break_every != 0) &&
         ((++conn->num_posted % conn->port->config.break_every) == 0)) {
         np_conn_break(conn);
@@ -350,6 +361,15 @@ void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len)
         np_conn_post_message(conn, msg, len, msg,
                              np_conn_keep(conn, msg, len, msg));
     }
+}
+
+void np_conn_send_small(np_conn_t *conn, np_vmsg_t *msg, size_t len)
+{
+    np_conn_fill(conn, msg);
+    if (ucs_likely(conn->sent != NULL)) {
+        conn->sent[conn->tx_seq & conn->sent_mask] = (np_vsent_t){.len = len};
+    }
+    np_conn_post_message(conn, msg, len, NULL, 0);
 }
 
 void np_conn_drop(np_conn_t *conn, np_vmsg_t *msg)
@@ -457,29 +477,21 @@ void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
                    uint64_t remote, uint32_t rkey, size_t len,
                    const uint32_t *imm, np_vop_t *op, uint32_t chunk)
 {
-    struct ibv_sge sge    = {
-        .addr   = (uintptr_t)local,
-        .length = len,
-        .lkey   = lkey
-    };
-    struct ibv_send_wr wr = {
-        .sg_list    = &sge,
-        .num_sge    = 1,
-        .opcode     = (imm == NULL) ? IBV_WR_RDMA_WRITE :
-                      IBV_WR_RDMA_WRITE_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED,
-        .imm_data   = (imm == NULL) ? 0 : *imm,
-        .wr.rdma    = {
-            .remote_addr = remote,
-            .rkey        = rkey
-        }
-    };
+    unsigned flags = IBV_SEND_SIGNALED;
+    struct ibv_send_wr *wr;
 
     if ((imm != NULL) && conn->is_distant) {
-        wr.send_flags |= IBV_SEND_SOLICITED;
+        flags |= IBV_SEND_SOLICITED;
     }
-    conn->unsignaled = 0;
-    np_conn_post(conn, &wr, NULL, 0, op, chunk);
+
+    wr = np_conn_request(conn, local, len, lkey,
+                         (imm == NULL) ? IBV_WR_RDMA_WRITE :
+                         IBV_WR_RDMA_WRITE_WITH_IMM, flags);
+    wr->imm_data            = (imm == NULL) ? 0 : *imm;
+    wr->wr.rdma.remote_addr = remote;
+    wr->wr.rdma.rkey        = rkey;
+    conn->unsignaled        = 0;
+    np_conn_post(conn, wr, NULL, 0, op, chunk);
 }
 
 void np_conn_probe(np_conn_t *conn)

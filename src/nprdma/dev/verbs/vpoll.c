@@ -27,6 +27,13 @@
 #define NP_VPORT_TICKS_BUSY  64
 #define NP_VPORT_TICKS       512
 
+/* Between two looks at the send queues while they are not half full: few
+ * completions are asked for, and nobody waits for most */
+#define NP_VPORT_SEND_TICKS  8
+
+/* The longest tick of a kernel */
+#define NP_VPORT_TICK_MSEC   10
+
 /* Time in which a program that is in progress would look at its port, us */
 #define NP_VPORT_PATIENCE  20
 
@@ -254,10 +261,20 @@ static void np_vport_fail_all(ucs_list_link_t *list)
     }
 }
 
+/* Precise to a tick of the kernel, and never a system call, which a look at the
+ * exact time is on some machines */
+static uint64_t np_vport_now_msec(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    return (ts.tv_sec * 1000ul) + (ts.tv_nsec / 1000000);
+}
+
 /* What needs no look each time */
 static void np_vport_housekeep(np_vport_t *port)
 {
-    ucs_time_t now;
+    uint64_t now;
     np_conn_t *conn, *next;
 
     if (port->is_ud_broken) {
@@ -270,12 +287,12 @@ static void np_vport_housekeep(np_vport_t *port)
         np_vport_reap(port);
     }
 
-    now = ucs_get_time();
+    now = np_vport_now_msec();
     if (now < port->next_look) {
         return;
     }
 
-    port->next_look = now + NP_VPORT_LOOK;
+    port->next_look = now + NP_VPORT_LOOK_MSEC;
     ucs_list_for_each_safe(conn, next, &port->ready, list) {
         np_conn_look(conn);
     }
@@ -288,12 +305,15 @@ static void np_vport_housekeep(np_vport_t *port)
 }
 
 /* All that both the owner and a thread do; returns how much it was */
-static unsigned np_vport_work(np_vport_t *port)
+static UCS_F_ALWAYS_INLINE unsigned
+np_vport_work(np_vport_t *port, int is_send_due)
 {
     unsigned count;
 
-    count  = np_vport_poll_recv(port);
-    count += np_vport_poll_send(port);
+    count = np_vport_poll_recv(port);
+    if (is_send_due) {
+        count += np_vport_poll_send(port);
+    }
     if (ucs_unlikely(!ucs_list_is_empty(&port->replies))) {
         count += np_vport_send_due(port);
     }
@@ -307,20 +327,23 @@ unsigned np_vport_progress(np_vport_t *port)
 {
     NP_TURN_OR_RETURN(&port->turn, 0);
     unsigned count, ticks;
+    int is_eighth;
 
+    ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed) + 1;
+    atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
+    is_eighth      = (ticks % NP_VPORT_SEND_TICKS) == 0;
     port->is_armed = 0;
-    count          = np_vport_work(port);
+    count          = np_vport_work(port, is_eighth ||
+                                   (port->posted >= port->config.sq_size / 2));
     if (ucs_unlikely(!ucs_list_is_empty(&port->down))) {
         count += np_vlink_report(port);
     }
     if (ucs_unlikely(!ucs_list_is_empty(&port->replaying))) {
         count += np_vreplay_progress(port);
     }
-    if ((count == 0) && !ucs_list_is_empty(&port->asking)) {
+    if (is_eighth && (count == 0) && !ucs_list_is_empty(&port->asking)) {
         np_conn_ring_late(port);
     }
-    ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed) + 1;
-    atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
     if (ucs_unlikely((ticks % NP_VPORT_TICKS_BUSY) == 0) &&
         (((ticks % NP_VPORT_TICKS) == 0) ||
          !ucs_list_is_empty(&port->connecting) ||
@@ -382,7 +405,8 @@ static void np_vport_set_timer(np_vport_t *port)
         !ucs_list_is_empty(&port->dying) || np_nic_is_removed(port->nic)) {
         spec.it_value.tv_nsec = 20000000;
     } else if (np_vport_expects(port)) {
-        spec.it_value.tv_nsec = NP_VPORT_LOOK_MSEC * 1000000;
+        spec.it_value.tv_nsec = (NP_VPORT_LOOK_MSEC + NP_VPORT_TICK_MSEC) *
+                                1000000;
     } else {
         return;
     }
@@ -485,7 +509,7 @@ static int np_vport_serve_turn(np_vport_t *port)
     np_vport_drain_channel(port);
     do {
         while (!np_turn_is_wanted(&port->turn) &&
-               (np_vport_work(port) > 0) && (++rounds < NP_VPORT_ROUNDS)) {
+               (np_vport_work(port, 1) > 0) && (++rounds < NP_VPORT_ROUNDS)) {
         }
         np_vport_wake_owner(port);
         np_vport_arm_thread(port);

@@ -95,25 +95,41 @@ static ucs_status_t np_vport_create_slab(np_vport_t *port)
     }
 }
 
-void np_vport_post_recv(np_vport_t *port, uint64_t index)
+static void np_vport_post_spare(np_vport_t *port)
 {
-    struct ibv_sge sge     = {
-        .addr   = (uintptr_t)np_vport_recv_buffer(port, index),
-        .length = NP_VSEG_SIZE,
-        .lkey   = port->mr->lkey
-    };
-    struct ibv_recv_wr wr  = {
-        .wr_id   = index,
-        .sg_list = &sge,
-        .num_sge = 1
-    };
-    struct ibv_recv_wr *bad;
+    struct ibv_recv_wr wr[NP_VPORT_RECV_BATCH], *bad;
+    struct ibv_sge sge[NP_VPORT_RECV_BATCH];
+    unsigned i;
     int ret;
 
-    ret = ibv_post_srq_recv(port->srq, &wr, &bad);
+    for (i = 0; i < port->num_spare; ++i) {
+        sge[i] = (struct ibv_sge){
+            .addr   = (uintptr_t)np_vport_recv_buffer(port, port->spare[i]),
+            .length = NP_VSEG_SIZE,
+            .lkey   = port->mr->lkey
+        };
+        wr[i]  = (struct ibv_recv_wr){
+            .wr_id   = port->spare[i],
+            .next    = &wr[i + 1],
+            .sg_list = &sge[i],
+            .num_sge = 1
+        };
+    }
+
+    wr[i - 1].next  = NULL;
+    port->num_spare = 0;
+    ret             = ibv_post_srq_recv(port->srq, wr, &bad);
     if (ucs_unlikely(ret != 0)) {
-        np_error("%s: a receive buffer is lost: %s", port->nic->name,
-                 strerror(ret));
+        np_error("%s: %ld receive buffers are lost: %s", port->nic->name,
+                 (long)(&wr[i] - bad), strerror(ret));
+    }
+}
+
+void np_vport_post_recv(np_vport_t *port, uint64_t index)
+{
+    port->spare[port->num_spare++] = index;
+    if (port->num_spare == port->recv_batch) {
+        np_vport_post_spare(port);
     }
 }
 
@@ -337,8 +353,10 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
         goto err_free;
     }
 
-    port->kept_size = ucs_max(port->recv_buffers, NP_VPORT_KEPT);
-    port->kept      = calloc(port->kept_size, sizeof(*port->kept));
+    port->recv_batch = ucs_min(ucs_max(port->recv_buffers / 16, 1u),
+                               (unsigned)NP_VPORT_RECV_BATCH);
+    port->kept_size  = ucs_max(port->recv_buffers, NP_VPORT_KEPT);
+    port->kept       = calloc(port->kept_size, sizeof(*port->kept));
     if ((port->kept == NULL) || !np_vport_create_queues(port)) {
         np_error("%s: no queues: %m. Check 'ulimit -l'", port->nic->name);
         status = UCS_ERR_IO_ERROR;

@@ -32,11 +32,14 @@ KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 #define NP_UD_WR_ID     UINT64_MAX
 
 /** Time between two looks for those that are silent */
-#define NP_VPORT_LOOK_MSEC  250
+#define NP_VPORT_LOOK_MSEC  250u
 #define NP_VPORT_LOOK       ucs_time_from_msec(NP_VPORT_LOOK_MSEC)
 
 /** Completions that one poll takes */
 #define NP_VPORT_BATCH  32
+
+/** Receive buffers that are given to the device at once */
+#define NP_VPORT_RECV_BATCH  16
 
 /** A message that a service thread has taken and the owner must handle */
 typedef struct np_vkept {
@@ -72,11 +75,16 @@ struct np_vport {
     unsigned                send_cqe;   /**< completions that send_cq can hold */
     unsigned                posted;     /**< work requests that may need one */
     unsigned                max_inline;
+    struct ibv_send_wr      wr;         /**< what is posted next */
+    struct ibv_sge          sge;
 
     uint8_t                 *slab;      /**< receive, send, datagram buffers */
     size_t                  slab_size;
     struct ibv_mr           *mr;
     unsigned                recv_buffers;
+    unsigned                recv_batch; /**< of these, given back at once */
+    unsigned                num_spare;  /**< in spare, not the device's yet */
+    uint32_t                spare[NP_VPORT_RECV_BATCH];
     unsigned                send_buffers;
     void                    *free_send; /**< linked by their first word */
     unsigned                num_free_send;
@@ -105,7 +113,7 @@ struct np_vport {
     _Atomic unsigned        ticks;      /**< the owner's progress calls; written
                                              by it alone */
     _Atomic unsigned        ticks_seen; /**< by the service threads */
-    ucs_time_t              next_look;  /**< for messages that nobody takes */
+    uint64_t                next_look;  /**< for messages that nobody takes, ms */
     struct ibv_wc           stash[NP_VPORT_BATCH]; /**< found when arming */
     int                     num_stash;
     np_vkept_t              *kept;      /**< ring */
@@ -122,7 +130,7 @@ unsigned np_vport_poll_send(np_vport_t *port);
 /** The datagram queue pair works again. Owner's turn. */
 void np_vport_restart_ud(np_vport_t *port);
 
-/** A receive buffer is the device's again */
+/** A receive buffer is the device's again, with the next few */
 void np_vport_post_recv(np_vport_t *port, uint64_t index);
 void np_vport_post_ud(np_vport_t *port, uint64_t index);
 
