@@ -225,7 +225,7 @@ typedef struct nprdma_counters {
     uint64_t write_bytes;     /**< bytes written one-sided */
     uint64_t local_faults;    /**< transfers whose own memory had to be brought
                                    in */
-    uint64_t remote_faults;   /**< FAULTs sent: the target's memory was
+    uint64_t remote_faults;   /**< transfers that found the target's memory
                                    absent */
     uint64_t false_alarms;    /**< FAULTs sent for data that only looked like
                                    the signature */

@@ -76,6 +76,13 @@ const char *np_mr_scope_names[] = {
     [NP_MR_SCOPE_LAST]  = NULL
 };
 
+const char *np_mapper_mode_names[] = {
+    [NP_MAPPER_AUTO] = "auto",
+    [NP_MAPPER_KMOD] = "kmod",
+    [NP_MAPPER_USER] = "user",
+    [NP_MAPPER_LAST] = NULL
+};
+
 np_engine_t np_engine;
 
 /* Guards the start of the engine */
@@ -117,6 +124,7 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
         (config->inline_max != first->inline_max) ||
         (config->service != first->service) ||
         (config->intra_node != first->intra_node) ||
+        (config->mapper != first->mapper) ||
         (config->tlb != first->tlb) ||
         (config->tlb_miss != first->tlb_miss)) {
         np_error("a memory domain with other UCX_NPRDMA_ settings (all but those "

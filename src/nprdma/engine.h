@@ -100,6 +100,16 @@ typedef enum np_mr_scope {
 
 extern const char *np_mr_scope_names[];
 
+/** Who keeps true what RDMA devices see of memory */
+typedef enum np_mapper_mode {
+    NP_MAPPER_AUTO,          /**< nprdma.ko, if it can */
+    NP_MAPPER_KMOD,          /**< nprdma.ko, or an error */
+    NP_MAPPER_USER,          /**< nobody: transfers register their memory */
+    NP_MAPPER_LAST
+} np_mapper_mode_t;
+
+extern const char *np_mapper_mode_names[];
+
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
     np_peer_users_t  peer_users;
@@ -113,6 +123,7 @@ typedef struct np_engine_config {
     size_t           inline_max;   /**< bytes that travel in a FAULT */
     np_service_mode_t service;
     np_intra_node_t  intra_node;
+    np_mapper_mode_t mapper;
     np_tlb_mode_t    tlb;
     double           tlb_miss;     /**< seconds that a miss is charged */
 } np_engine_config_t;

@@ -17,7 +17,7 @@
     X(read_bytes,      "bytes read one-sided") \
     X(write_bytes,     "bytes written one-sided") \
     X(local_faults,    "transfers whose own memory had to be brought in") \
-    X(remote_faults,   "FAULTs sent: the target's memory was absent") \
+    X(remote_faults,   "transfers that found the target's memory absent") \
     X(false_alarms,    "FAULTs sent for data that only looked like the signature") \
     X(inlines,         "FAULTs whose data went inside the message") \
     X(reverses,        "FAULTs answered by a reverse transfer") \

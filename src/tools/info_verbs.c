@@ -22,7 +22,7 @@
 #include <sys/resource.h>
 
 #ifdef HAVE_VERBS
-#  include "nprdma/dev/verbs/nic.h"
+#  include "nprdma/dev/verbs/views.h"
 
 #  include <arpa/inet.h>
 #endif
@@ -156,6 +156,47 @@ info_result_t info_verbs_works(char *text, size_t size)
     return INFO_MISSING;
 }
 
+/* By views of the memory that this is in */
+static info_result_t info_kmod_try(const char *name, char *text, size_t size)
+{
+    np_nic_views_t *views = NULL;
+    np_nic_t *nic;
+
+    info_log_clear();
+    if (np_nic_open(name, -1, &nic) == UCS_OK) {
+        views = np_views_get(nic, (uintptr_t)text >> NP_ARENA_SHIFT);
+        np_views_wait(nic);
+    }
+    if ((views != NULL) && (np_views_state(views) == NP_VIEWS_READY)) {
+        snprintf(text, size, "yes: %s", name);
+        return INFO_OK;
+    }
+
+    snprintf(text, size, "no: %s: %s", name, (info_log_text[0] != '\0') ?
+             info_log_text : "it cannot be opened");
+    return INFO_MISSING;
+}
+
+info_result_t info_kmod_works(char *text, size_t size)
+{
+    info_result_t result = INFO_MISSING;
+    np_nic_name_t *names;
+    unsigned i, count;
+
+    if (np_kmod_open() != UCS_OK) {
+        snprintf(text, size, "no: %s", np_kmod_why());
+        return INFO_MISSING;
+    }
+
+    snprintf(text, size, "no: no RDMA device here");
+    count = np_nic_list(&names);
+    for (i = 0; (i < count) && (result == INFO_MISSING); ++i) {
+        result = info_kmod_try(names[i].name, text, size);
+    }
+    free(names);
+    return result;
+}
+
 void info_verbs_names(char *text, size_t size)
 {
     np_nic_name_t *names;
@@ -199,6 +240,12 @@ info_result_t info_verbs_works(char *text, size_t size)
     snprintf(text, size, "no: built without libibverbs. Install "
              "libibverbs-dev, then configure and build again%s",
              info_verbs_exists() ? "" : "; and there is no RDMA device here");
+    return INFO_MISSING;
+}
+
+info_result_t info_kmod_works(char *text, size_t size)
+{
+    snprintf(text, size, "no: built without libibverbs");
     return INFO_MISSING;
 }
 

@@ -52,8 +52,7 @@ static const info_mode_t info_modes[] = {
     {"soft0", "user", "yes", "no", NULL},
     {"soft0", "kmod", "yes", "no",
      INFO_NOT_YET "Use soft0 with the user mapper: it needs no module"},
-    {"verbs", "kmod", "yes", "no",
-     INFO_NOT_YET "Use verbs with the user mapper: it needs no module"},
+    {"verbs", "kmod", "yes", "no", NULL},
     {"verbs", "user", "no", "briefly", NULL}
 };
 
@@ -158,11 +157,12 @@ static void info_show_modes(void)
     const unsigned count = sizeof(info_modes) / sizeof(info_modes[0]);
     const info_mode_t *mode;
     char why[INFO_LINE];
-    char verbs[INFO_LINE], names[INFO_LINE];
+    char verbs[INFO_LINE], kmod[INFO_LINE], names[INFO_LINE];
     const char *here;
 
     info_verbs_names(names, sizeof(names));
     info_verbs_works(verbs, sizeof(verbs));
+    info_kmod_works(kmod, sizeof(kmod));
     if (info_soft_works(why, sizeof(why))) {
         snprintf(why, sizeof(why), "yes");
     }
@@ -172,6 +172,7 @@ static void info_show_modes(void)
            "pinned", "here");
     for (mode = info_modes; mode < info_modes + count; ++mode) {
         here = (mode->here != NULL) ? mode->here :
+               (strcmp(mode->mapper, "kmod") == 0) ? kmod :
                (strcmp(mode->device, "verbs") == 0) ? verbs : why;
         printf("%-7s %-7s %-10s %-8s %s\n", mode->device, mode->mapper,
                mode->one_sided, mode->pinned, here);
@@ -195,7 +196,7 @@ static void info_show(int verbose)
         info_show_limits();
     }
     printf("kernel module   %s\n", (access("/sys/module/nprdma", F_OK) == 0) ?
-           "nprdma is loaded (this version does not use it)" : "not loaded");
+           "nprdma is loaded" : "not loaded");
     info_show_iommu();
     ret = info_list_dir(INFO_RDMA_DIR, text, sizeof(text));
     printf("RDMA devices    %s\n", (ret > 0) ? text : "none");

@@ -48,6 +48,7 @@
 
 #include "mapper.h"
 
+#include "kmod.h"
 #include "populate.h"
 #include "region.h"
 #include "span.h"
@@ -538,6 +539,7 @@ static void np_unmap_range(uint64_t va, uint64_t len, uint32_t bits)
 void np_mapper_unmap(uint64_t va, uint64_t len)
 {
     np_unmap_range(va, len, NP_ENTRY_BITS);
+    np_kmod_unmap(va, len);
 }
 
 void np_mapper_protect(uint64_t va, uint64_t len)

@@ -75,8 +75,9 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
 /** Times that a fault-in tries again when its pages are unmapped meanwhile */
 #define NP_MAPPER_ROUNDS 16
 
-/** Unmap: when it returns, no device and no peer reaches these pages any more.
- *  Pages that are not mapped cost one load each. */
+/** Unmap: when it returns, no device and no peer reaches these pages any more,
+ *  by views of the kmod mapper neither. Pages that are not mapped cost one load
+ *  each; with nprdma.ko there is a system call. */
 void np_mapper_unmap(uint64_t va, uint64_t len);
 
 /** Unmap only the writable half (copy on write) */

@@ -10,6 +10,8 @@
 
 #include "swapper.h"
 
+#include "kmod.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -124,6 +126,7 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
                            &range->list);
     atomic_fetch_add_explicit(&np_swap_count, 1, memory_order_release);
     pthread_mutex_unlock(&np_swap_lock);
+    np_kmod_block(va, len);
     return UCS_OK;
 }
 

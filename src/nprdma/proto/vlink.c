@@ -11,7 +11,7 @@
 #include "vlink.h"
 
 #include "order.h"
-#include "vop.h"
+#include "vremote.h"
 
 #include "../dev/verbs/hello.h"
 #include "../engine.h"
@@ -42,9 +42,8 @@ static void np_vlink_drop(ucs_list_link_t *ops)
 
     while (!ucs_list_is_empty(ops)) {
         op = ucs_list_extract_head(ops, np_vop_t, list);
-        if (op->kind == NP_VOP_MOVE) {
-            np_vmove_release(op);
-        } else if ((op->kind == NP_VOP_FLUSH) && (op->flush.group != NULL)) {
+        np_vop_release(op);
+        if ((op->kind == NP_VOP_FLUSH) && (op->flush.group != NULL)) {
             --op->flush.group->group.pending;
         }
         np_vop_put(op);
@@ -67,6 +66,7 @@ void np_vlink_close(np_vlink_t *link)
 
     np_vlink_drop(&link->ops);
     np_vlink_drop(&link->flushes);
+    np_vremote_cleanup(link);
     ucs_list_del(&link->list);
     ucs_list_del(&link->down);
 }
@@ -432,7 +432,11 @@ static int np_vlink_announce(np_vop_t *op, np_vmsg_kind_t kind, uint64_t addr,
                              size_t len, int no_keys)
 {
     op->request = (np_vctl_t){
-        .msg  = {.kind = kind, .flags = no_keys ? NP_VMSG_NO_KEYS : 0},
+        .msg  = {
+            .kind  = kind,
+            .flags = (no_keys ? NP_VMSG_NO_KEYS : 0) |
+                     (op->port->has_views ? NP_VMSG_ABSENT : 0)
+        },
         .body = {.op = op->name, .addr = addr, .len = len}
     };
     return np_vlink_ask_for(op);
@@ -460,13 +464,75 @@ static void np_vlink_hold(np_vlink_t *link, np_vop_t *op, uint64_t addr,
     op->is_ordered = 1;
 }
 
+int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
+                        size_t iovcnt, uint64_t addr)
+{
+    const np_vport_config_t *config = &op->port->config;
+    size_t len                      = np_iov_length(iov, iovcnt);
+    int no_keys                     = (iovcnt != 1) ||
+                                      (len < config->direct_min);
+
+    op->kind = NP_VOP_MOVE;
+    op->move = (np_vmove_t){
+        .is_source = dir == NP_DIR_PUT,
+        .is_absent = op->port->has_views,
+        .no_keys   = no_keys,
+        .iovcnt    = iovcnt,
+        .len       = len,
+        .remote    = addr
+    };
+    memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
+    np_vmove_begin(op);
+    if (ucs_unlikely(config->is_sequential) && !no_keys) {
+        np_vmove_prepare(op);
+    }
+
+    if (((dir == NP_DIR_GET) || !no_keys) &&
+        !np_vlink_announce(op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
+                           NP_VMSG_WRITE, addr, len, no_keys)) {
+        np_vmove_release(op);
+        return 0;
+    }
+    return 1;
+}
+
+int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
+                          size_t len, uint64_t addr)
+{
+    op->kind          = NP_VOP_UNPACK;
+    op->unpack.unpack = unpack;
+    op->unpack.arg    = arg;
+    op->unpack.len    = len;
+    return np_vlink_announce(op, NP_VMSG_READ, addr, len, 1);
+}
+
+/* A transfer that waits for nobody: one-sided where it may be */
+static ucs_status_t
+np_vlink_post_one(np_vlink_t *link, const np_vone_t *one, void *comp)
+{
+    np_vop_t *op = np_vop_get(link->port, NP_VOP_ONE, comp);
+
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->one = *one;
+    np_vop_post(link, op);
+    np_vlink_hold(link, op, one->remote, one->len, one->dir == NP_DIR_PUT);
+    if (np_vone_run(op)) {
+        np_vop_todo(op);
+    }
+    return UCS_INPROGRESS;
+}
+
 ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
                            const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                            void *comp)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    size_t len  = np_iov_length(iov, iovcnt);
-    int no_keys = (iovcnt != 1) || (len < link->port->config.direct_min);
+    size_t len    = np_iov_length(iov, iovcnt);
+    np_vone_t one = {.dir = dir, .base = iov[0].base, .len = len,
+                     .remote = addr};
     ucs_status_t status;
     np_vop_t *op;
 
@@ -479,28 +545,19 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
         return status;
     }
 
+    if (link->port->has_views &&
+        np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
+        return np_vlink_post_one(link, &one, comp);
+    }
+
     op = np_vop_get(link->port, NP_VOP_MOVE, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->move.is_source = dir == NP_DIR_PUT;
-    op->move.no_keys   = no_keys;
-    op->move.iovcnt    = iovcnt;
-    op->move.len       = len;
-    op->move.remote    = addr;
-    memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
     np_vop_post(link, op);
     np_vlink_hold(link, op, addr, len, dir == NP_DIR_PUT);
-    np_vmove_begin(op);
-    if (ucs_unlikely(link->port->config.is_sequential) && !no_keys) {
-        np_vmove_prepare(op);
-    }
-
-    if (((dir == NP_DIR_GET) || !no_keys) &&
-        !np_vlink_announce(op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
-                           NP_VMSG_WRITE, addr, len, no_keys)) {
-        np_vmove_release(op);
+    if (!np_vlink_begin_move(op, dir, iov, iovcnt, addr)) {
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
@@ -512,6 +569,8 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
                                  void *comp)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    np_vone_t one = {.dir = NP_DIR_GET, .unpack = unpack, .arg = arg,
+                     .len = len, .remote = addr};
     ucs_status_t status;
     np_vop_t *op;
 
@@ -524,17 +583,18 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         return status;
     }
 
+    if (link->port->has_views && np_vone_is_readable(link, addr, len)) {
+        return np_vlink_post_one(link, &one, comp);
+    }
+
     op = np_vop_get(link->port, NP_VOP_UNPACK, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->unpack.unpack = unpack;
-    op->unpack.arg    = arg;
-    op->unpack.len    = len;
     np_vop_post(link, op);
     np_vlink_hold(link, op, addr, len, 0);
-    if (!np_vlink_announce(op, NP_VMSG_READ, addr, len, 1)) {
+    if (!np_vlink_begin_unpack(op, unpack, arg, len, addr)) {
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
@@ -790,9 +850,7 @@ void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
     while (!ucs_list_is_empty(&link->ops)) {
         op   = ucs_list_head(&link->ops, np_vop_t, list);
         comp = op->comp;
-        if (op->kind == NP_VOP_MOVE) {
-            np_vmove_release(op);
-        }
+        np_vop_release(op);
         np_vlink_unpost(op);
         np_vlink_complete(link->port, comp, status);
     }

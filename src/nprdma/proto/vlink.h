@@ -120,6 +120,7 @@ struct np_vlink {
     ucs_list_link_t ops;          /**< outstanding, in order of sequence */
     ucs_list_link_t flushes;
     np_overlap_t    overlap;      /**< remote ranges in flight */
+    struct np_vremote *remotes;   /**< what is known of the target's memory */
 };
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,

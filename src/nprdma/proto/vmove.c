@@ -249,6 +249,7 @@ static int np_vmove_send(np_vop_t *op, size_t end)
         if (move->no_keys && (op->link != NULL)) {
             /* a put that needs no answer */
             ctl->msg.kind  = NP_VMSG_PUT;
+            ctl->msg.flags = move->is_absent ? NP_VMSG_ABSENT : 0;
             ctl->body.addr = move->remote + move->moved;
         }
 
@@ -527,36 +528,10 @@ static int np_vmove_fail(np_vop_t *op)
     return 0;
 }
 
-unsigned np_vmove_progress(np_vport_t *port)
+int np_vmove_run(np_vop_t *op)
 {
-    unsigned count = 0;
-    ucs_list_link_t todo;
-    np_vop_t *op;
-    int again;
-
-    ucs_list_head_init(&todo);
-    ucs_list_splice_tail(&todo, &port->todo);
-    ucs_list_head_init(&port->todo);
-    while (!ucs_list_is_empty(&todo)) {
-        op = ucs_list_extract_head(&todo, np_vop_t, todo);
-        ucs_list_head_init(&op->todo);
-        if ((op->conn->state != NP_CONN_READY) || (op->conn->replay != NULL)) {
-            continue; /* it ends with the connection, or begins anew */
-        }
-
-        if (port->is_thread && (op->link != NULL)) {
-            np_vop_todo(op);
-            continue;
-        }
-
-        again = (op->status != UCS_OK) ? np_vmove_fail(op) :
-                op->move.is_source ? np_vmove_source(op) : np_vmove_sink(op);
-        if (again) {
-            np_vop_todo(op);
-        }
-        ++count;
-    }
-    return count;
+    return (op->status != UCS_OK) ? np_vmove_fail(op) :
+           op->move.is_source ? np_vmove_source(op) : np_vmove_sink(op);
 }
 
 void np_vmove_posted_done(np_vop_t *op, uint32_t index)

@@ -75,6 +75,8 @@ np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
     ucs_list_head_init(&op->list);
     if (kind == NP_VOP_MOVE) {
         memset(&op->move, 0, sizeof(op->move));
+    } else if (kind == NP_VOP_ONE) {
+        memset(&op->one, 0, sizeof(op->one));
     }
     return op;
 }
@@ -132,6 +134,55 @@ void np_vop_todo(np_vop_t *op)
     if (ucs_list_is_empty(&op->todo)) {
         ucs_list_add_tail(&op->port->todo, &op->todo);
     }
+}
+
+void np_vop_release(np_vop_t *op)
+{
+    if (op->kind == NP_VOP_MOVE) {
+        np_vmove_release(op);
+    } else if (op->kind == NP_VOP_ONE) {
+        np_vone_release(op);
+    }
+}
+
+void np_vop_posted_done(np_vop_t *op, uint32_t number)
+{
+    if (op->kind == NP_VOP_ONE) {
+        np_vone_posted_done(op, number);
+    } else {
+        np_vmove_posted_done(op, number);
+    }
+}
+
+unsigned np_vop_progress(np_vport_t *port)
+{
+    unsigned count = 0;
+    ucs_list_link_t todo;
+    np_vop_t *op;
+    int again;
+
+    ucs_list_head_init(&todo);
+    ucs_list_splice_tail(&todo, &port->todo);
+    ucs_list_head_init(&port->todo);
+    while (!ucs_list_is_empty(&todo)) {
+        op = ucs_list_extract_head(&todo, np_vop_t, todo);
+        ucs_list_head_init(&op->todo);
+        if ((op->conn->state != NP_CONN_READY) || (op->conn->replay != NULL)) {
+            continue; /* it ends with the connection, or begins anew */
+        }
+
+        if (port->is_thread && (op->link != NULL)) {
+            np_vop_todo(op);
+            continue;
+        }
+
+        again = (op->kind == NP_VOP_ONE) ? np_vone_run(op) : np_vmove_run(op);
+        if (again) {
+            np_vop_todo(op);
+        }
+        ++count;
+    }
+    return count;
 }
 
 void np_vop_serve(np_conn_t *conn, np_vop_t *op)

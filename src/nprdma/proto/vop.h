@@ -22,6 +22,7 @@
 
 typedef enum np_vop_kind {
     NP_VOP_MOVE,     /**< a transfer; also what is served */
+    NP_VOP_ONE,      /**< a transfer that is one-sided so far */
     NP_VOP_UNPACK,   /**< a read whose bytes are handed over */
     NP_VOP_ATOMIC,
     NP_VOP_FLUSH,
@@ -54,6 +55,8 @@ typedef struct np_vmove {
     int         is_over;        /**< the other side moves nothing more */
     int         is_prepared;    /**< the one chunk is registered, not READY */
     int         has_sent;       /**< some of it went by messages */
+    int         is_absent;      /**< link's side: the target's pages were not in its
+                                     views; it is to bring them in there, too */
     np_iov_t    iov[NP_MAX_IOV];  /**< ours */
     size_t      iovcnt;
     size_t      len;
@@ -71,6 +74,48 @@ typedef struct np_vmove {
     unsigned    posted;         /**< writes under way */
     uint32_t    last_seq;       /**< puts by messages: of the last one */
 } np_vmove_t;
+
+/** Pieces of a one-sided transfer that are under way */
+#define NP_VONE_DEPTH    4
+
+typedef enum np_vpiece_step {
+    NP_VPIECE_LOOKS,        /**< the target's entries are read */
+    NP_VPIECE_MOVES,        /**< its bytes, and what confirms them */
+    NP_VPIECE_WAITS,        /**< for room for the next step */
+    NP_VPIECE_DONE
+} np_vpiece_step_t;
+
+/** What is confirmed together; within one arena on both sides */
+typedef struct np_vpiece {
+    size_t                      offset;     /**< in the transfer */
+    size_t                      len;
+    const struct np_kmod_region *region;    /**< ours */
+    struct np_vremote           *remote;    /**< the target's arena */
+    uint64_t                    ours;       /**< np_kmod_is_mapped: before */
+    uint64_t                    theirs;     /**< write: of the target, before */
+    void                        *scratch;   /**< a send buffer: entries arrive
+                                                 here, or bytes to unpack */
+    np_vpiece_step_t            step;
+    int                         is_back;    /**< nothing of it is under way */
+    int                         has_looked;
+    unsigned                    rounds;
+} np_vpiece_t;
+
+/** A one-sided transfer (vone.c) */
+typedef struct np_vone {
+    np_dir_t    dir;
+    np_unpack_t unpack;     /**< read: who takes the bytes; NULL: base */
+    void        *arg;
+    void        *base;
+    size_t      len;
+    uint64_t    remote;
+    size_t      next;       /**< offset behind the last piece */
+    np_vpiece_t pieces[NP_VONE_DEPTH];
+    uint32_t    head;
+    uint32_t    tail;
+    unsigned    posted;     /**< pieces that are not back */
+    int         is_failed;  /**< the rest goes two-sided, once nothing is posted */
+} np_vone_t;
 
 struct np_vop {
     ucs_list_link_t list;      /**< of the link's, or the connection's */
@@ -92,6 +137,7 @@ struct np_vop {
     np_interval_t   interval;    /**< of the remote side */
     union {
         np_vmove_t      move;
+        np_vone_t       one;
         struct {
             np_unpack_t unpack;
             void        *arg;
@@ -141,6 +187,37 @@ void np_vop_end_served(np_conn_t *conn);
 /** Free what a port has kept */
 void np_vop_cleanup(np_vport_t *port);
 
+/** Give back what it holds of the port's and the device's; its queue pair must not
+ *  use it any more */
+void np_vop_release(np_vop_t *op);
+
+/** What a work request was posted for is done */
+void np_vop_posted_done(np_vop_t *op, uint32_t number);
+
+/** Make a posted operation a two-sided one, and ask the target for it; returns 0:
+ *  no room */
+int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
+                        size_t iovcnt, uint64_t addr);
+int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
+                          size_t len, uint64_t addr);
+
+/** May a transfer begin one-sided? What is missing is asked for. */
+int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
+                        size_t iovcnt, uint64_t addr, size_t len);
+
+/** The same for a read that fits a buffer of ours */
+int np_vone_is_readable(np_vlink_t *link, uint64_t addr, size_t len);
+
+/** Do what can be done for one that is; returns whether to come again. Owner's
+ *  turn. */
+int np_vone_run(np_vop_t *op);
+
+void np_vone_posted_done(np_vop_t *op, uint32_t index);
+void np_vone_release(np_vop_t *op);
+
+/** Its queue pair has failed: the rest goes two-sided over the next one */
+void np_vone_lost(np_vop_t *op);
+
 /** The other side has taken more messages */
 void np_vlink_acked(np_vlink_t *link);
 
@@ -157,9 +234,12 @@ void np_vmove_begin(np_vop_t *op);
 /** Link's side, in the sequential order: register before asking for it */
 void np_vmove_prepare(np_vop_t *op);
 
-/** Do what can be done; returns how much it was. A service thread does it for
- *  peers alone. */
-unsigned np_vmove_progress(np_vport_t *port);
+/** Do for transfers what can be done; returns how much it was. A service thread
+ *  does it for peers alone. */
+unsigned np_vop_progress(np_vport_t *port);
+
+/** Do what can be done for a two-sided one; returns whether to come again */
+int np_vmove_run(np_vop_t *op);
 
 /** A write of ours has been done */
 void np_vmove_posted_done(np_vop_t *op, uint32_t chunk);

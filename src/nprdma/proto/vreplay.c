@@ -12,7 +12,7 @@
 #  include "config.h"
 #endif
 
-#include "vop.h"
+#include "vremote.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +64,11 @@ void np_vreplay_lost(np_conn_t *conn)
     ucs_list_for_each(op, &conn->link->ops, list) {
         if (op->kind == NP_VOP_MOVE) {
             np_vmove_reset(op);
+        } else if (op->kind == NP_VOP_ONE) {
+            np_vone_lost(op);
         }
     }
+    np_vremote_lost(conn->link);
 }
 
 /* A number of a message that will have another one */
@@ -279,6 +282,8 @@ static void np_vreplay_end(np_conn_t *conn)
     ucs_list_for_each_safe(op, next, &link->ops, list) {
         if (op->kind == NP_VOP_MOVE) {
             np_vmove_begin(op);
+        } else if (op->kind == NP_VOP_ONE) {
+            np_vop_todo(op);
         }
     }
 }

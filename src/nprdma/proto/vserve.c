@@ -11,9 +11,10 @@
 #endif
 
 #include "vcopy.h"
-#include "vop.h"
+#include "vremote.h"
 
 #include "../mem/access.h"
+#include "../mem/kmod.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,14 +45,17 @@ static void np_vserve_answer(np_conn_t *conn, np_vmsg_kind_t kind,
     np_conn_reply(conn, &ctl);
 }
 
-static void np_vserve_put(np_conn_t *conn, const np_vbody_t *body,
-                          const void *data, size_t len)
+static void np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg,
+                          const np_vbody_t *body, const void *data, size_t len)
 {
     ucs_status_t status;
 
     status = np_access_check(body->addr, len);
     if (ucs_likely(status == UCS_OK)) {
         status = np_vcopy(body->addr, (void*)data, len, 1, 1);
+        if (msg->flags & NP_VMSG_ABSENT) {
+            np_kmod_prefetch(body->addr, len, 1);
+        }
     }
     if (ucs_unlikely(status != UCS_OK)) {
         conn->put_status = status;
@@ -77,6 +81,10 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
     if (status != UCS_OK) {
         np_vserve_answer(conn, NP_VMSG_DONE, body->op, status, 0);
         return;
+    }
+
+    if (msg->flags & NP_VMSG_ABSENT) {
+        np_kmod_prefetch(body->addr, body->len, msg->kind == NP_VMSG_WRITE);
     }
 
     op->name           = body->op;
@@ -215,7 +223,7 @@ np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         np_vserve_am(conn, msg, len);
         return UCS_OK;
     case NP_VMSG_PUT:
-        np_vserve_put(conn, body, ctl + 1, payload);
+        np_vserve_put(conn, msg, body, ctl + 1, payload);
         return UCS_OK;
     case NP_VMSG_READ:
     case NP_VMSG_WRITE:
@@ -227,6 +235,9 @@ np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         return UCS_OK;
     case NP_VMSG_ATOMIC:
         np_vserve_atomic(conn, msg, body);
+        return UCS_OK;
+    case NP_VMSG_VIEWS:
+        np_vremote_serve(conn, body);
         return UCS_OK;
     case NP_VMSG_READY:
     case NP_VMSG_DATA:
@@ -288,6 +299,11 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         np_conn_fail(conn, (body->status < 0) ? body->status :
                      UCS_ERR_IO_ERROR);
         return UCS_OK;
+    }
+
+    if (msg->kind == NP_VMSG_VIEWS) {
+        return (conn->link == NULL) ? UCS_OK :
+               np_vremote_told(conn->link, body);
     }
 
     op = np_vop_find(conn, body->op);

@@ -130,6 +130,16 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.intra_node),
      UCS_CONFIG_TYPE_ENUM(np_intra_node_names)},
 
+    {"MAPPER", "auto",
+     "Who keeps true what RDMA devices see of memory that is not pinned:\n"
+     " - auto - the kernel module nprdma.ko, if it and the device can; else as\n"
+     "          user.\n"
+     " - kmod - nprdma.ko, or an error.\n"
+     " - user - nobody: every transfer registers its memory for as long as it\n"
+     "          takes, and needs the target's CPU.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.mapper),
+     UCS_CONFIG_TYPE_ENUM(np_mapper_mode_names)},
+
     {"SOFT_TLB", "off",
      "Model the translation cache of an RNIC on soft0 (4096 entries, 4-way):\n"
      " - off   - every unit is translated anew.\n"

@@ -74,7 +74,7 @@ static int np_conn_start_qp(np_conn_t *conn)
     struct ibv_qp_attr attr = {
         .qp_state        = IBV_QPS_INIT,
         .port_num        = port->nic->port_num,
-        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
     };
     khiter_t iter;
     int ret;
@@ -182,7 +182,7 @@ ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer)
         .path_mtu           = ucs_min(port->nic->mtu, (enum ibv_mtu)peer->mtu),
         .dest_qp_num        = peer->qpn,
         .rq_psn             = peer->psn,
-        .max_dest_rd_atomic = 1,
+        .max_dest_rd_atomic = np_conn_reads(port->nic->device.max_qp_rd_atom),
         .min_rnr_timer      = NP_CONN_RNR_TIMER,
         .ah_attr            = {
             .is_global = port->nic->is_roce,
@@ -209,7 +209,9 @@ ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer)
     attr.retry_cnt     = port->config.retry_count;
     attr.rnr_retry     = NP_CONN_RNR_FOREVER;
     attr.sq_psn        = conn->psn;
-    attr.max_rd_atomic = 1;
+    attr.max_rd_atomic = ucs_min(
+            np_conn_reads(port->nic->device.max_qp_init_rd_atom),
+            np_conn_reads(peer->reads));
     if (np_conn_modify(conn, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT |
                        IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                        IBV_QP_MAX_QP_RD_ATOMIC, "RTS") != 0) {
@@ -274,7 +276,9 @@ void np_conn_break(np_conn_t *conn)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-    (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+    if (conn->state != NP_CONN_CONNECTING) { /* else it was never used */
+        (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+    }
 }
 
 /* Nothing of its queue pair moves any more. Operations see to themselves. */
@@ -525,7 +529,7 @@ static void np_conn_release(np_conn_t *conn, uint32_t upto)
         entry->buffer = NULL;
         --conn->port->posted;
         if (entry->op != NULL) {
-            np_vmove_posted_done(entry->op, entry->chunk);
+            np_vop_posted_done(entry->op, entry->chunk);
             entry->op = NULL;
         }
     }

@@ -14,6 +14,9 @@
 /** Every so many work requests ask for a completion */
 #define NP_CONN_MODERATION  64
 
+/** RDMA Reads of one queue pair that may be under way, at most */
+#define NP_CONN_READS       16
+
 /** A message that may go in the work request itself */
 #define NP_CONN_INLINE      256u
 
@@ -234,6 +237,16 @@ void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
                    uint64_t remote, uint32_t rkey, size_t len,
                    const uint32_t *imm, np_vop_t *op, uint32_t chunk);
 
+/**
+ * RDMA Read, or Write without immediate. There must be room for it.
+ *
+ * @param [in] op  Is told of its completion, with @a number; NULL: nobody is, and
+ *                 another request follows.
+ */
+void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode, uint64_t local,
+                  uint32_t lkey, uint64_t remote, uint32_t rkey, size_t len,
+                  np_vop_t *op, uint32_t number);
+
 /** A message that fails if nobody is there. (A write of no bytes would do, but is
  *  not noticed to fail on Soft-RoCE.) */
 void np_conn_probe(np_conn_t *conn);
@@ -255,6 +268,21 @@ np_conn_small_place(const np_conn_t *conn, void *other)
     return ucs_unlikely(conn->sent == NULL) ? other :
            &conn->small[((conn->tx_seq + 1) & conn->sent_mask) *
                         (size_t)NP_CONN_INLINE];
+}
+
+/** Is there room in the send queue for so many requests? */
+static UCS_F_ALWAYS_INLINE int
+np_conn_has_rooms(const np_conn_t *conn, unsigned count)
+{
+    return (conn->state == NP_CONN_READY) &&
+           ((conn->sq_tail - conn->sq_head + count) <= conn->sq_mask) &&
+           ((conn->port->posted + count) <= conn->port->send_cqe);
+}
+
+/** How many RDMA Reads, of those that a device can have under way */
+static inline unsigned np_conn_reads(int of_device)
+{
+    return ucs_min((unsigned)ucs_max(of_device, 1), NP_CONN_READS);
 }
 
 /** May the link send one more message? */

@@ -121,7 +121,8 @@ static void np_hello_fill(np_conn_t *conn, np_hello_kind_t kind,
         .ud_qpn    = conn->port->ud->qp_num,
         .lid       = nic->port.lid,
         .is_roce   = nic->is_roce,
-        .mtu       = nic->mtu
+        .mtu       = nic->mtu,
+        .reads     = np_conn_reads(nic->device.max_qp_rd_atom)
     };
     memcpy(conn->hello.gid, nic->gid.raw, sizeof(conn->hello.gid));
 }

@@ -19,8 +19,8 @@ typedef struct np_nic_name {
     char name[NP_NIC_NAME_MAX];
 } np_nic_name_t;
 
-/** One port of an RNIC. Owner: this file, until the process ends; constant
- *  once np_nic_open has returned it. */
+/** One port of an RNIC. Owner: nic.c, until the process ends; constant once
+ *  np_nic_open has returned it, but for what happens to it and its views. */
 typedef struct np_nic {
     ucs_list_link_t      list;      /**< of all; guarded by its lock */
     char                 name[NP_NIC_NAME_MAX];
@@ -37,6 +37,8 @@ typedef struct np_nic {
     size_t               direct_min; /**< measured: see np_nic_direct_min */
     _Atomic int          is_down;   /**< an event said so */
     _Atomic int          is_removed;
+    ucs_list_link_t      views;     /**< of arenas: views.c */
+    int                  no_views;  /**< its driver cannot; guarded there */
 } np_nic_t;
 
 /**

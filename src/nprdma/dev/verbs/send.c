@@ -330,6 +330,15 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
     }
 }
 
+/* For tests: see np_vport_config_t::break_every */
+static UCS_F_ALWAYS_INLINE void np_conn_count(np_conn_t *conn)
+{
+    if (ucs_unlikely(conn->port->config.break_every != 0) &&
+        ((++conn->num_posted % conn->port->config.break_every) == 0)) {
+        np_conn_break(conn);
+    }
+}
+
 static void np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len,
                                  void *buffer, int is_kept)
 {
@@ -344,10 +353,7 @@ static void np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len,
     np_conn_post(conn, np_conn_request(conn, msg, len, conn->port->mr->lkey,
                                        IBV_WR_SEND, flags),
                  buffer, is_kept, NULL, conn->tx_seq);
-    if (ucs_unlikely(conn->port->config.break_every != 0) &&
-        ((++conn->num_posted % conn->port->config.break_every) == 0)) {
-        np_conn_break(conn);
-    }
+    np_conn_count(conn);
 }
 
 void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len)
@@ -492,6 +498,23 @@ void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
     wr->wr.rdma.rkey        = rkey;
     conn->unsignaled        = 0;
     np_conn_post(conn, wr, NULL, 0, op, chunk);
+}
+
+void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode, uint64_t local,
+                  uint32_t lkey, uint64_t remote, uint32_t rkey, size_t len,
+                  np_vop_t *op, uint32_t number)
+{
+    struct ibv_send_wr *wr;
+
+    wr = np_conn_request(conn, (void*)local, len, lkey, opcode,
+                         (op != NULL) ? IBV_SEND_SIGNALED : 0);
+    wr->wr.rdma.remote_addr = remote;
+    wr->wr.rdma.rkey        = rkey;
+    if (op != NULL) {
+        conn->unsignaled = 0;
+    }
+    np_conn_post(conn, wr, NULL, 0, op, number);
+    np_conn_count(conn);
 }
 
 void np_conn_probe(np_conn_t *conn)

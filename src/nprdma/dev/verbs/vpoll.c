@@ -14,7 +14,7 @@
 #include "conn.h"
 #include "hello.h"
 
-#include "../../proto/vop.h"
+#include "../../proto/vremote.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -318,7 +318,10 @@ np_vport_work(np_vport_t *port, int is_send_due)
         count += np_vport_send_due(port);
     }
     if (ucs_unlikely(!ucs_list_is_empty(&port->todo))) {
-        count += np_vmove_progress(port);
+        count += np_vop_progress(port);
+    }
+    if (ucs_unlikely(!ucs_list_is_empty(&port->asked))) {
+        count += np_vremote_answer(port);
     }
     return count;
 }
@@ -521,6 +524,7 @@ static int np_vport_serve_turn(np_vport_t *port)
     np_vport_wake_owner(port);
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
            np_vport_has_served_todo(port) ||
+           !ucs_list_is_empty(&port->asked) ||
            !ucs_list_is_empty(&port->replies);
 }
 

@@ -18,7 +18,9 @@
 #include "hello.h"
 
 #include "../../engine.h"
-#include "../../proto/vop.h"
+#include "../../mem/kmod.h"
+#include "../../proto/vremote.h"
+#include "views.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -318,6 +320,33 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->groups);
     ucs_list_head_init(&port->asking);
     ucs_list_head_init(&port->replaying);
+    ucs_list_head_init(&port->asked);
+}
+
+/* Does nprdma.ko keep the views of memory, and may it? */
+static ucs_status_t np_vport_choose_mapper(np_vport_t *port)
+{
+    const np_engine_config_t *config = &np_engine.config;
+    ucs_status_t status;
+
+    if ((config->mapper == NP_MAPPER_USER) ||
+        (config->mr_scope == NP_MR_SCOPE_EXACT)) {
+        return UCS_OK; /* views are of arenas */
+    }
+
+    status = np_kmod_open();
+    if (status == UCS_OK) {
+        port->has_views = 1;
+        return UCS_OK;
+    }
+
+    if (config->mapper == NP_MAPPER_KMOD) {
+        np_error("UCX_NPRDMA_MAPPER=kmod: %s", np_kmod_why());
+        return UCS_ERR_NO_DEVICE;
+    }
+    np_debug("%s: transfers are two-sided: %s", port->nic->name,
+             np_kmod_why());
+    return UCS_OK;
 }
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,
@@ -337,6 +366,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     port->timer_fd = -1;
     port->bell_fd  = -1;
     port->cookie   = np_engine.cookie;
+    port->stats    = np_stats_get();
     np_vport_init_lists(port);
     np_turn_init(&port->turn);
     status = np_nic_open(config->device, config->gid_index, &port->nic);
@@ -348,7 +378,10 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
         port->config.direct_min = np_nic_direct_min(port->nic);
     }
 
-    status = np_vport_create_slab(port);
+    status = np_vport_choose_mapper(port);
+    if (status == UCS_OK) {
+        status = np_vport_create_slab(port);
+    }
     if (status != UCS_OK) {
         goto err_free;
     }
@@ -386,6 +419,7 @@ err_queues:
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);
 err_free:
+    np_stats_put(port->stats);
     np_turn_cleanup(&port->turn);
     kh_destroy_inplace(np_conns, &port->conns);
     free(port);
@@ -448,6 +482,8 @@ void np_vport_close(np_vport_t *port)
     np_vport_destroy_list(&port->ready);
     np_vport_destroy_list(&port->dying);
     np_vport_drop_all_kept(port);
+    np_vremote_drop_asked(port);
+    np_views_wait(port->nic);
     np_vop_cleanup(port);
     close(port->event_fd);
     close(port->timer_fd);
@@ -457,6 +493,7 @@ void np_vport_close(np_vport_t *port)
     munmap(port->slab, port->slab_size);
     kh_destroy_inplace(np_conns, &port->conns);
     np_turn_cleanup(&port->turn);
+    np_stats_put(port->stats);
     free(port->kept);
     free(port);
 }

@@ -13,6 +13,7 @@
 
 #include "../../proto/vlink.h"
 #include "../../svc/service.h"
+#include "../../stats.h"
 #include "../../svc/turn.h"
 
 #include <ucs/datastruct/khash.h>
@@ -56,6 +57,7 @@ typedef struct np_vkept {
  *  whoever has the turn: the owner, or a service thread. */
 struct np_vport {
     np_turn_t               turn;
+    np_stats_t              *stats;     /**< of the owner's turns */
     np_service_client_t     service;
     int                     is_thread;  /**< a service thread has the turn */
     int                     is_armed;   /**< the owner sleeps */
@@ -100,6 +102,9 @@ struct np_vport {
     ucs_list_link_t         down;       /**< link->down: to be reported */
     ucs_list_link_t         asking;     /**< conn->asking: wait for an answer */
     ucs_list_link_t         replaying;  /**< conn->replaying */
+    ucs_list_link_t         asked;      /**< peers that wait for views */
+    int                     has_views;  /**< memory may move one-sided */
+    struct np_nic_views         *own;       /**< the last that were used, or NULL */
     unsigned                num_served; /**< transfers of peers in work */
 
     np_vop_t                **ops;      /**< by name, see np_vop_find */

@@ -11,7 +11,7 @@
 #include "../../np.h"
 
 #define NP_VWIRE_MAGIC    0x4156504eu  /**< "NPVA" */
-#define NP_VWIRE_VERSION  2
+#define NP_VWIRE_VERSION  3
 
 /** Bytes of a message with its header; not 1024 of payload (facts of UCP 1.13) */
 #define NP_VSEG_SIZE      8320
@@ -44,6 +44,7 @@ typedef struct np_hello {
     uint16_t lid;
     uint8_t  is_roce;
     uint8_t  mtu;
+    uint8_t  reads;      /**< RDMA Reads of the other side that may be under way */
     uint8_t  gid[16];
 } __attribute__((packed)) np_hello_t;
 
@@ -61,6 +62,9 @@ typedef enum np_vmsg_kind {
     NP_VMSG_RESULT,   /**< op, status, offset: the value before */
     NP_VMSG_ACK,      /**< only what every header has; not counted */
     NP_VMSG_BYE,      /**< the link has ended */
+    NP_VMSG_VIEWS,    /**< addr: the link asks for the keys of this arena's views;
+                           addr, len, status, and rkey, reserved, compare: keys of
+                           the read view, the write view, and the table */
     NP_VMSG_LAST
 } np_vmsg_kind_t;
 
@@ -69,7 +73,9 @@ enum {
     NP_VMSG_NO_KEYS = 1u << 1,  /**< READ: answer by DATA, no READY will come */
     NP_VMSG_WAKE    = 1u << 2,  /**< link: sent with the solicited event */
     NP_VMSG_DISTANT = 1u << 3,  /**< answer: a service thread has sent it */
-    NP_VMSG_AGAIN   = 1u << 4   /**< ATOMIC: it was taken, its answer is lost */
+    NP_VMSG_AGAIN   = 1u << 4,  /**< ATOMIC: it was taken, its answer is lost */
+    NP_VMSG_ABSENT  = 1u << 5   /**< PUT, READ, WRITE: bring these pages into your
+                                     views as well */
 };
 
 /** Header of every message */

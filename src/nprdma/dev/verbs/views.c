@@ -1,0 +1,189 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Views as memory regions.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "views.h"
+
+#include "dmabuf.h"
+
+#include "../../engine.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NP_VIEWS_STACK  (256 * UCS_KBYTE)
+
+/* Guards all nics' views. Not held while one is built. */
+static pthread_mutex_t np_views_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* One at a time: each makes the kernel work on a gigabyte's translations */
+static pthread_mutex_t np_views_build_lock = PTHREAD_MUTEX_INITIALIZER;
+
+
+static ucs_status_t
+np_views_reg(np_nic_views_t *views, uint32_t what, uint64_t iova, size_t len,
+             int access, struct ibv_mr **mr_p)
+{
+    ucs_status_t status;
+    int fd;
+
+    fd = np_kmod_export(views->region, what);
+    if (fd < 0) {
+        np_warn("nprdma.ko gives no view of the memory at %#lx: %m",
+                views->region->va);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = np_nic_reg_dmabuf(views->nic, fd, 0, len, iova, access, mr_p);
+    close(fd);
+    return status;
+}
+
+static void np_views_drop(struct ibv_mr *mr)
+{
+    if (mr != NULL) {
+        np_nic_dereg_dmabuf(mr);
+    }
+}
+
+static ucs_status_t np_views_build(np_nic_views_t *views)
+{
+    np_kmod_region_t *region;
+    ucs_status_t status;
+
+    status = np_kmod_region_get(views->arena, &region);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    views->region = region;
+    status = np_views_reg(views, NPRDMA_EXPORT_READ, region->va, region->len,
+                          IBV_ACCESS_REMOTE_READ, &views->read);
+    if (status == UCS_OK) {
+        status = np_views_reg(views, NPRDMA_EXPORT_WRITE, region->va,
+                              region->len, IBV_ACCESS_LOCAL_WRITE |
+                              IBV_ACCESS_REMOTE_WRITE, &views->write);
+    }
+    if (status == UCS_OK) {
+        status = np_views_reg(views, NPRDMA_EXPORT_TABLE,
+                              NP_VIEWS_TABLE(region->va),
+                              NP_VIEWS_TABLE(region->len),
+                              IBV_ACCESS_REMOTE_READ, &views->table);
+    }
+    if (status != UCS_OK) {
+        np_views_drop(views->write);
+        np_views_drop(views->read);
+    }
+    return status;
+}
+
+static void *np_views_main(void *arg)
+{
+    np_nic_views_t *views = arg;
+    ucs_status_t status;
+
+    pthread_mutex_lock(&np_views_build_lock);
+    if (views->nic->no_views) {
+        status = UCS_ERR_UNSUPPORTED; /* its driver cannot */
+    } else {
+        status = np_views_build(views);
+        views->nic->no_views = (status == UCS_ERR_UNSUPPORTED) ||
+                               (status == UCS_ERR_NO_DEVICE);
+    }
+    if ((status != UCS_OK) && (np_engine.config.mapper == NP_MAPPER_KMOD)) {
+        np_warn("UCX_NPRDMA_MAPPER=kmod: %s reaches no views of memory: "
+                "transfers are two-sided. 'nprdma_info' says why",
+                views->nic->name);
+    }
+    pthread_mutex_unlock(&np_views_build_lock);
+
+    ucs_debug("nprdma: %s: views of arena %#x: %s", views->nic->name,
+              views->arena, ucs_status_string(status));
+    atomic_store_explicit(&views->state, (status == UCS_OK) ? NP_VIEWS_READY :
+                          NP_VIEWS_REFUSED, memory_order_release);
+    return NULL;
+}
+
+/* All signals are the program's */
+static int np_views_start(np_nic_views_t *views)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    int ret;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, NP_VIEWS_STACK);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ret = pthread_create(&views->thread, &attr, np_views_main, views);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (ret == 0) {
+        pthread_setname_np(views->thread, "nprdma-views");
+    }
+    return ret == 0;
+}
+
+static np_nic_views_t *np_views_make_locked(np_nic_t *nic, uint32_t arena)
+{
+    np_nic_views_t *views;
+
+    views = calloc(1, sizeof(*views));
+    if (views == NULL) {
+        return NULL;
+    }
+
+    views->nic       = nic;
+    views->arena     = arena;
+    views->engine_id = np_engine.id;
+    atomic_init(&views->state, NP_VIEWS_BUILDING);
+    if (!np_views_start(views)) {
+        np_warn("no thread for views of memory: transfers to it need the "
+                "target's CPU. Check 'ulimit -u'");
+        views->is_joined = 1;
+        atomic_init(&views->state, NP_VIEWS_REFUSED);
+    }
+    ucs_list_add_tail(&nic->views, &views->list);
+    return views;
+}
+
+np_nic_views_t *np_views_get(np_nic_t *nic, uint32_t arena)
+{
+    np_nic_views_t *views;
+
+    pthread_mutex_lock(&np_views_lock);
+    ucs_list_for_each(views, &nic->views, list) {
+        if ((views->arena == arena) && (views->engine_id == np_engine.id)) {
+            goto out;
+        }
+    }
+    views = np_views_make_locked(nic, arena);
+out:
+    pthread_mutex_unlock(&np_views_lock);
+    return views;
+}
+
+void np_views_wait(np_nic_t *nic)
+{
+    np_nic_views_t *views;
+
+    pthread_mutex_lock(&np_views_lock);
+    ucs_list_for_each(views, &nic->views, list) {
+        if (!views->is_joined && (views->engine_id == np_engine.id)) {
+            pthread_join(views->thread, NULL);
+            views->is_joined = 1;
+        }
+    }
+    pthread_mutex_unlock(&np_views_lock);
+}

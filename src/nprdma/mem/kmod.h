@@ -1,0 +1,108 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The kmod mapper: nprdma.ko keeps the views of our arenas true (design, section
+ * 2; include/nprdma/nprdma_uapi.h). A region of the module's stands for an arena;
+ * its table, which the kernel alone writes, says which pages RDMA devices reach.
+ *
+ * All functions: any thread. A forked child has none of its parent's regions.
+ */
+
+#ifndef NP_KMOD_H_
+#define NP_KMOD_H_
+
+#include "table.h"
+
+#include "../../../include/nprdma/nprdma_uapi.h"
+
+_Static_assert((int)NPRDMA_ENTRY_READ == (int)NP_ENTRY_READ &&
+               (int)NPRDMA_ENTRY_WRITE == (int)NP_ENTRY_WRITE &&
+               (int)NPRDMA_ENTRY_STEP == (int)NP_ENTRY_STEP,
+               "both mappers' entries look the same");
+
+/** What the module makes of one of our arenas. Owner: kmod.c, until the process
+ *  ends; constant but for its entries. */
+typedef struct np_kmod_region {
+    ucs_list_link_t         list;     /**< of all; guarded by their lock */
+    uint32_t                arena;
+    uint32_t                number;   /**< the module's */
+    uint64_t                va;
+    uint64_t                len;      /**< bytes: less than an arena at the end of
+                                           user space */
+    const _Atomic uint32_t  *entries; /**< written by the kernel */
+} np_kmod_region_t;
+
+/**
+ * Open the module, once a process.
+ *
+ * @return UCS_OK; UCS_ERR_NO_DEVICE: it is not loaded; UCS_ERR_UNSUPPORTED: it
+ *         has another version, or lacks something; UCS_ERR_IO_ERROR: it cannot
+ *         be opened. np_kmod_why() says why.
+ */
+ucs_status_t np_kmod_open(void);
+
+/** After an error of np_kmod_open: the reason and the cure, in one line */
+const char *np_kmod_why(void);
+
+/**
+ * The region of an arena; made at first.
+ *
+ * @return UCS_OK; errors of np_kmod_open; UCS_ERR_INVALID_ADDR: no such arena;
+ *         UCS_ERR_NO_MEMORY (logged): also the module's bound for a user.
+ */
+ucs_status_t np_kmod_region_get(uint32_t arena, np_kmod_region_t **region_p);
+
+/** A dma-buf of it (NPRDMA_EXPORT_*), or -1 with errno. To be closed. */
+int np_kmod_export(const np_kmod_region_t *region, uint32_t what);
+
+/**
+ * Bring pages of [@a va, @a va + @a len) in and map them; all of it lies in the
+ * region.
+ *
+ * @return UCS_OK: they were mapped, and may be gone again; UCS_ERR_INVALID_ADDR;
+ *         UCS_ERR_NO_MEMORY; UCS_ERR_NO_RESOURCE: they went again each time, or
+ *         are the program's own to swap.
+ */
+ucs_status_t np_kmod_fault_in(const np_kmod_region_t *region, uint64_t va,
+                              uint64_t len, int write);
+
+/** As np_kmod_fault_in, later and only perhaps, wherever there are regions */
+void np_kmod_prefetch(uint64_t va, uint64_t len, int write);
+
+/** When it returns no device reaches these pages by a view; fault-in may map them
+ *  again */
+void np_kmod_unmap(uint64_t va, uint64_t len);
+
+/** The same, for good: the program swaps these pages by itself. To be called
+ *  after the range is known to np_swap_range_touches. */
+void np_kmod_block(uint64_t va, uint64_t len);
+
+
+/**
+ * Are all pages of [@a va, @a va + @a len), which lies in the region, mapped so?
+ *
+ * @param [out] sum  Of their counts: as long as it stays the same, no page has
+ *                   changed (counts only grow; 2^30 changes of one page within
+ *                   one transfer do not happen).
+ */
+static UCS_F_ALWAYS_INLINE int
+np_kmod_is_mapped(const np_kmod_region_t *region, uint64_t va, uint64_t len,
+                  uint32_t bits, uint64_t *sum)
+{
+    uint64_t page       = (va - region->va) >> NP_PAGE_SHIFT;
+    const uint64_t last = (va + len - 1 - region->va) >> NP_PAGE_SHIFT;
+    uint32_t all = bits, entry;
+    uint64_t total = 0;
+
+    for (; page <= last; ++page) {
+        /* acquire: with what devices read and wrote before */
+        entry  = atomic_load_explicit(&region->entries[page],
+                                      memory_order_acquire);
+        all   &= entry;
+        total += entry / NP_ENTRY_STEP;
+    }
+    *sum = total;
+    return all == bits;
+}
+
+#endif

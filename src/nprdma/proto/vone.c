@@ -1,0 +1,480 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * One-sided transfers over queue pairs, between views of memory that nobody pins
+ * (design, section 4). They are made as if all pages were there, and confirmed:
+ *
+ * read   RDMA Read from the target's read view into our write view. Right if no
+ *        DMA unit holds the signature, and no page of ours has changed.
+ * write  with the target's entries known, and all writable: RDMA Write from our
+ *        read view into its write view, and a Read of the entries behind it.
+ *        Right if no entry has changed, nor a page of ours. RC executes requests
+ *        in order, and an entry changes before its page goes.
+ *
+ * What cannot be confirmed is finished two-sided, from the first piece on that was
+ * not; and the target is asked to bring its pages in, for the next time.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vremote.h"
+
+#include "../dev/verbs/views.h"
+#include "../mem/signature.h"
+
+#include <string.h>
+
+/* Bytes that are confirmed together: their entries fit one buffer of ours */
+#define NP_VPIECE_SIZE  (1ul << 20)
+
+/* Read from this size on, entries that are not known to say that pages are there
+ * are looked at first: a round trip, against moving what is not there */
+#define NP_VLOOK_MIN    (64ul << 10)
+
+/* Smallest unit in which a device may see a page come or go */
+#define NP_VONE_UNIT    64
+
+/* Times that a piece is written again, and that a page of ours is brought in
+ * again, when it goes meanwhile */
+#define NP_VONE_ROUNDS  3
+
+/* Larger writes are not executed exactly once (UCX_NPRDMA_PUT_ONCE of the
+ * design): only these go by messages */
+#define NP_VPUT_ONCE    8
+
+typedef enum np_vpost {
+    NP_VPOST_DONE,
+    NP_VPOST_NO_ROOM,
+    NP_VPOST_NOT      /* not one-sided */
+} np_vpost_t;
+
+_Static_assert((((NP_VPIECE_SIZE >> NP_PAGE_SHIFT) + 1) * sizeof(uint32_t)) <=
+               NP_VSEG_SIZE, "the entries of a piece fit a buffer");
+
+
+static UCS_F_ALWAYS_INLINE uint32_t np_vone_bits(np_dir_t dir)
+{
+    return (dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE;
+}
+
+/* Our own views of an address; NULL: not yet, or never */
+static np_nic_views_t *np_vone_own(np_vport_t *port, uint64_t va)
+{
+    uint32_t arena = va >> NP_ARENA_SHIFT;
+
+    if (ucs_unlikely((port->own == NULL) || (port->own->arena != arena))) {
+        port->own = np_views_get(port->nic, arena);
+        if (port->own == NULL) {
+            return NULL;
+        }
+    }
+    return (np_views_state(port->own) == NP_VIEWS_READY) ? port->own : NULL;
+}
+
+int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
+                        size_t iovcnt, uint64_t addr, size_t len)
+{
+    np_vport_t *port = link->port;
+    np_nic_views_t *own;
+
+    if ((iovcnt != 1) || ((dir == NP_DIR_PUT) && (len <= NP_VPUT_ONCE))) {
+        return 0;
+    }
+
+    own = np_vone_own(port, (uintptr_t)iov[0].base);
+    return (np_vremote_get(link, addr, 1) != NULL) && (own != NULL);
+}
+
+int np_vone_is_readable(np_vlink_t *link, uint64_t addr, size_t len)
+{
+    return np_vremote_get(link, addr, len) != NULL; /* in one piece */
+}
+
+static void np_vpiece_release(np_vop_t *op, np_vpiece_t *piece)
+{
+    if (piece->scratch != NULL) {
+        np_vport_buffer_put(op->port, piece->scratch);
+        piece->scratch = NULL;
+    }
+}
+
+void np_vone_release(np_vop_t *op)
+{
+    np_vone_t *one = &op->one;
+
+    for (; one->head != one->tail; ++one->head) {
+        np_vpiece_release(op, &one->pieces[one->head % NP_VONE_DEPTH]);
+    }
+}
+
+void np_vone_lost(np_vop_t *op)
+{
+    op->one.next = (op->one.head == op->one.tail) ? op->one.next :
+                   op->one.pieces[op->one.head % NP_VONE_DEPTH].offset;
+    np_vone_release(op);
+    op->one.posted    = 0;
+    op->one.is_failed = 1; /* the reason may be a page without a translation */
+}
+
+static uint64_t np_vpiece_local(const np_vop_t *op, const np_vpiece_t *piece)
+{
+    return (uintptr_t)op->one.base + piece->offset;
+}
+
+static uint64_t np_vpiece_remote(const np_vop_t *op, const np_vpiece_t *piece)
+{
+    return op->one.remote + piece->offset;
+}
+
+/* Our pages are mapped, and piece->ours tells if they stay it; 0: they are not */
+static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
+                              const np_kmod_region_t *region)
+{
+    const int is_sink   = op->one.dir == NP_DIR_GET;
+    const uint32_t bits = is_sink ? NP_ENTRY_BITS : NP_ENTRY_READ;
+    uint64_t va         = np_vpiece_local(op, piece);
+    unsigned round;
+
+    for (round = 0; !np_kmod_is_mapped(region, va, piece->len, bits,
+                                       &piece->ours); ++round) {
+        NP_STATS_INC(op->port->stats, local_faults);
+        if ((round == NP_VONE_ROUNDS) ||
+            (np_kmod_fault_in(region, va, piece->len, is_sink) != UCS_OK)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Have pages of ours changed since? */
+static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
+{
+    const np_vone_t *one = &op->one;
+    uint64_t sum;
+
+    return (one->unpack != NULL) ||
+           (np_kmod_is_mapped(piece->region, np_vpiece_local(op, piece),
+                              piece->len, (one->dir == NP_DIR_GET) ?
+                              NP_ENTRY_BITS : NP_ENTRY_READ, &sum) &&
+            (sum == piece->ours));
+}
+
+static uint64_t np_vpiece_entries(uint64_t va, size_t len, size_t *size)
+{
+    *size = np_page_count(va, len) * sizeof(uint32_t);
+    return NP_VIEWS_TABLE(va);
+}
+
+/* The target's entries, into scratch */
+static void np_vpiece_look(np_vop_t *op, np_vpiece_t *piece, uint32_t index)
+{
+    uint64_t addr;
+    size_t size;
+
+    addr = np_vpiece_entries(np_vpiece_remote(op, piece), piece->len, &size);
+    np_conn_rdma(op->conn, IBV_WR_RDMA_READ, (uintptr_t)piece->scratch,
+                 op->port->mr->lkey, addr, piece->remote->table, size, op,
+                 index);
+}
+
+/* Where the bytes are: in our view, or in a buffer */
+static int np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, uint64_t *addr,
+                            uint32_t *lkey)
+{
+    const np_vone_t *one = &op->one;
+    np_nic_views_t *own;
+
+    if (one->unpack != NULL) {
+        *addr = (uintptr_t)piece->scratch;
+        *lkey = op->port->mr->lkey;
+        return 1;
+    }
+
+    *addr = np_vpiece_local(op, piece);
+    own   = np_vone_own(op->port, *addr);
+    if ((own == NULL) ||
+        ((*addr + piece->len) > (own->region->va + own->region->len)) ||
+        !np_vpiece_bring_in(op, piece, own->region)) {
+        return 0;
+    }
+
+    piece->region = own->region;
+    *lkey         = (one->dir == NP_DIR_GET) ? own->write->lkey :
+                    own->read->lkey;
+    return 1;
+}
+
+static void np_vpiece_move(np_vop_t *op, np_vpiece_t *piece, uint64_t addr,
+                           uint32_t lkey, uint32_t index)
+{
+    const np_vremote_t *remote = piece->remote;
+
+    if (op->one.dir == NP_DIR_GET) {
+        np_conn_rdma(op->conn, IBV_WR_RDMA_READ, addr, lkey,
+                     np_vpiece_remote(op, piece), remote->read, piece->len, op,
+                     index);
+    } else {
+        np_conn_rdma(op->conn, IBV_WR_RDMA_WRITE, addr, lkey,
+                     np_vpiece_remote(op, piece), remote->write, piece->len,
+                     NULL, 0);
+        np_vpiece_look(op, piece, index);
+    }
+}
+
+/* The next step of a piece */
+static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
+{
+    np_vone_t *one     = &op->one;
+    np_vpiece_t *piece = &one->pieces[index % NP_VONE_DEPTH];
+    uint64_t va        = np_vpiece_remote(op, piece), addr;
+    int is_put         = one->dir == NP_DIR_PUT, is_known;
+    uint32_t lkey;
+
+    piece->remote = np_vremote_get(op->link, va, piece->len);
+    if (piece->remote == NULL) {
+        return NP_VPOST_NOT;
+    }
+
+    if (!np_conn_has_rooms(op->conn, 2)) {
+        return NP_VPOST_NO_ROOM;
+    }
+
+    is_known = (!is_put && (piece->len < NP_VLOOK_MIN)) ||
+               np_vremote_is_mapped(piece->remote, va, piece->len,
+                                    np_vone_bits(one->dir), &piece->theirs);
+    if (!is_known && piece->has_looked) {
+        return NP_VPOST_NOT;
+    }
+
+    if ((piece->scratch == NULL) &&
+        (is_put || !is_known || (one->unpack != NULL))) {
+        piece->scratch = np_vport_buffer_get(op->port);
+        if (piece->scratch == NULL) {
+            return NP_VPOST_NO_ROOM;
+        }
+    }
+
+    if (is_known) {
+        if (!np_vpiece_choose(op, piece, &addr, &lkey)) {
+            return NP_VPOST_NOT;
+        }
+        piece->step = NP_VPIECE_MOVES;
+        np_vpiece_move(op, piece, addr, lkey, index);
+    } else {
+        piece->has_looked = 1;
+        piece->step       = NP_VPIECE_LOOKS;
+        np_vpiece_look(op, piece, index);
+    }
+    piece->is_back = 0;
+    ++one->posted;
+    return NP_VPOST_DONE;
+}
+
+/* The entries that have arrived; or nothing is known any more */
+static void np_vpiece_learn(np_vop_t *op, const np_vpiece_t *piece, int is_read)
+{
+    np_vremote_learn(piece->remote, np_vpiece_remote(op, piece), piece->len,
+                     is_read ? piece->scratch : NULL);
+}
+
+static int np_vpiece_has_signature(np_vop_t *op, const np_vpiece_t *piece)
+{
+    const void *data = (op->one.unpack != NULL) ? piece->scratch :
+                       (void*)np_vpiece_local(op, piece);
+    size_t end;
+
+    return np_signature_find(data, np_vpiece_remote(op, piece), piece->len,
+                             NP_VONE_UNIT, 0, &end) < piece->len;
+}
+
+/* Has it arrived for certain? */
+static int np_vpiece_is_right(np_vop_t *op, np_vpiece_t *piece)
+{
+    uint64_t va = np_vpiece_remote(op, piece), sum;
+
+    if (op->one.dir == NP_DIR_GET) {
+        return !np_vpiece_has_signature(op, piece) &&
+               np_vpiece_is_ours(op, piece);
+    }
+
+    np_vpiece_learn(op, piece, 1);
+    return np_vremote_is_mapped(piece->remote, va, piece->len, NP_ENTRY_WRITE,
+                                &sum) &&
+           (sum == piece->theirs) && np_vpiece_is_ours(op, piece);
+}
+
+/* What a piece that is back has brought. Returns 0: no room for its next step. */
+static int np_vpiece_advance(np_vop_t *op, uint32_t index)
+{
+    np_vone_t *one     = &op->one;
+    np_vpiece_t *piece = &one->pieces[index % NP_VONE_DEPTH];
+    np_vpost_t posted;
+
+    if ((piece->step == NP_VPIECE_MOVES) && np_vpiece_is_right(op, piece)) {
+        piece->step = NP_VPIECE_DONE;
+        return 1;
+    }
+
+    if (piece->step == NP_VPIECE_MOVES) {
+        if ((one->dir == NP_DIR_GET) || (++piece->rounds == NP_VONE_ROUNDS)) {
+            np_vpiece_learn(op, piece, 0);
+            one->is_failed = 1;
+            return 1;
+        }
+    } else if (piece->step == NP_VPIECE_LOOKS) {
+        np_vpiece_learn(op, piece, 1);
+    }
+
+    piece->step    = NP_VPIECE_WAITS;
+    posted         = np_vpiece_post(op, index);
+    one->is_failed |= posted == NP_VPOST_NOT;
+    return posted != NP_VPOST_NO_ROOM;
+}
+
+/* The next piece: none crosses an arena's end, on either side */
+static void np_vone_cut(np_vop_t *op)
+{
+    const uint64_t arena = UINT64_C(1) << NP_ARENA_SHIFT;
+    np_vone_t *one       = &op->one;
+    np_vpiece_t *piece   = &one->pieces[one->tail % NP_VONE_DEPTH];
+    uint64_t remote      = one->remote + one->next;
+    uint64_t local       = (uintptr_t)one->base + one->next;
+
+    *piece = (np_vpiece_t){
+        .offset = one->next,
+        .len    = ucs_min(one->len - one->next, NP_VPIECE_SIZE)
+    };
+    piece->len = ucs_min(piece->len, arena - (remote % arena));
+    if (one->unpack == NULL) {
+        piece->len = ucs_min(piece->len, arena - (local % arena));
+    }
+}
+
+/* Begin pieces; returns 0: no room for more */
+static int np_vone_post(np_vop_t *op)
+{
+    np_vone_t *one = &op->one;
+    np_vpost_t posted;
+
+    while (!one->is_failed && (one->next < one->len) &&
+           ((one->tail - one->head) < NP_VONE_DEPTH)) {
+        np_vone_cut(op);
+        posted = np_vpiece_post(op, one->tail);
+        if (posted != NP_VPOST_DONE) {
+            np_vpiece_release(op, &one->pieces[one->tail % NP_VONE_DEPTH]);
+            one->is_failed = posted == NP_VPOST_NOT;
+            return one->is_failed;
+        }
+        one->next += one->pieces[one->tail++ % NP_VONE_DEPTH].len;
+    }
+    return 1;
+}
+
+/* What is not confirmed, two-sided; returns whether to come again: no room */
+static int np_vone_fall_back(np_vop_t *op)
+{
+    np_vone_t one = op->one;
+    size_t done   = (one.head == one.tail) ? one.next :
+                    one.pieces[one.head % NP_VONE_DEPTH].offset;
+    np_iov_t rest = {UCS_PTR_BYTE_OFFSET(one.base, done), one.len - done};
+    int is_begun;
+
+    np_vone_release(op);
+    is_begun = (one.unpack != NULL) ?
+               np_vlink_begin_unpack(op, one.unpack, one.arg, one.len,
+                                     one.remote) :
+               np_vlink_begin_move(op, one.dir, &rest, 1, one.remote + done);
+    if (!is_begun) {
+        op->kind     = NP_VOP_ONE;
+        op->one      = one;
+        op->one.next = done;
+        op->one.head = op->one.tail;
+        return 1;
+    }
+    NP_STATS_INC(op->port->stats, remote_faults);
+    return 0;
+}
+
+static void np_vone_count(np_stats_t *stats, const np_vone_t *one)
+{
+    if (one->dir == NP_DIR_GET) {
+        NP_STATS_INC(stats, reads);
+        NP_STATS_ADD(stats, read_bytes, one->len);
+    } else {
+        NP_STATS_INC(stats, writes);
+        NP_STATS_ADD(stats, write_bytes, one->len);
+    }
+}
+
+static void np_vone_finish(np_vop_t *op)
+{
+    np_vone_t *one = &op->one;
+
+    np_vone_count(op->port->stats, one);
+
+    if (one->unpack != NULL) {
+        one->unpack(one->arg, one->pieces[0].scratch, one->len);
+    }
+    np_vone_release(op);
+    np_vop_finish(op, UCS_OK);
+}
+
+/* Confirmed from the beginning on */
+static void np_vone_pop(np_vop_t *op)
+{
+    np_vone_t *one = &op->one;
+    np_vpiece_t *piece;
+
+    while (one->head != one->tail) {
+        piece = &one->pieces[one->head % NP_VONE_DEPTH];
+        if ((piece->step != NP_VPIECE_DONE) || (one->unpack != NULL)) {
+            return;
+        }
+        np_vpiece_release(op, piece);
+        ++one->head;
+    }
+}
+
+static int np_vone_is_complete(const np_vone_t *one)
+{
+    return (one->next == one->len) &&
+           ((one->head == one->tail) ||
+            ((one->unpack != NULL) &&
+             (one->pieces[0].step == NP_VPIECE_DONE)));
+}
+
+int np_vone_run(np_vop_t *op)
+{
+    np_vone_t *one = &op->one;
+    int has_room   = 1;
+    np_vpiece_t *piece;
+    uint32_t i;
+
+    for (i = one->head; (i != one->tail) && !one->is_failed; ++i) {
+        piece = &one->pieces[i % NP_VONE_DEPTH];
+        if (piece->is_back && (piece->step != NP_VPIECE_DONE)) {
+            has_room &= np_vpiece_advance(op, i);
+        }
+    }
+
+    np_vone_pop(op);
+    has_room &= np_vone_post(op);
+    if (one->is_failed) {
+        return (one->posted == 0) && np_vone_fall_back(op);
+    }
+
+    if (np_vone_is_complete(one)) {
+        np_vone_finish(op);
+        return 0;
+    }
+    return !has_room;
+}
+
+void np_vone_posted_done(np_vop_t *op, uint32_t index)
+{
+    --op->one.posted;
+    op->one.pieces[index % NP_VONE_DEPTH].is_back = 1;
+    np_vop_todo(op);
+}

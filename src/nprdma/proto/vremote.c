@@ -1,0 +1,272 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Views of others, and ours for others.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vremote.h"
+
+#include "../dev/verbs/views.h"
+#include "../mem/access.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/** A peer that waits for views. Owner: its port. */
+typedef struct np_vasked {
+    ucs_list_link_t list;        /**< of port->asked */
+    uint32_t        qpn;         /**< of its connection, and which life of it */
+    uint32_t        generation;
+    uint64_t        addr;        /**< as it has asked */
+    np_nic_views_t      *views;
+} np_vasked_t;
+
+
+static np_vremote_t *np_vremote_find(np_vlink_t *link, uint32_t arena)
+{
+    np_vremote_t **from, *remote;
+
+    for (from = &link->remotes; *from != NULL; from = &remote->next) {
+        remote = *from;
+        if ((remote->va >> NP_ARENA_SHIFT) == arena) {
+            *from         = remote->next; /* the last one is the first */
+            remote->next  = link->remotes;
+            link->remotes = remote;
+            return remote;
+        }
+    }
+    return NULL;
+}
+
+static np_vremote_t *np_vremote_add(np_vlink_t *link, uint32_t arena)
+{
+    np_vremote_t *remote = calloc(1, sizeof(*remote));
+
+    if (remote != NULL) {
+        remote->va    = (uint64_t)arena << NP_ARENA_SHIFT;
+        remote->next  = link->remotes;
+        link->remotes = remote;
+    }
+    return remote;
+}
+
+static void np_vremote_ask(np_vlink_t *link, np_vremote_t *remote)
+{
+    np_vctl_t ctl = {
+        .msg  = {.kind = NP_VMSG_VIEWS},
+        .body = {.addr = remote->va}
+    };
+
+    if (np_conn_has_credit(link->conn) &&
+        np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl))) {
+        remote->state = NP_VREMOTE_ASKED;
+    }
+}
+
+np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len)
+{
+    uint32_t arena       = va >> NP_ARENA_SHIFT;
+    np_vremote_t *remote = link->remotes;
+
+    if ((remote == NULL) || ((remote->va >> NP_ARENA_SHIFT) != arena)) {
+        remote = np_vremote_find(link, arena);
+    }
+    if (remote == NULL) {
+        remote = np_vremote_add(link, arena);
+        if (remote == NULL) {
+            return NULL;
+        }
+    }
+
+    if (ucs_unlikely(remote->state == NP_VREMOTE_UNKNOWN)) {
+        np_vremote_ask(link, remote);
+    }
+    return ((remote->state == NP_VREMOTE_READY) &&
+            ((va - remote->va) < remote->len) &&
+            (len <= (remote->len - (va - remote->va)))) ? remote : NULL;
+}
+
+int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
+                         uint32_t bits, uint64_t *sum)
+{
+    uint64_t page       = (va - remote->va) >> NP_PAGE_SHIFT;
+    const uint64_t last = (va + len - 1 - remote->va) >> NP_PAGE_SHIFT;
+    const uint32_t *block;
+    uint64_t total = 0;
+    uint32_t entry;
+
+    for (; page <= last; ++page) {
+        block = remote->blocks[page / NP_VREMOTE_BLOCK];
+        if (block == NULL) {
+            return 0;
+        }
+
+        entry = block[page % NP_VREMOTE_BLOCK];
+        if ((entry & bits) != bits) {
+            return 0;
+        }
+        total += entry / NP_ENTRY_STEP;
+    }
+    *sum = total;
+    return 1;
+}
+
+void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
+                      const uint32_t *entries)
+{
+    uint64_t page       = (va - remote->va) >> NP_PAGE_SHIFT;
+    const uint64_t last = (va + len - 1 - remote->va) >> NP_PAGE_SHIFT;
+    uint32_t **block;
+
+    for (; page <= last; ++page) {
+        block = &remote->blocks[page / NP_VREMOTE_BLOCK];
+        if (*block == NULL) {
+            *block = calloc(NP_VREMOTE_BLOCK, sizeof(**block));
+            if (*block == NULL) {
+                return;
+            }
+        }
+        (*block)[page % NP_VREMOTE_BLOCK] = (entries == NULL) ? 0 : *entries++;
+    }
+}
+
+ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body)
+{
+    np_vremote_t *remote = np_vremote_find(link, body->addr >> NP_ARENA_SHIFT);
+
+    if ((remote == NULL) || (remote->state != NP_VREMOTE_ASKED)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (body->status != UCS_OK) {
+        ucs_debug("nprdma: a peer gives no views of its memory at %#lx: %s",
+                  remote->va, ucs_status_string(body->status));
+        remote->state = NP_VREMOTE_REFUSED;
+        return UCS_OK;
+    }
+
+    if ((body->addr != remote->va) ||
+        (body->len > (UINT64_C(1) << NP_ARENA_SHIFT))) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    remote->len   = body->len;
+    remote->read  = body->rkey;
+    remote->write = body->reserved;
+    remote->table = body->compare;
+    remote->state = NP_VREMOTE_READY;
+    return UCS_OK;
+}
+
+void np_vremote_lost(np_vlink_t *link)
+{
+    np_vremote_t *remote;
+
+    for (remote = link->remotes; remote != NULL; remote = remote->next) {
+        if (remote->state == NP_VREMOTE_ASKED) {
+            remote->state = NP_VREMOTE_UNKNOWN;
+        }
+    }
+}
+
+void np_vremote_cleanup(np_vlink_t *link)
+{
+    np_vremote_t *remote;
+    unsigned i;
+
+    while (link->remotes != NULL) {
+        remote        = link->remotes;
+        link->remotes = remote->next;
+        for (i = 0; i < ucs_static_array_size(remote->blocks); ++i) {
+            free(remote->blocks[i]);
+        }
+        free(remote);
+    }
+}
+
+/* Returns 0: there is nothing to say yet */
+static int np_vremote_reply(np_conn_t *conn, uint64_t addr, np_nic_views_t *views)
+{
+    np_vctl_t ctl = {
+        .msg  = {.kind = NP_VMSG_VIEWS},
+        .body = {.addr = addr, .status = UCS_ERR_UNSUPPORTED}
+    };
+    np_views_state_t state = (views == NULL) ? NP_VIEWS_REFUSED :
+                             np_views_state(views);
+
+    if (state == NP_VIEWS_BUILDING) {
+        return 0;
+    }
+
+    if (state == NP_VIEWS_READY) {
+        ctl.body.status   = UCS_OK;
+        ctl.body.addr     = views->region->va;
+        ctl.body.len      = views->region->len;
+        ctl.body.rkey     = views->read->rkey;
+        ctl.body.reserved = views->write->rkey;
+        ctl.body.compare  = views->table->rkey;
+    }
+    np_conn_reply(conn, &ctl);
+    return 1;
+}
+
+void np_vremote_serve(np_conn_t *conn, const np_vbody_t *body)
+{
+    np_vport_t *port  = conn->port;
+    np_nic_views_t *views = NULL;
+    np_vasked_t *asked;
+
+    if (port->has_views && (np_access_check(body->addr, 1) == UCS_OK)) {
+        views = np_views_get(port->nic, body->addr >> NP_ARENA_SHIFT);
+    }
+    if (np_vremote_reply(conn, body->addr, views)) {
+        return;
+    }
+
+    asked = malloc(sizeof(*asked));
+    if (asked == NULL) {
+        (void)np_vremote_reply(conn, body->addr, NULL);
+        return;
+    }
+
+    *asked = (np_vasked_t){
+        .qpn        = conn->qpn,
+        .generation = conn->generation,
+        .addr       = body->addr,
+        .views      = views
+    };
+    ucs_list_add_tail(&port->asked, &asked->list);
+}
+
+unsigned np_vremote_answer(np_vport_t *port)
+{
+    np_vasked_t *asked, *next;
+    unsigned count = 0;
+    np_conn_t *conn;
+
+    ucs_list_for_each_safe(asked, next, &port->asked, list) {
+        conn = np_conn_find(port, asked->qpn);
+        if ((conn == NULL) || (conn->generation != asked->generation) ||
+            (conn->state != NP_CONN_READY) ||
+            np_vremote_reply(conn, asked->addr, asked->views)) {
+            ucs_list_del(&asked->list);
+            free(asked);
+            ++count;
+        }
+    }
+    return count;
+}
+
+void np_vremote_drop_asked(np_vport_t *port)
+{
+    np_vasked_t *asked;
+
+    while (!ucs_list_is_empty(&port->asked)) {
+        asked = ucs_list_extract_head(&port->asked, np_vasked_t, list);
+        free(asked);
+    }
+}

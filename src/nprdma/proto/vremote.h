@@ -1,0 +1,71 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a link knows of its target's memory: the keys of its views, asked for at
+ * first use, and the entries that were read last. And the other half: who gives
+ * such keys away.
+ *
+ * Memory: for each link and arena 2 KiB, and 4 KiB for each 4 MiB whose entries
+ * are known.
+ */
+
+#ifndef NP_VREMOTE_H_
+#define NP_VREMOTE_H_
+
+#include "vop.h"
+
+#include "../mem/table.h"
+
+/** Pages whose entries are kept together */
+#define NP_VREMOTE_BLOCK  1024u
+
+typedef enum np_vremote_state {
+    NP_VREMOTE_UNKNOWN,
+    NP_VREMOTE_ASKED,
+    NP_VREMOTE_READY,
+    NP_VREMOTE_REFUSED
+} np_vremote_state_t;
+
+/** An arena of a link's target. Owner: the link. */
+typedef struct np_vremote {
+    struct np_vremote  *next;      /**< of the link's */
+    np_vremote_state_t state;
+    uint64_t           va;         /**< what the views cover */
+    uint64_t           len;        /**< bytes */
+    uint32_t           read;       /**< keys of the views and the table */
+    uint32_t           write;
+    uint32_t           table;
+    uint32_t           *blocks[NP_ARENA_PAGES / NP_VREMOTE_BLOCK]; /**< entries;
+                                        NULL: not known, as is an entry of 0 */
+} np_vremote_t;
+
+/** What is known of [@a va, @a va + @a len), within one arena; NULL: nothing yet,
+ *  in which case it is asked for, or nothing for good */
+np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len);
+
+/** As np_kmod_is_mapped, by what was read last */
+int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
+                         uint32_t bits, uint64_t *sum);
+
+/** These are its entries; NULL: not known any more */
+void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
+                      const uint32_t *entries);
+
+/** The target's answer. UCS_ERR_INVALID_PARAM: it lies. */
+ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body);
+
+/** The link's queue pair has failed: an answer may be lost */
+void np_vremote_lost(np_vlink_t *link);
+
+void np_vremote_cleanup(np_vlink_t *link);
+
+/** A peer asks for the keys of an arena of ours */
+void np_vremote_serve(np_conn_t *conn, const np_vbody_t *body);
+
+/** Answer those whose views have been built; returns how many */
+unsigned np_vremote_answer(np_vport_t *port);
+
+/** Forget who has asked */
+void np_vremote_drop_asked(np_vport_t *port);
+
+#endif

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One-sided transfers over an RNIC, between memory that the kernel takes away
+ * while they run: nprdma.ko's views on both sides. Two processes, each a port;
+ * the target does to its memory what it is told to. Prints TAP.
+ *
+ * test_paging [SECONDS [N]]: of the random part (10); each queue pair fails after
+ * every N requests
+ */
+
+#define _GNU_SOURCE
+#include "sides.h"
+
+#include "nprdma/engine.h"
+#include "nprdma/mem/signature.h"
+#include "nprdma/stats.h"
+#include "nprdma/svc/service.h"
+#include "../engine/tap.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE    4096ul
+#define AREA    (8ul << 20)
+#define SLOTS   64      /* of the random part */
+#define SLOT    (AREA / SLOTS)
+
+#ifndef MADV_PAGEOUT
+#  define MADV_PAGEOUT 21
+#endif
+
+typedef enum event {
+    NOTHING,
+    SWAP,       /* pages go to swap */
+    DROP,       /* they are given up: zeroes */
+    FORK,       /* a child shares them, then they are written */
+    MOVE,       /* to another address and back */
+    REPLACE,    /* other memory comes to the same place: zeroes */
+    MIGRATE,    /* to the other NUMA node, or the same */
+    PROTECT,    /* read-only, then writable again */
+    HUGE,       /* they may become one */
+    EVENTS,
+    FILL,       /* a pattern */
+    CHECK,
+    STORM,      /* swap and fork, again and again, until CALM */
+    CALM
+} event_t;
+
+static const char *const event_names[EVENTS] = {
+    "nothing", "swap-out", "MADV_DONTNEED", "fork and copy-on-write",
+    "mremap there and back", "munmap and mmap", "migration",
+    "mprotect and back", "huge pages"
+};
+
+typedef struct shared {
+    _Atomic int      stop;
+    _Atomic int      event;     /* 0: the last one is done */
+    _Atomic uint64_t offset, len, seed;
+    _Atomic int      result;
+} shared_t;
+
+unsigned tap_count, tap_failures;
+
+static shared_t *shared;
+static side_t side;
+static np_key_t *key;
+static uint8_t *area;           /* this side's */
+static _Atomic int storm;
+
+
+static uint8_t pattern(uint64_t seed, size_t i)
+{
+    return (uint8_t)((seed * 31) + (i * 7) + (i >> 8));
+}
+
+static void fill(uint8_t *data, uint64_t seed, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; ++i) {
+        data[i] = pattern(seed, i);
+    }
+}
+
+/* Seed 0: zeroes */
+static int is_right(const uint8_t *data, uint64_t seed, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; ++i) {
+        if (data[i] != ((seed == 0) ? 0 : pattern(seed, i))) {
+            printf("# byte %zu of %zu is %#x, wanted %#x\n", i, len, data[i],
+                   (seed == 0) ? 0 : pattern(seed, i));
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* A child has the same pages while we write to each of ours */
+static void fork_and_write(uint8_t *at, size_t len)
+{
+    uint8_t *byte;
+    int fds[2];
+    char c;
+    pid_t pid;
+
+    if (pipe(fds) != 0) {
+        return;
+    }
+
+    pid = fork();
+    if (pid == 0) {
+        close(fds[1]);
+        _exit(read(fds[0], &c, 1) != 0);
+    }
+
+    for (byte = at; byte < (at + len); byte += PAGE) {
+        /* written, and not undoing what others write there just now */
+        __atomic_fetch_or(byte, 0, __ATOMIC_SEQ_CST);
+    }
+    close(fds[0]);
+    close(fds[1]);
+    waitpid(pid, NULL, 0);
+}
+
+static void migrate(uint8_t *at, size_t len)
+{
+    void *page;
+    int node = (at[0] & 1), status;
+
+    for (; len > 0; at += PAGE, len -= PAGE, node ^= 1) {
+        page = at;
+        (void)syscall(SYS_move_pages, 0, 1ul, &page, &node, &status, 2);
+    }
+}
+
+static void *map_at(void *where, size_t len)
+{
+    return mmap(where, len, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS |
+                ((where == NULL) ? 0 : MAP_FIXED), -1, 0);
+}
+
+/* Not mremap(): libucm of UCX 1.13 puts its own in place, which loses the last
+ * argument */
+static void remap(void *from, size_t len, void *to)
+{
+    if (syscall(SYS_mremap, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED,
+                to) < 0) {
+        perror("# mremap");
+    }
+}
+
+static void happen(event_t event, uint8_t *at, size_t len)
+{
+    void *away;
+
+    switch (event) {
+    case SWAP:
+        madvise(at, len, MADV_PAGEOUT);
+        break;
+    case DROP:
+        madvise(at, len, MADV_DONTNEED);
+        break;
+    case FORK:
+        fork_and_write(at, len);
+        break;
+    case MOVE:
+        away = map_at(NULL, len);
+        remap(at, len, away);
+        map_at(at, len);
+        remap(away, len, at);
+        break;
+    case REPLACE:
+        munmap(at, len);
+        map_at(at, len);
+        break;
+    case MIGRATE:
+        migrate(at, len);
+        break;
+    case PROTECT:
+        mprotect(at, len, PROT_READ);
+        mprotect(at, len, PROT_READ | PROT_WRITE);
+        break;
+    case HUGE:
+        madvise(at, len, MADV_HUGEPAGE);
+        madvise(at, len, 25 /* MADV_COLLAPSE */);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Nothing that loses data */
+static void *weather(void *arg)
+{
+    unsigned i = 0;
+    size_t at;
+
+    while (storm) {
+        at = (i * 37 % (AREA / PAGE / 8)) * 8 * PAGE;
+        switch (i++ % 8) {
+        case 0:
+            happen(PROTECT, area + at, 8 * PAGE);
+            break;
+        case 4:
+            happen(FORK, area + at, 8 * PAGE);
+            break;
+        default:
+            happen(SWAP, area + at, 8 * PAGE);
+            break;
+        }
+        usleep(1000); /* or nobody else would do anything */
+    }
+    return NULL;
+}
+
+static void obey(event_t event)
+{
+    static pthread_t thread;
+    uint8_t *at = area + shared->offset;
+
+    switch (event) {
+    case FILL:
+        fill(at, shared->seed, shared->len);
+        break;
+    case CHECK:
+        shared->result = is_right(at, shared->seed, shared->len);
+        break;
+    case STORM:
+        storm = 1;
+        pthread_create(&thread, NULL, weather, NULL);
+        break;
+    case CALM:
+        storm = 0;
+        pthread_join(thread, NULL);
+        break;
+    default:
+        happen(event, at, shared->len);
+        break;
+    }
+    shared->event = 0;
+}
+
+static int target(const np_vport_config_t *config, int fd)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    open_port(config, NULL);
+    area = make_area(&side, AREA);
+    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
+        return 1;
+    }
+    np_service_start();
+    while (!shared->stop) {
+        np_vport_progress(port);
+        if (shared->event != 0) {
+            obey(shared->event);
+        }
+    }
+    np_vport_close(port);
+    return 0;
+}
+
+static int is_obeyed(const void *arg)
+{
+    return shared->event == 0;
+}
+
+static int tell(event_t event, size_t offset, size_t len, uint64_t seed)
+{
+    shared->offset = offset;
+    shared->len    = len;
+    shared->seed   = seed;
+    shared->event  = event;
+    return wait_until(is_obeyed, NULL);
+}
+
+static int target_has(size_t offset, size_t len, uint64_t seed)
+{
+    return tell(CHECK, offset, len, seed) && shared->result;
+}
+
+static int move(np_dir_t dir, uint8_t *ours, size_t offset, size_t len)
+{
+    np_iov_t iov = {ours, len};
+    comp_t comp  = {0};
+    ucs_status_t status;
+
+    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, side.area + offset,
+                               &comp));
+    if ((status == UCS_INPROGRESS) && wait_until(is_done, &comp)) {
+        status = comp.status;
+    }
+    if (status != UCS_OK) {
+        printf("# %s of %zu bytes: %s\n", (dir == NP_DIR_PUT) ? "put" : "get",
+               len, ucs_status_string(status));
+    }
+    return status == UCS_OK;
+}
+
+static void take(void *arg, const void *data, size_t len)
+{
+    memcpy(arg, data, len);
+}
+
+static int get_copied(uint8_t *ours, size_t offset, size_t len)
+{
+    comp_t comp = {0};
+    ucs_status_t status;
+
+    POST(status, np_vlink_get_unpack(&link_, key, len, side.area + offset,
+                                     take, ours, &comp));
+    return (status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
+           (comp.status == UCS_OK);
+}
+
+typedef struct counts {
+    uint64_t one_sided, two_sided;
+} counts_t;
+
+static counts_t counts(void)
+{
+    np_stats_t sum;
+
+    np_stats_sum(&sum);
+    return (counts_t){sum.reads + sum.writes, sum.remote_faults};
+}
+
+/* Views are made in the background; until then transfers are two-sided */
+static void warm_up(void)
+{
+    double end = now() + LIMIT;
+    int ok     = 1;
+
+    while (ok && (counts().one_sided == 0) && (now() < end)) {
+        ok = move(NP_DIR_PUT, area, 0, PAGE) && move(NP_DIR_GET, area, 0, PAGE);
+    }
+    TAP_CHECK(ok && (counts().one_sided > 0),
+              "transfers become one-sided, once there are views");
+}
+
+/* Twice, so that whatever is absent is brought in; then none is two-sided */
+static int is_one_sided(np_dir_t dir, uint8_t *ours, size_t offset, size_t len)
+{
+    counts_t before;
+    unsigned tries;
+
+    for (tries = 0; tries < 100; ++tries) {
+        before = counts();
+        if (!move(dir, ours, offset, len)) {
+            return 0;
+        }
+        if ((counts().two_sided == before.two_sided) &&
+            (counts().one_sided == (before.one_sided + 1))) {
+            return 1;
+        }
+        usleep(1000); /* the target brings pages in beside the transfer */
+    }
+    printf("# still two-sided\n");
+    return 0;
+}
+
+static void test_event(event_t event, size_t len)
+{
+    const size_t offset = 5 * PAGE, shift = 100;
+    const int is_lost   = (event == DROP) || (event == REPLACE);
+    counts_t before;
+    int ok;
+
+    ok  = tell(FILL, offset, len + shift, 1);
+    ok &= is_one_sided(NP_DIR_GET, area + 3, offset, len);
+    ok &= is_right(area + 3, 1, len);
+    fill(area, 2, len);
+    ok &= is_one_sided(NP_DIR_PUT, area, offset, len);
+    ok &= target_has(offset, len, 2);
+    TAP_CHECK(ok, "%s, %zu bytes: first one-sided, both ways",
+              event_names[event], len);
+
+    ok  = tell(event, offset, ucs_align_up_pow2(len, PAGE), 0);
+    ok &= move(NP_DIR_GET, area + 5, offset, len);
+    ok &= is_right(area + 5, is_lost ? 0 : 2, len);
+    TAP_CHECK(ok, "a get after it has what is there");
+
+    fill(area, 3, len);
+    ok  = tell(event, offset, ucs_align_up_pow2(len, PAGE), 0);
+    before = counts();
+    ok &= move(NP_DIR_PUT, area, offset, len) && target_has(offset, len, 3);
+    ok &= (event == NOTHING) || (event == HUGE) || (event == MIGRATE) ||
+          (counts().two_sided > before.two_sided);
+    TAP_CHECK(ok, "a put after it arrives, %s",
+              (counts().two_sided > before.two_sided) ? "two-sided" :
+              "one-sided");
+
+    happen(event, area, ucs_align_up_pow2(len, PAGE));
+    ok  = is_one_sided(NP_DIR_GET, area, offset, len) &&
+          is_right(area, 3, len);
+    fill(area, 4, len);
+    happen((is_lost) ? NOTHING : event, area, ucs_align_up_pow2(len, PAGE));
+    ok &= is_one_sided(NP_DIR_PUT, area, offset, len) &&
+          target_has(offset, len, 4);
+    TAP_CHECK(ok, "and after it on our own side");
+}
+
+static void test_copied(void)
+{
+    uint8_t data[2000];
+    counts_t before;
+    int ok;
+
+    ok     = tell(FILL, 10, sizeof(data), 9);
+    ok    &= get_copied(data, 10, sizeof(data)) &&
+             get_copied(data, 10, sizeof(data));
+    usleep(100000);
+    before = counts();
+    ok    &= get_copied(data, 10, sizeof(data)) &&
+             is_right(data, 9, sizeof(data));
+    TAP_CHECK(ok && (counts().one_sided == (before.one_sided + 1)),
+              "bytes that are unpacked are read one-sided");
+    ok  = tell(SWAP, 0, PAGE, 0);
+    ok &= get_copied(data, 10, sizeof(data)) &&
+          is_right(data, 9, sizeof(data));
+    TAP_CHECK(ok, "and two-sided from swap");
+}
+
+/* Data that looks like what an absent page reads as */
+static void test_lookalike(void)
+{
+    const uint32_t word = NP_SIGNATURE;
+    size_t i;
+    int ok = 1;
+
+    for (i = 0; i < (2 * PAGE); i += sizeof(word)) {
+        memcpy(area + i, &word, sizeof(word));
+    }
+    ok = move(NP_DIR_PUT, area, 0, 2 * PAGE);
+    memset(area, 0, 2 * PAGE);
+    ok &= move(NP_DIR_GET, area, 0, 2 * PAGE);
+    for (i = 0; i < (2 * PAGE); i += sizeof(word)) {
+        ok &= memcmp(area + i, &word, sizeof(word)) == 0;
+    }
+    TAP_CHECK(ok, "data like the signature is data");
+}
+
+static int is_mixed(const counts_t *before)
+{
+    counts_t since = counts();
+
+    return (since.one_sided > before->one_sided) &&
+           (since.two_sided > before->two_sided);
+}
+
+/* Puts and gets of one slot after the other while both sides' pages come and go */
+static void test_storm(double seconds)
+{
+    static uint64_t seeds[SLOTS];
+    const size_t sizes[] = {1, 8, 100, PAGE, 3 * PAGE + 17, 50000, SLOT};
+    double end           = now() + seconds;
+    pthread_t thread;
+    uint64_t count = 0;
+    size_t slot, len;
+    uint8_t *ours;
+    counts_t before = counts();
+    int ok = 1;
+
+    for (slot = 0; slot < SLOTS; ++slot) {
+        ok &= tell(FILL, slot * SLOT, SLOT, slot + 1);
+        seeds[slot] = slot + 1;
+    }
+    storm = 1;
+    ok   &= tell(STORM, 0, 0, 0);
+    ok   &= pthread_create(&thread, NULL, weather, NULL) == 0;
+    for (; ok && ((now() < end) || ((now() < (end + LIMIT)) &&
+                                    !is_mixed(&before))); ++count) {
+        slot = random() % SLOTS;
+        ours = area + (slot * SLOT);
+        len  = sizes[random() % (sizeof(sizes) / sizeof(sizes[0]))];
+        if ((random() % 2) && (len == SLOT)) {
+            seeds[slot] += SLOTS;
+            fill(ours, seeds[slot], len);
+            ok = move(NP_DIR_PUT, ours, slot * SLOT, len) &&
+                 target_has(slot * SLOT, len, seeds[slot]);
+        } else if (random() % 2) {
+            /* the same bytes, so that the rest stays right */
+            fill(ours, seeds[slot], len);
+            ok = move(NP_DIR_PUT, ours, slot * SLOT, len) &&
+                 target_has(slot * SLOT, len, seeds[slot]);
+        } else {
+            ok = move(NP_DIR_GET, ours, slot * SLOT, len) &&
+                 is_right(ours, seeds[slot], len);
+        }
+    }
+    storm = 0;
+    pthread_join(thread, NULL);
+    ok &= tell(CALM, 0, 0, 0);
+    for (slot = 0; slot < SLOTS; ++slot) {
+        ok &= target_has(slot * SLOT, SLOT, seeds[slot]);
+    }
+    TAP_CHECK(ok, "no byte is wrong while pages come and go on both sides");
+    printf("# %lu transfers, %lu one-sided, %lu two-sided\n", count,
+           counts().one_sided - before.one_sided,
+           counts().two_sided - before.two_sided);
+    TAP_CHECK(is_mixed(&before), "some were one-sided, some were not");
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t sizes[] = {64, 3 * PAGE, 300000, 3ul << 20};
+    np_nic_name_t *names        = NULL;
+    np_vport_config_t config;
+    side_t ours;
+    event_t event;
+    int fds[2], status;
+    size_t i;
+    pid_t pid;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (np_nic_list(&names) == 0) {
+        printf("1..0 # SKIP no RNIC port is up\n");
+        return 0;
+    }
+
+    config             = port_config(names[0].name);
+    config.break_every = (argc > 2) ? atoi(argv[2]) : 0;
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+        return 1;
+    }
+
+    pid = fork();
+    if (pid == 0) {
+        return target(&config, fds[1]);
+    }
+
+    open_port(&config, NULL);
+    area = make_area(&ours, AREA);
+    if (read(fds[0], &side, sizeof(side)) != sizeof(side)) {
+        return 1;
+    }
+
+    np_vlink_init(&link_, port, &side.dev, &side.port);
+    if (np_key_unpack(&side.key, &key) != UCS_OK) {
+        return 1;
+    }
+
+    warm_up();
+    for (event = NOTHING; event < EVENTS; ++event) {
+        for (i = 0; i < (sizeof(sizes) / sizeof(sizes[0])); ++i) {
+            test_event(event, sizes[i]);
+        }
+    }
+    test_copied();
+    test_lookalike();
+    test_storm((argc > 1) ? atof(argv[1]) : 10);
+    TAP_CHECK(down == UCS_OK, "the link is as it was");
+
+    shared->stop = 1;
+    waitpid(pid, &status, 0);
+    TAP_CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
+              "the target ends well");
+    np_vlink_close(&link_);
+    np_key_release(key);
+    np_vport_close(port);
+    free(names);
+    printf("1..%u\n", tap_count);
+    return tap_failures != 0;
+}
