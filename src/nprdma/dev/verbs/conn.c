@@ -479,15 +479,15 @@ void np_conn_destroy(np_conn_t *conn)
     np_vport_t *port = conn->port;
 
     np_vop_end_served(conn);
-    np_conn_drop_posted(conn);
+    np_conn_forget_qp(conn, conn->qpn);
+    ibv_destroy_qp(conn->qp);
+    np_conn_drop_posted(conn); /* the device needs no buffer of it any more */
     np_conn_acked(conn, conn->tx_seq);
     np_vreplay_drop(conn);
     np_conn_free_replies(conn);
-    np_conn_forget_qp(conn, conn->qpn);
     if (conn->ah != NULL) {
         ibv_destroy_ah(conn->ah);
     }
-    ibv_destroy_qp(conn->qp);
     np_vport_forget(port, conn);
     ucs_list_del(&conn->list);
     ucs_list_del(&conn->due);
@@ -505,8 +505,12 @@ unsigned np_vport_reap(np_vport_t *port)
     unsigned left = 0;
 
     ucs_list_for_each_safe(conn, next, &port->dying, list) {
-        if ((conn->sq_head != conn->sq_tail) || (conn->link != NULL)) {
-            ++left; /* a link that is down keeps it until it is closed */
+        /* a link that is down keeps it until it is closed. Of one in error
+         * nothing goes any more, and what was sent before without asking for a
+         * completion has none. */
+        if ((conn->link != NULL) || ((conn->state != NP_CONN_DEAD) &&
+                                     (conn->sq_head != conn->sq_tail))) {
+            ++left;
         } else {
             np_conn_destroy(conn);
         }
