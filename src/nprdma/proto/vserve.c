@@ -385,6 +385,7 @@ void np_vserve_written(np_conn_t *conn, uint32_t name)
     np_vop_t *op = conn->is_link ? np_vop_find(conn, name) :
                    np_vop_find_served(conn, name);
 
+    np_conn_heard_write(conn);
     if (op == NULL) {
         return;
     }

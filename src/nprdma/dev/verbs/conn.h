@@ -219,6 +219,9 @@ void np_conn_ring_all(np_vport_t *port);
 /** The other side has spoken; @a flags of its message */
 void np_conn_heard(np_conn_t *conn, unsigned flags);
 
+/** The other side has written, or its device has */
+void np_conn_heard_write(np_conn_t *conn);
+
 /** Does anybody wait for the other side? */
 int np_conn_expects(const np_conn_t *conn);
 

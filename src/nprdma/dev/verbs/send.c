@@ -22,10 +22,12 @@
 
 /* How long a target is given to answer by its progress before its service thread
  * is woken: at least this, twice as long after each time that its progress has
- * answered all the same, half as long after each time that the thread has. And
- * then, until that is done once more: twice as long each time. */
+ * answered all the same, half as long after each time that the thread has, and a
+ * little less after each answer in time. And then, until that is done once more:
+ * twice as long each time. */
 #define NP_CONN_RING_MIN    ucs_time_from_usec(20)
-#define NP_CONN_RING_MAX    ucs_time_from_msec(2)
+#define NP_CONN_RING_MAX    ucs_time_from_msec(64)
+#define NP_CONN_RING_DECAY  64
 #define NP_CONN_RING_NEXT   ucs_time_from_msec(1)
 #define NP_CONN_RING_LAST   ucs_time_from_msec(64)
 
@@ -259,9 +261,19 @@ void np_conn_heard(np_conn_t *conn, unsigned flags)
                            ucs_min(2 * ucs_max(conn->ring_first,
                                                NP_CONN_RING_MIN),
                                    NP_CONN_RING_MAX);
+    } else {
+        conn->ring_first -= conn->ring_first / NP_CONN_RING_DECAY;
     }
     conn->ring_at    = 0;
     conn->ring_next  = 0;
+}
+
+void np_conn_heard_write(np_conn_t *conn)
+{
+    ++conn->heard;
+    conn->replaced  = 0;
+    conn->ring_at   = 0;
+    conn->ring_next = 0;
 }
 
 /* Keep what must go again should the queue pair fail. Returns whether the buffer
