@@ -56,7 +56,8 @@ typedef struct np_vport_config {
     unsigned   credits;       /**< messages under way to one peer */
     size_t     direct_min;    /**< bytes from which a transfer is registered; 0:
                                     as np_nic_direct_min says */
-    size_t     chunk;         /**< bytes that are registered at once */
+    size_t     chunk;         /**< bytes that are registered at once; 0: as
+                                    np_nic_chunk says */
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
     double     connect_timeout; /**< seconds */
     double     reconnect_timeout; /**< seconds for another queue pair; 0: a

@@ -50,8 +50,13 @@ static uint8_t *np_vmove_local(const np_vmove_t *move, size_t offset)
 
 void np_vmove_begin(np_vop_t *op)
 {
+    size_t chunk = op->port->config.chunk;
+
+    if (chunk == 0) {
+        chunk = np_nic_chunk(op->port->nic, op->move.len);
+    }
     op->move.chunk = op->port->config.is_sequential ? op->move.len :
-                     ucs_max(op->port->config.chunk, (size_t)NP_VCHUNK_MIN);
+                     ucs_max(chunk, (size_t)NP_VCHUNK_MIN);
     if (op->move.iovcnt != 1) {
         op->move.no_register = 1; /* a list is gathered by messages */
     }

@@ -253,8 +253,9 @@ uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config)
                                     UCT_NPRDMA_VERBS_BUFFERS) ||
         !uct_nprdma_verbs_is_within("VERBS_CREDITS", config->credits, 2,
                                     UCT_NPRDMA_VERBS_BUFFERS) ||
-        !uct_nprdma_verbs_is_within("VERBS_CHUNK", config->chunk,
-                                    4 * UCS_KBYTE, UCS_GBYTE) ||
+        ((config->chunk != UCS_MEMUNITS_AUTO) &&
+         !uct_nprdma_verbs_is_within("VERBS_CHUNK", config->chunk,
+                                     4 * UCS_KBYTE, UCS_GBYTE)) ||
         !uct_nprdma_verbs_is_within("VERBS_DEPTH", config->depth, 1,
                                     UCT_NPRDMA_VERBS_DEPTH) ||
         !uct_nprdma_verbs_is_within("VERBS_RETRY_COUNT", config->retry_count,
@@ -320,7 +321,8 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
         .credits           = config->credits,
         .direct_min        = (config->direct_min == UCS_MEMUNITS_AUTO) ?
                              0 : ucs_max(config->direct_min, (size_t)1),
-        .chunk             = config->chunk,
+        .chunk             = (config->chunk == UCS_MEMUNITS_AUTO) ?
+                             0 : config->chunk,
         .depth             = config->depth,
         .connect_timeout   = config->connect_timeout,
         .timeout           = uct_nprdma_verbs_timeout(config->timeout),

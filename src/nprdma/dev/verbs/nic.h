@@ -35,6 +35,9 @@ typedef struct np_nic {
     enum ibv_mtu         mtu;       /**< active */
     double               bandwidth; /**< bytes/s, of the link */
     size_t               direct_min; /**< measured: see np_nic_direct_min */
+    double               reg_fixed;  /**< measured: seconds to register and give
+                                          back anything; 0: not known */
+    double               reg_byte;   /**< and for each byte */
     _Atomic int          is_down;   /**< an event said so */
     _Atomic int          is_removed;
     ucs_list_link_t      views;     /**< of arenas: views.c */
@@ -62,7 +65,8 @@ unsigned np_nic_list(np_nic_name_t **names);
 ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p);
 
 /** Take what the device has reported about itself: its port down or up, its
- *  removal. Any thread. Readable before: ctx->async_fd. */
+ *  removal, a shared receive queue that gets empty, whose context is the flag to
+ *  set. Any thread. Readable before: ctx->async_fd. */
 void np_nic_take_events(np_nic_t *nic);
 
 static inline int np_nic_is_down(const np_nic_t *nic)
@@ -94,5 +98,13 @@ void np_nic_dereg(struct ibv_mr *mr);
  * @return a power of two from 4 KiB to 1 MiB.
  */
 size_t np_nic_direct_min(np_nic_t *nic);
+
+/**
+ * How much of a transfer to register at once, by the same measurement: the fixed
+ * cost of a registration against what cannot overlap.
+ *
+ * @return a power of two from 64 KiB to 4 MiB.
+ */
+size_t np_nic_chunk(np_nic_t *nic, size_t len);
 
 #endif
