@@ -29,6 +29,9 @@
 
 #define AREA   (8ul << 20)
 
+/* Links that together have more credit than there are buffers */
+#define FLOODS 12
+
 /* Shared by both: what the target does and sees */
 typedef struct shared {
     _Atomic uint64_t  received;
@@ -45,6 +48,8 @@ typedef struct shared {
     _Atomic int       swaps;      /* and does */
     _Atomic uint64_t  swapped;    /* pages */
     _Atomic uint64_t  returned;   /* messages that came over those */
+    _Atomic unsigned  conns;      /* connections that it has */
+    _Atomic int       is_quiet;   /* no thread of it looks at its port either */
 } shared_t;
 
 static shared_t *shared;
@@ -235,6 +240,9 @@ static int target(const np_vport_config_t *config, int fd)
             close_links(links);
             shared->connects = 0;
         }
+        shared->conns    = kh_size(&port->conns);
+        shared->is_quiet = shared->computes && !port->service.is_again &&
+                           (port->service.users == 0);
         shared->computes = shared->compute;
         if (!shared->computes) {
             np_vport_progress(port);
@@ -529,6 +537,31 @@ static void test_closing(const side_t *side)
           "messages of links that are closed arrive once");
 }
 
+static int has_conns(const void *arg)
+{
+    return shared->conns == *(const unsigned*)arg;
+}
+
+/* A link that has been answered, without asking the device about the answers, and
+ * is closed: the target forgets it */
+static void test_forgetting(const side_t *side)
+{
+    const unsigned one = 1;
+    ucs_status_t status;
+    np_vlink_t link;
+    unsigned i;
+
+    check(wait_until(has_conns, &one), "nobody else is connected");
+    np_vlink_init(&link, port, &side->dev, &side->port);
+    POST(status, np_vlink_am_short(&link, 1, 1, NULL, 0));
+    for (i = 0; (status == UCS_OK) && (i < (2 * link.conn->credits)); ++i) {
+        POST(status, np_vlink_am_short(&link, 1, 1, NULL, 0));
+    }
+    np_vlink_close(&link);
+    check((status == UCS_OK) && wait_until(has_conns, &one),
+          "a link that is closed is forgotten");
+}
+
 static int has_returned(const void *arg)
 {
     return shared->returned >= *(const uint64_t*)arg;
@@ -673,6 +706,60 @@ static void test_computing(const side_t *side, np_key_t *key, pid_t pid,
           (shared->wrong == 0), "until it looks");
 }
 
+static int is_quiet(const void *arg)
+{
+    return shared->is_quiet;
+}
+
+static unsigned replaced(const np_vlink_t *links)
+{
+    unsigned i, count = link_.conn->epoch;
+
+    for (i = 0; i < FLOODS; ++i) {
+        count += links[i].conn->epoch;
+    }
+    return count;
+}
+
+/* More messages than the target has buffers, while it computes, of links that have
+ * room for more: nobody wakes its thread, and no request could. In the end queue
+ * pairs that are silent would be replaced. */
+static void test_flood(const side_t *side, np_key_t *key, pid_t pid,
+                       uint8_t *mine)
+{
+    ucs_status_t status = UCS_OK;
+    int on              = 1, off = 0;
+    np_vlink_t links[FLOODS];
+    unsigned i, sent, total, epochs;
+    uint64_t count;
+
+    for (i = 0; i < FLOODS; ++i) {
+        np_vlink_init(&links[i], port, &side->dev, &side->port);
+        POST(status, np_vlink_am_short(&links[i], 1, 1, NULL, 0));
+    }
+    total           = FLOODS * (ucs_max(links[0].conn->credits, 3u) - 2);
+    count           = shared->received + total;
+    epochs          = replaced(links);
+    shared->compute = 1;
+    check((status == UCS_OK) && wait_until(is_computing, &on) &&
+          wait_until(is_quiet, NULL), "the target computes again");
+    for (sent = 0; (status == UCS_OK) && (sent < total); ++sent) {
+        status = np_vlink_am_short(&links[sent % FLOODS], 1, 1, NULL, 0);
+    }
+    check((status == UCS_OK) && (sent > port->recv_buffers),
+          "more messages than it has buffers");
+    test_move(side, key, pid, mine, 100000, 1);
+    if (port->config.break_every == 0) {
+        check(replaced(links) == epochs, "its thread was woken in time");
+    }
+    shared->compute = 0;
+    check(wait_until(is_computing, &off) && wait_until(has_received, &count),
+          "it gets them all");
+    for (i = 0; i < FLOODS; ++i) {
+        np_vlink_close(&links[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     np_nic_name_t *names = NULL;
@@ -725,6 +812,8 @@ int main(int argc, char **argv)
     test_computing(&side, key, pid, mine);
     test_failing(&side, key, pid, mine);
     test_closing(&side);
+    test_forgetting(&side);
+    test_flood(&side, key, pid, mine);
     test_swapper(&side, key, mine);
     test_handshake(&side);
     test_stranger(&side);

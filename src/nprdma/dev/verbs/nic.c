@@ -306,6 +306,11 @@ void np_nic_take_events(np_nic_t *nic)
         case IBV_EVENT_DEVICE_FATAL:
             np_nic_tell(nic->ctx, 0, 0, 1);
             break;
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
+            /* it stays until the event is acknowledged */
+            atomic_store_explicit((_Atomic int*)event.element.srq->srq_context,
+                                  1, memory_order_relaxed);
+            break;
         default:
             break; /* queue pairs tell by their completions */
         }

@@ -34,6 +34,9 @@
 /* The longest tick of a kernel */
 #define NP_VPORT_TICK_MSEC   10
 
+/* Buffers are few when one in so many is left */
+#define NP_VPORT_LOW         4
+
 /* Time in which a program that is in progress would look at its port, us */
 #define NP_VPORT_PATIENCE  20
 
@@ -271,6 +274,27 @@ static uint64_t np_vport_now_msec(void)
     return (ts.tv_sec * 1000ul) + (ts.tv_nsec / 1000000);
 }
 
+void np_vport_arm_low(np_vport_t *port)
+{
+    struct ibv_srq_attr attr = {
+        .srq_limit = ucs_max(port->recv_buffers / NP_VPORT_LOW, 1u)
+    };
+    int ret;
+
+    ret = ibv_modify_srq(port->srq, &attr, IBV_SRQ_LIMIT);
+    if (ret != 0) {
+        ucs_debug("nprdma: %s: nobody will say when receive buffers are few: "
+                  "%s", port->nic->name, strerror(ret));
+    }
+}
+
+static void np_vport_take_low(np_vport_t *port)
+{
+    if (atomic_exchange_explicit(&port->is_low, 0, memory_order_relaxed)) {
+        np_vport_arm_low(port);
+    }
+}
+
 /* What needs no look each time */
 static void np_vport_housekeep(np_vport_t *port)
 {
@@ -298,6 +322,7 @@ static void np_vport_housekeep(np_vport_t *port)
     }
 
     np_nic_take_events(port->nic);
+    np_vport_take_low(port);
     if (np_nic_is_removed(port->nic)) {
         np_vport_fail_all(&port->connecting);
         np_vport_fail_all(&port->ready);
@@ -559,9 +584,11 @@ int np_vport_serve(np_service_client_t *client)
     np_vport_t *port = ucs_container_of(client, np_vport_t, service);
     int is_again;
 
+    np_nic_take_events(port->nic);
     if (np_vport_is_attended(port)) {
         np_vport_leave_alone(port);
-        return 0;
+        /* until the program has seen that buffers were few, or has left */
+        return atomic_load_explicit(&port->is_low, memory_order_relaxed);
     }
 
     if (!np_turn_take(&port->turn)) {
@@ -571,6 +598,7 @@ int np_vport_serve(np_service_client_t *client)
     port->is_thread = 1;
     is_again        = np_vport_serve_turn(port);
     port->is_thread = 0;
+    np_vport_take_low(port);
     np_turn_give(&port->turn);
     return is_again;
 }

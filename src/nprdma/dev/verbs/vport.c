@@ -211,7 +211,8 @@ static int np_vport_create_queues(np_vport_t *port)
 {
     struct ibv_context *ctx           = port->nic->ctx;
     struct ibv_srq_init_attr srq_attr = {
-        .attr = {.max_wr = port->recv_buffers, .max_sge = 1}
+        .srq_context = (void*)&port->is_low,
+        .attr        = {.max_wr = port->recv_buffers, .max_sge = 1}
     };
     struct ibv_qp_init_attr ud_attr   = {
         .qp_type = IBV_QPT_UD,
@@ -272,13 +273,18 @@ static int np_vport_create_events(np_vport_t *port)
     struct epoll_event event = {.events = EPOLLIN};
     int flags;
 
-    port->event_fd = epoll_create1(EPOLL_CLOEXEC);
-    port->bell_fd  = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    port->timer_fd = timerfd_create(CLOCK_MONOTONIC,
-                                    TFD_CLOEXEC | TFD_NONBLOCK);
-    flags          = fcntl(port->channel->fd, F_GETFL);
+    port->event_fd   = epoll_create1(EPOLL_CLOEXEC);
+    port->service_fd = epoll_create1(EPOLL_CLOEXEC);
+    port->bell_fd    = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    port->timer_fd   = timerfd_create(CLOCK_MONOTONIC,
+                                      TFD_CLOEXEC | TFD_NONBLOCK);
+    flags            = fcntl(port->channel->fd, F_GETFL);
     return (port->event_fd >= 0) && (port->timer_fd >= 0) &&
-           (port->bell_fd >= 0) &&
+           (port->bell_fd >= 0) && (port->service_fd >= 0) &&
+           (epoll_ctl(port->service_fd, EPOLL_CTL_ADD, port->channel->fd,
+                      &event) == 0) &&
+           (epoll_ctl(port->service_fd, EPOLL_CTL_ADD,
+                      port->nic->ctx->async_fd, &event) == 0) &&
            (fcntl(port->channel->fd, F_SETFL, flags | O_NONBLOCK) == 0) &&
            (epoll_ctl(port->event_fd, EPOLL_CTL_ADD, port->channel->fd,
                       &event) == 0) &&
@@ -360,13 +366,14 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
         return UCS_ERR_NO_MEMORY;
     }
 
-    port->config   = *config;
-    port->user     = *user;
-    port->event_fd = -1;
-    port->timer_fd = -1;
-    port->bell_fd  = -1;
-    port->cookie   = np_engine.cookie;
-    port->stats    = np_stats_get();
+    port->config     = *config;
+    port->user       = *user;
+    port->event_fd   = -1;
+    port->timer_fd   = -1;
+    port->bell_fd    = -1;
+    port->service_fd = -1;
+    port->cookie     = np_engine.cookie;
+    port->stats      = np_stats_get();
     np_vport_init_lists(port);
     np_turn_init(&port->turn);
     status = np_nic_open(config->device, config->gid_index, &port->nic);
@@ -403,7 +410,8 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     }
 
     np_vport_fill(port);
-    port->service.fd    = port->channel->fd;
+    np_vport_arm_low(port);
+    port->service.fd    = port->service_fd;
     port->service.serve = np_vport_serve;
     np_service_add_client(&port->service);
     *port_p = port;
@@ -413,6 +421,7 @@ err_events:
     close(port->event_fd);
     close(port->timer_fd);
     close(port->bell_fd);
+    close(port->service_fd);
 err_queues:
     free(port->kept);
     np_vport_destroy_queues(port);
@@ -488,6 +497,7 @@ void np_vport_close(np_vport_t *port)
     close(port->event_fd);
     close(port->timer_fd);
     close(port->bell_fd);
+    close(port->service_fd);
     np_vport_destroy_queues(port);
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);

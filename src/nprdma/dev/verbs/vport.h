@@ -115,6 +115,10 @@ struct np_vport {
     int                     event_fd;   /**< epoll: channel, timer, bell */
     int                     timer_fd;
     int                     bell_fd;    /**< threads wake the owner */
+    int                     service_fd; /**< epoll, for the service threads:
+                                             channel, events of the device */
+    _Atomic int             is_low;     /**< the device has few receive buffers
+                                             left, and will not say so again */
     _Atomic unsigned        ticks;      /**< the owner's progress calls; written
                                              by it alone */
     _Atomic unsigned        ticks_seen; /**< by the service threads */
@@ -141,6 +145,10 @@ void np_vport_post_ud(np_vport_t *port, uint64_t index);
 
 /** The next solicited message tells the service threads */
 int np_vport_arm_service(np_vport_t *port);
+
+/** Be told when receive buffers get few: messages that nobody waits for wake no
+ *  thread, and those that would find no buffer */
+void np_vport_arm_low(np_vport_t *port);
 
 /** np_service_client_t::serve */
 int np_vport_serve(np_service_client_t *client);
