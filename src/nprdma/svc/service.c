@@ -41,6 +41,9 @@
 /* Longest wait before a client that could not be served is tried again, ms */
 #define NP_SERVICE_RETRY_MAX 8
 
+/* Time between two looks at clients of a thread that polls, ms */
+#define NP_SERVICE_LOOK      4
+
 /* What an event is about, beside pointers to clients */
 enum {
     NP_SERVICE_BELL,
@@ -265,12 +268,28 @@ static unsigned np_service_serve_again(int is_all)
     return count;
 }
 
+/* All clients, now and then: a look may take longer than soft0's answers may wait,
+ * and the other thread is woken for what is urgent */
+static void np_service_poll_clients(uint64_t *look)
+{
+    struct timespec ts;
+    uint64_t now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    now = (ts.tv_sec * 1000ul) + (ts.tv_nsec / 1000000);
+    if (now >= *look) {
+        *look = now + NP_SERVICE_LOOK;
+        (void)np_service_serve_again(1);
+    }
+}
+
 static void *np_service_main(void *arg)
 {
     np_mover_t mover  = (np_mover_t)(uintptr_t)arg;
     np_stats_t *stats = np_stats_get();
     unsigned looks    = 0; /* that are left, for strangers */
     int retry         = 1; /* ms until clients are tried again */
+    uint64_t look     = 0; /* at the clients, ms */
     struct epoll_event event;
     int count;
 
@@ -287,7 +306,7 @@ static void *np_service_main(void *arg)
 
         if ((np_engine.config.service == NP_SERVICE_POLL) &&
             (mover == NP_MOVER_SERVICE)) {
-            (void)np_service_serve_again(1);
+            np_service_poll_clients(&look);
             sched_yield();
             continue;
         }
