@@ -4,7 +4,9 @@
  * has said meanwhile that they went. No reference to any page is held. Work is
  * done in batches, which shrink each time something comes in between.
  */
+#include <linux/fs.h>
 #include <linux/hmm.h>
+#include <linux/magic.h>
 #include <linux/memremap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -15,6 +17,11 @@
 #define NP_BATCH	512	/* pages */
 #define NP_TRIES	64	/* in a row that bring nothing */
 #define NP_TRIES_SHARED	16	/* of these beside the process's other threads */
+#ifdef VM_SHADOW_STACK
+#define NP_VM_CALLS	VM_SHADOW_STACK
+#else
+#define NP_VM_CALLS	0
+#endif
 
 struct np_batch {
 	struct np_region *region;
@@ -54,14 +61,31 @@ static void np_batch_unlock(struct np_batch *batch, struct mm_struct *mm)
 		mmap_read_unlock(mm);
 }
 
+/* What hmm_range_fault() takes, but get_user_pages() would not: memory that
+ * not even the kernel maps, and return addresses that only calls may write.
+ */
+static int np_batch_refused(struct np_batch *batch, struct vm_area_struct *vma)
+{
+	if (vma->vm_file &&
+	    file_inode(vma->vm_file)->i_sb->s_magic == SECRETMEM_MAGIC)
+		return -EFAULT;
+	if (batch->flags & NPRDMA_FAULT_WRITE && vma->vm_flags & NP_VM_CALLS)
+		return -EACCES;
+	return 0;
+}
+
 /* Ends the batch where the mapping ends: one hole fails all that is asked for */
 static int np_batch_clip(struct np_batch *batch, struct mm_struct *mm)
 {
 	struct vm_area_struct *vma = vma_lookup(mm, np_batch_start(batch));
 	unsigned long pages;
+	int ret;
 
 	if (!vma)
 		return -EFAULT;
+	ret = np_batch_refused(batch, vma);
+	if (ret)
+		return ret;
 	pages = (vma->vm_end - np_batch_start(batch)) >> PAGE_SHIFT;
 	batch->to = min_t(unsigned long, batch->to, batch->from + pages);
 	return 0;
@@ -196,6 +220,9 @@ static int np_fault_piece(struct np_batch *batch, unsigned int from,
 	while (from < to) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
+		/* Its end waits for us, and so may the end of the process */
+		if (READ_ONCE(batch->region->ending))
+			return -ENOENT;
 		batch->from = from;
 		batch->to = from + min(size, to - from);
 		batch->alone = tries >= NP_TRIES_SHARED &&

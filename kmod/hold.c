@@ -15,10 +15,30 @@ struct np_hold {
 	struct page *pages[];
 };
 
+static void np_hold_uncharge(struct np_context *context, unsigned int count)
+{
+	atomic_sub(count, &context->stats.held);
+	np_user_unhold(context->user, count);
+}
+
+static int np_hold_charge(struct np_context *context, unsigned int count)
+{
+	int ret;
+
+	ret = np_user_hold(context->user, count);
+	if (ret)
+		return ret;
+	if (atomic_add_return(count, &context->stats.held) <=
+	    READ_ONCE(np_hold_pages))
+		return 0;
+	np_hold_uncharge(context, count);
+	return -EDQUOT;
+}
+
 static void np_hold_free(struct np_hold *hold)
 {
 	unpin_user_pages(hold->pages, hold->count);
-	atomic_sub(hold->count, &hold->context->stats.held);
+	np_hold_uncharge(hold->context, hold->count);
 	kvfree(hold);
 }
 
@@ -57,11 +77,9 @@ static struct np_hold *np_hold_make(struct np_region *region,
 	if (!hold)
 		return ERR_PTR(-ENOMEM);
 	hold->context = context;
-	if (atomic_add_return(count, &context->stats.held) >
-	    READ_ONCE(np_hold_pages)) {
-		ret = -EDQUOT;
-		goto unaccount;
-	}
+	ret = np_hold_charge(context, count);
+	if (ret)
+		goto free_hold;
 	ret = np_hold_pin(hold, region->start + (from << PAGE_SHIFT), count,
 			  flags & NPRDMA_FAULT_WRITE);
 	if (ret)
@@ -70,8 +88,8 @@ static struct np_hold *np_hold_make(struct np_region *region,
 
 unpin:
 	unpin_user_pages(hold->pages, hold->count);
-unaccount:
-	atomic_sub(count, &context->stats.held);
+	np_hold_uncharge(context, count);
+free_hold:
 	kvfree(hold);
 	return ERR_PTR(ret);
 }

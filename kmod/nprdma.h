@@ -49,6 +49,7 @@ extern struct workqueue_struct *np_queue;
 extern bool np_sync_rcu;
 extern unsigned int np_hold_pages;
 u64 np_table_max(void);
+unsigned long np_user_hold_max(void);
 
 /* user.c: what a user causes the kernel to use */
 struct np_user {
@@ -56,12 +57,15 @@ struct np_user {
 	kuid_t uid;
 	unsigned int refs;
 	atomic64_t bytes;
+	atomic_long_t held;		/* pages */
 };
 
 struct np_user *np_user_get(kuid_t uid);
 void np_user_put(struct np_user *user);
 int np_user_charge(struct np_user *user, u64 bytes);
 void np_user_uncharge(struct np_user *user, u64 bytes);
+int np_user_hold(struct np_user *user, unsigned int pages);
+void np_user_unhold(struct np_user *user, unsigned int pages);
 
 /* context.c: an open file */
 struct np_stats {
@@ -149,6 +153,7 @@ struct np_region {
 
 	struct rw_semaphore life;
 	bool dead;
+	bool ending;			/* who waits for life need not wait long */
 
 	struct mutex grow;		/* who makes pieces */
 	unsigned int piece_count;

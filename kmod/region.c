@@ -177,6 +177,7 @@ void np_region_kill(struct np_region *region)
 	unsigned int i;
 
 	atomic_dec(&region->context->stats.regions);
+	WRITE_ONCE(region->ending, true);
 	down_write(&region->life);
 	region->dead = true;
 	for (i = 0; i < region->piece_count; i++) {
@@ -185,6 +186,7 @@ void np_region_kill(struct np_region *region)
 					 np_piece_bytes(region->pieces[i]->pages));
 			np_piece_free(region->pieces[i]);
 			region->pieces[i] = NULL;
+			cond_resched();
 		}
 	}
 	up_write(&region->life);

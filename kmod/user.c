@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What each user causes the kernel to use: tables, states of pages, and
- * translations of views, which no memory cgroup is charged for.
+ * translations of views, which no memory cgroup is charged for; and pages that
+ * the kernel cannot take back while they are held.
  */
 #include <linux/cred.h>
 #include <linux/slab.h>
@@ -62,4 +63,18 @@ int np_user_charge(struct np_user *user, u64 bytes)
 void np_user_uncharge(struct np_user *user, u64 bytes)
 {
 	atomic64_sub(bytes, &user->bytes);
+}
+
+int np_user_hold(struct np_user *user, unsigned int pages)
+{
+	if (atomic_long_add_return(pages, &user->held) > np_user_hold_max()) {
+		np_user_unhold(user, pages);
+		return -EDQUOT;
+	}
+	return 0;
+}
+
+void np_user_unhold(struct np_user *user, unsigned int pages)
+{
+	atomic_long_sub(pages, &user->held);
 }

@@ -123,38 +123,50 @@ void np_views_add(struct np_window *window)
 			     np_view_bit(window));
 		np_piece_drop_failed(piece, 0, piece->pages);
 		np_piece_unlock(piece);
+		cond_resched();
 	}
 	up_read(&region->life);
+}
+
+/* What is mapped of a piece becomes absent in this window alone */
+static void np_view_clear(struct np_window *window, struct np_piece *piece)
+{
+	struct iommu_iotlb_gather gather;
+	bool changed = false;
+	unsigned int i;
+
+	iommu_iotlb_gather_init(&gather);
+	for (i = 0; i < piece->pages; i++) {
+		if (!(piece->state[i] & np_view_bit(window)))
+			continue;
+		np_window_replace(window, piece->first + i, window->absent,
+				  &gather);
+		changed = true;
+	}
+	if (changed)
+		np_view_flush(window, &gather);
 }
 
 /* All of the window is absent, and flushed; then it takes part no more */
 void np_views_remove(struct np_window *window)
 {
 	struct np_region *region = window->region;
-	u64 bit = np_view_bit(window);
 	struct np_piece *piece;
-	unsigned int i, j;
+	unsigned int i;
 
 	down_read(&region->life);
 	down_write(&region->windows_lock);
 	window->closing = true;
 	up_write(&region->windows_lock);
 	for (i = 0; !region->dead && i < region->piece_count; i++) {
-		struct iommu_iotlb_gather gather;
-
 		piece = np_region_piece(region,
 					(unsigned long)i * NP_PIECE_PAGES);
 		if (!piece || !READ_ONCE(piece->mapped))
 			continue;
-		iommu_iotlb_gather_init(&gather);
 		np_piece_lock(piece);
-		for (j = 0; j < piece->pages; j++) {
-			if (piece->state[j] & bit)
-				np_window_replace(window, piece->first + j,
-						  window->absent, &gather);
-		}
-		np_view_flush(window, &gather);
+		np_view_clear(window, piece);
 		np_piece_unlock(piece);
+		cond_resched();
 	}
 	down_write(&region->windows_lock);
 	list_del(&window->link);

@@ -180,7 +180,8 @@ struct nprdma_region_export {
  * EBUSY    it is swapped out, by SWAP_OUT
  * EAGAIN   with NOWAIT: it is not there. Else: it went away again each time
  * ENOMEM   no memory to bring it in, or for the module's own state
- * EDQUOT   the user's bound table_max; with HOLD: hold_max
+ * EDQUOT   the user's bound table_max; with HOLD: hold_max, or the bound on what
+ *          all contexts of the user hold
  */
 struct nprdma_fault {
 	__u32 region;

@@ -102,7 +102,7 @@ static void parameter(const char *name, unsigned value)
     close(fd);
 }
 
-void abi_bounds(int dev, char *memory)
+static void bounds_of_tables(int dev, char *memory)
 {
     int region, more;
 
@@ -124,6 +124,31 @@ void abi_bounds(int dev, char *memory)
     kmod_destroy(dev, region);
     parameter("user_mb", 0);
     TAP_CHECK(kmod_counters(dev).kernel_bytes == 0, "all of it is returned");
+}
+
+static void bounds_of_holds(int dev, char *memory)
+{
+    int other = kmod_open(), first, second;
+    uint32_t hold;
+
+    parameter("user_hold_pages", 24);
+    first  = kmod_create(dev, memory, KMOD_PIECE, 0);
+    second = kmod_create(other, memory, KMOD_PIECE, 0);
+    TAP_CHECK((kmod_fault(dev, first, memory, 16 * KMOD_PAGE,
+                          NPRDMA_FAULT_HOLD, NULL, &hold) == 0) &&
+              (kmod_fault(other, second, memory, 16 * KMOD_PAGE,
+                          NPRDMA_FAULT_HOLD, NULL, NULL) == -EDQUOT),
+              "a user's contexts share a bound of what they hold");
+    TAP_CHECK((kmod_release(dev, hold) == 0) &&
+              (kmod_fault(other, second, memory, 16 * KMOD_PAGE,
+                          NPRDMA_FAULT_HOLD, NULL, NULL) == 0),
+              "what one releases the other may hold");
+    close(other);
+    TAP_CHECK(kmod_fault(dev, first, memory, 16 * KMOD_PAGE, NPRDMA_FAULT_HOLD,
+                         NULL, &hold) == 0, "the end of a context releases");
+    kmod_release(dev, hold);
+    kmod_destroy(dev, first);
+    parameter("user_hold_pages", 0);
 }
 
 static long meminfo(const char *name)
@@ -192,22 +217,30 @@ static int leak_none(const char *name, long before, int sign)
     return 0;
 }
 
+void abi_bounds(int dev, char *memory)
+{
+    bounds_of_tables(dev, memory);
+    bounds_of_holds(dev, memory);
+}
+
 void abi_leaks(void)
 {
-    char *memory = kmod_map(LEAK_LENGTH);
+    const char *some = getenv("KMOD_LEAK_REGIONS");
+    unsigned regions = (some != NULL) ? strtoul(some, NULL, 0) : LEAK_REGIONS;
+    char *memory     = kmod_map(LEAK_LENGTH);
     long slab, percpu, vmalloc;
     int dev;
 
-    leak_round(memory, LEAK_REGIONS / 10);
+    leak_round(memory, regions / 10);
     slab    = meminfo("SUnreclaim:");
     percpu  = meminfo("Percpu:");
     vmalloc = meminfo("VmallocUsed:");
-    leak_round(memory, LEAK_REGIONS);
+    leak_round(memory, regions);
     TAP_CHECK(leak_none("SUnreclaim:", slab, 1) &&
               leak_none("Percpu:", percpu, 1) &&
               leak_none("VmallocUsed:", vmalloc, 1),
               "after %u regions slab and vmalloc are where they were",
-              LEAK_REGIONS);
+              regions);
     dev = kmod_open();
     TAP_CHECK(kmod_counters(dev).kernel_bytes == 0,
               "and no table is left");

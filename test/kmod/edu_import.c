@@ -9,6 +9,7 @@
 #include <linux/dma-resv.h>
 #include <linux/fs.h>
 #include <linux/io.h>
+#include <linux/iommu.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -25,6 +26,7 @@
 #define EDU_TO_MEMORY	2
 #define EDU_BUFFER	0x40000		/* the device's own memory */
 #define EDU_WAIT_MS	10000
+#define EDU_LOOKS	3
 
 struct edu_slot {
 	struct dma_buf *dmabuf;
@@ -119,6 +121,44 @@ static int edu_dma(struct edu *edu, const struct edu_dma *dma)
 	return ret;
 }
 
+/* More than one look: between two steps the page may be taken, freed, and
+ * something else stand there
+ */
+static bool edu_is_free(struct iommu_domain *domain, dma_addr_t iova)
+{
+	phys_addr_t first = iommu_iova_to_phys(domain, iova);
+	unsigned int i;
+
+	if (!first || !pfn_valid(PHYS_PFN(first)))
+		return false;
+	for (i = 0; i < EDU_LOOKS; i++) {
+		if (folio_ref_count(page_folio(pfn_to_page(PHYS_PFN(first)))) ||
+		    iommu_iova_to_phys(domain, iova) != first)
+			return false;
+	}
+	return true;
+}
+
+static int edu_audit(struct edu *edu, struct edu_audit *audit)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&edu->pci->dev);
+	u64 offset, end = audit->offset + audit->length;
+	dma_addr_t iova;
+
+	audit->free = 0;
+	if (audit->slot >= EDU_SLOTS || !edu->slots[audit->slot].list ||
+	    end < audit->offset)
+		return -EINVAL;
+	for (offset = audit->offset; offset < end; offset += PAGE_SIZE) {
+		/* A table is shorter than a view */
+		if (edu_address(&edu->slots[audit->slot], offset, PAGE_SIZE,
+				&iova))
+			break;
+		audit->free += edu_is_free(domain, iova);
+	}
+	return 0;
+}
+
 static void edu_detach(struct edu_slot *slot)
 {
 	if (!slot->list)
@@ -185,6 +225,7 @@ static long edu_ioctl_locked(struct edu *edu, unsigned int number,
 {
 	void __user *user = (void __user *)argument;
 	struct edu_attach attach;
+	struct edu_audit audit;
 	struct edu_dma dma;
 	int ret;
 
@@ -205,6 +246,13 @@ static long edu_ioctl_locked(struct edu *edu, unsigned int number,
 		if (copy_from_user(&dma, user, sizeof(dma)))
 			return -EFAULT;
 		return edu_dma(edu, &dma);
+	case EDU_IOC_AUDIT:
+		if (copy_from_user(&audit, user, sizeof(audit)))
+			return -EFAULT;
+		ret = edu_audit(edu, &audit);
+		if (!ret && copy_to_user(user, &audit, sizeof(audit)))
+			ret = -EFAULT;
+		return ret;
 	default:
 		return -ENOTTY;
 	}

@@ -31,8 +31,19 @@ struct edu_dma {
 	__u32 reserved;
 };
 
+/* Looks at translations of the IOMMU. No device may reach a page that is free,
+ * at any time: whoever gets it next would share it with the device.
+ */
+struct edu_audit {
+	__u32 slot;
+	__u32 free;		/* out: pages that nobody has */
+	__u64 offset;		/* in the dma-buf */
+	__u64 length;
+};
+
 #define EDU_IOC_ATTACH		_IOWR(0xB8, 0, struct edu_attach)
 #define EDU_IOC_DETACH		_IO(0xB8, 1)	/* the argument is the slot */
 #define EDU_IOC_DMA		_IOW(0xB8, 2, struct edu_dma)
+#define EDU_IOC_AUDIT		_IOWR(0xB8, 3, struct edu_audit)
 
 #endif

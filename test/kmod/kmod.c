@@ -167,19 +167,24 @@ void kmod_region_open(kmod_region_t *region, int dev, void *addr,
     }
 }
 
-void kmod_region_close(kmod_region_t *region)
+void kmod_region_forget(kmod_region_t *region)
 {
     uint64_t table_size = (region->length / KMOD_PAGE * 4 + KMOD_PAGE - 1) &
                           ~(KMOD_PAGE - 1);
 
-    if (region->edu >= 0) {
-        ioctl(region->edu, EDU_IOC_DETACH, region->read_slot);
-        ioctl(region->edu, EDU_IOC_DETACH, region->write_slot);
-    }
     munmap((void*)region->table, table_size);
     close(region->read_fd);
     close(region->write_fd);
     close(region->table_fd);
+}
+
+void kmod_region_close(kmod_region_t *region)
+{
+    if (region->edu >= 0) {
+        ioctl(region->edu, EDU_IOC_DETACH, region->read_slot);
+        ioctl(region->edu, EDU_IOC_DETACH, region->write_slot);
+    }
+    kmod_region_forget(region);
     if (kmod_destroy(region->dev, region->number) != 0) {
         kmod_bail("REGION_DESTROY");
     }

@@ -44,6 +44,9 @@ void kmod_region_open(kmod_region_t *region, int dev, void *addr,
                       uint64_t length, int edu);
 void kmod_region_close(kmod_region_t *region);
 
+/* The same for one that is destroyed, and detached */
+void kmod_region_forget(kmod_region_t *region);
+
 /* Fault-in of one page of a region; 0 or -errno */
 int kmod_in(kmod_region_t *region, const void *addr, uint32_t flags);
 

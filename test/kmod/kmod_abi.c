@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ioctls of /dev/nprdma: what they refuse, and how. Needs no device.
+ * The ioctls of /dev/nprdma: what they refuse, and how. Needs no device; with
+ * the edu device there is more to race with.
  */
 
 #include "kmod_abi.h"
@@ -360,7 +361,7 @@ static void test_prefetch(int dev, char *memory)
 
 int main(int argc, char **argv)
 {
-    int dev;
+    int dev, edu;
     char *memory;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -371,6 +372,7 @@ int main(int argc, char **argv)
     if (dev < 0) {
         kmod_bail("opening " NPRDMA_DEVICE);
     }
+    edu    = kmod_edu_open();
     memory = kmod_map(MEMORY);
     madvise(memory, MEMORY, MADV_NOHUGEPAGE);
     test_info(dev);
@@ -384,8 +386,12 @@ int main(int argc, char **argv)
     test_prefetch(dev, memory);
     abi_strangers(dev, memory, argv[0]);
     abi_bounds(dev, memory);
-    abi_race(dev, memory, MEMORY);
+    abi_memory(dev, edu);
+    abi_fail(dev, edu, memory);
+    abi_race(dev, edu, memory, MEMORY);
     close(dev);
+    abi_deaths(edu, memory, MEMORY);
+    close(edu);
     abi_leaks();
     return kmod_done();
 }

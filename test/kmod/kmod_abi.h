@@ -18,8 +18,18 @@ int abi_after_exec(const char *dev);
 /* What a user may use */
 void abi_bounds(int dev, char *memory);
 
-/* Many threads on one context, for a while */
-void abi_race(int dev, char *memory, uint64_t length);
+/* Each of the kernel's allocations fails, where that can be had */
+void abi_fail(int dev, int edu, char *memory);
+
+/* Memory that no device may have; regions that end while they are used */
+void abi_memory(int dev, int edu);
+
+/* Processes that are killed while they use all of it */
+void abi_deaths(int edu, char *memory, uint64_t length);
+
+/* Many threads on one context, for a while; with the edu device if @a edu is
+ * not negative */
+void abi_race(int dev, int edu, char *memory, uint64_t length);
 
 /* Ten thousand regions leave nothing */
 void abi_leaks(void);

@@ -71,7 +71,37 @@ kmod_load() {
 
 # kmod_unload [NAME...]: nothing uses them any more
 kmod_unload() {
+    kmod_leaks
     rmmod "$@" nprdma
+}
+
+# kmod_leaks: what kmemleak says of our modules, on a kernel that has it. It
+# tells of nothing that is younger than 5 s, or that it has seen once only.
+kmod_leaks() {
+    local leaks=/sys/kernel/debug/kmemleak
+    mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null || true
+    [ -e "$leaks" ] || return 0
+    sleep 6
+    echo scan >"$leaks"
+    echo scan >"$leaks"
+    awk 'BEGIN { RS = "unreferenced object" } /nprdma/' "$leaks" >/tmp/leaks
+    [ ! -s /tmp/leaks ] || die "kmemleak: $(cat /tmp/leaks)"
+    echo "# kmemleak found nothing of nprdma"
+}
+
+# kmod_failures: any allocation may be made to fail, by fail-nth in /proc, on a
+# kernel that has it
+kmod_failures() {
+    local what
+    mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null || true
+    for what in failslab fail_page_alloc; do
+        [ -d "/sys/kernel/debug/$what" ] || continue
+        echo N >"/sys/kernel/debug/$what/ignore-gfp-wait"
+        echo 0 >"/sys/kernel/debug/$what/verbose"
+    done
+    if [ -d /sys/kernel/debug/fail_page_alloc ]; then
+        echo 0 >/sys/kernel/debug/fail_page_alloc/min-order
+    fi
 }
 
 # listening GUEST PORT
