@@ -14,7 +14,7 @@ die() {
 }
 
 usage() {
-    echo "Usage: contrib/rxe/build.sh [--kernel 6.1|6.12] DIR"
+    echo "Usage: contrib/rxe/build.sh [--kernel 6.1|6.12|6.1-debug] DIR"
     echo "rdma_rxe.ko and dmabuf_pages.ko into DIR"
 }
 
@@ -37,7 +37,7 @@ fi
 mkdir -p "$1"
 out=$(cd "$1" && pwd -P)
 
-patch=$HERE/rxe-dmabuf-$series.patch
+patch=$HERE/rxe-dmabuf-${series%-debug}.patch
 [ -e "$patch" ] || die "there is no patch for Linux $series"
 headers=$("$LAB" headers --quiet --kernel "$series")
 source=$("$LAB" source --quiet --kernel "$series" "$RXE")

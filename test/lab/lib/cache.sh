@@ -4,7 +4,7 @@
 # shellcheck shell=bash disable=SC2034
 
 LAB_SUITE=bookworm
-LAB_KERNELS="6.1 6.12"
+LAB_KERNELS="6.1 6.12 6.1-debug"
 LAB_CACHE=${NPRDMA_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nprdma-lab}
 
 # Modules that the initramfs loads, in any order
@@ -223,14 +223,18 @@ headers_make() {
 headers_prepare() {
     local release
     cache_prepare "$1"
+    if [ -d "$KERNEL_DIR/headers" ]; then
+        HEADERS_DIR=$KERNEL_DIR/headers
+        return
+    fi
     release=$(cat "$KERNEL_DIR/release")
     cached "headers-$1" 300 "$release $(declare -f headers_make)" \
         headers_make "$1" "$release"
     HEADERS_DIR=$CACHED/usr/src/linux-headers-$release
 }
 
-# Directories of the kernel's source, unpacked out of Debian's package of the
-# very same version
+# Directories of the kernel's source, or all of it, unpacked out of Debian's
+# package of the very same version
 source_make() {
     local series=$1 version=$2 directories=$3 dir=$4 suite directory
     local package=linux-source-$series
@@ -256,14 +260,18 @@ source_make() {
     rm -rf "$dir/apt" "$dir"/*.deb
 }
 
+# The version of Debian's package that the kernel in KERNEL_DIR came from
+kernel_version() {
+    file -b "$KERNEL_DIR/vmlinuz" | sed -n 's/.* Debian \([^ ]*\) .*/\1/p'
+}
+
 # source_prepare SERIES DIRECTORY...: SOURCE_DIR has these of the cached kernel
 source_prepare() {
-    local series=$1 version
+    local series=${1%-debug} version
     shift
     need file file
     cache_prepare "$series"
-    version=$(file -b "$KERNEL_DIR/vmlinuz" |
-        sed -n 's/.* Debian \([^ ]*\) .*/\1/p')
+    version=$(kernel_version)
     cached "source-$series" 500 "$version $* $(declare -f source_make)" \
         source_make "$series" "$version" "$*"
     SOURCE_DIR=$CACHED/tree
@@ -271,7 +279,8 @@ source_prepare() {
 
 rxe_input() {
     cat "$KERNEL_DIR/release"
-    (cd "$LAB_TOP/contrib/rxe" && sha256sum -- *.sh *.c *.h *-"$1".patch)
+    (cd "$LAB_TOP/contrib/rxe" &&
+        sha256sum -- *.sh *.c *.h *-"${1%-debug}".patch)
 }
 
 # rxe_prepare SERIES: RXE_DIR has the modules that contrib/rxe builds
@@ -321,6 +330,13 @@ cache_prepare() {
     cache_use
     cached root 1500 "$(root_input)" root_make
     ROOT_DIR=$CACHED
+    case $1 in
+    *-debug) debug_prepare "$1" ;;
+    *) kernel_prepare "$1" ;;
+    esac
+}
+
+kernel_prepare() {
     cached "kernel-$1" 1000 "$(kernel_input "$1")" kernel_make "$1"
     KERNEL_DIR=$CACHED
 }

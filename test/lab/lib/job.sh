@@ -218,6 +218,7 @@ log_judge() {
         header "$JOB_FILE" expect
         header "$JOB_FILE" allow
         echo 'lab: (begin|end) '
+        echo 'RCU lockdep checking is enabled'
     } | sed '/^$/d' | paste -s -d '|')
     grep -ahE -e "$LAB_BAD" "$@" | grep -avE -e "$allowed" | head -n 20 || true
 }
@@ -258,6 +259,7 @@ job_run() {
     shift 2
     local -a logs=()
     mkdir -p "$OUT/$name" "$RUN/share/results/$name"
+    rm -f "$OUT/$name/problems"
     JOB_SERIAL=$((JOB_SERIAL + 1))
     mark "begin $name $JOB_SERIAL"
     seconds=${OPT_TIME:-$(header "$JOB_FILE" time 120)}
