@@ -207,10 +207,26 @@ static int talk(np_vlink_t *links, const side_t *to)
     return left == 0;
 }
 
+/* In our turn: a service thread may be about to replace its queue pair */
+static void fail_conn(np_conn_t *conn)
+{
+    NP_TURN_WAIT(&port->turn);
+    np_conn_break(conn);
+}
+
+static void fail_all(void)
+{
+    NP_TURN_WAIT(&port->turn);
+    np_conn_t *conn;
+
+    ucs_list_for_each(conn, &port->ready, list) {
+        np_conn_break(conn);
+    }
+}
+
 static int target(const np_vport_config_t *config, int fd)
 {
     np_vlink_t links[LINKS];
-    np_conn_t *conn;
     side_t side, other;
     void *area;
 
@@ -248,9 +264,7 @@ static int target(const np_vport_config_t *config, int fd)
             np_vport_progress(port);
         }
         if (shared->fail) {
-            ucs_list_for_each(conn, &port->ready, list) {
-                np_conn_break(conn);
-            }
+            fail_all();
             shared->fail = 0;
         }
     }
@@ -422,7 +436,7 @@ static void fail_one(unsigned i)
         return; /* it has failed for good */
     }
     if ((i % 3) == 0) {
-        np_conn_break(link_.conn);
+        fail_conn(link_.conn);
     } else if ((i % 3) == 1) {
         shared->fail = 1;
         (void)wait_until(has_failed, NULL);
@@ -527,7 +541,7 @@ static void test_closing(const side_t *side)
             POST(status, np_vlink_am_short(&link, seed % 32, seed, data,
                                            j * 200));
             if (j == (i * 3)) {
-                np_conn_break(link.conn);
+                fail_conn(link.conn);
             }
         }
         np_vlink_close(&link);
