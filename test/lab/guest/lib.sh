@@ -22,8 +22,17 @@ done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # own_transport: what nprdma-run starts from here uses our transport over rxe0,
-# also where soft0 would reach the peer
+# also where soft0 would reach the peer; with the device rxe-dmabuf by nprdma.ko
 own_transport() {
+    local guest
+    if [ -e /sys/module/rdma_rxe/parameters/dmabuf_delay ] &&
+        [ ! -e /sys/module/nprdma ]; then
+        kmod_load_rxe
+        for ((guest = 2; guest <= LAB_GUESTS; ++guest)); do
+            on "$guest" bash -c '. /lab/guest/lib.sh && kmod_load_rxe'
+        done
+        export UCX_NPRDMA_MAPPER=kmod
+    fi
     export UCX_TLS=nprdma UCX_NET_DEVICES=rxe0:1 UCX_NPRDMA_INTRA_NODE=verbs
     export UCX_WARN_UNUSED_ENV_VARS=n
     LAB_RUN=$NPRDMA_PREFIX/bin/nprdma-run
@@ -67,6 +76,12 @@ kmod_load() {
     for name in "$@"; do
         insmod "$dir/test/$name.ko"
     done
+}
+
+# kmod_load_rxe: for Soft-RoCE, which has no translation cache but readers of RCU
+kmod_load_rxe() {
+    kmod_load
+    echo Y >/sys/module/nprdma/parameters/sync_rcu
 }
 
 # kmod_unload [NAME...]: nothing uses them any more
