@@ -239,6 +239,7 @@ jobs 600 rxe-pingpong ucx-one soft0-mpi verbs-engine zram memory-limit
 jobs 1100 --env "SCENES=loss beyond kill" \
     rxe-two ucx-two mpi-two verbs-soft0 verbs-faults-two
 jobs 500 verbs-swap
+jobs 600 --env SHORT=yes rxe-dmabuf verbs-kmod
 jobs 500 iommu-on iommu-pt verbs-iommu
 # A share of the suites; all of them: lab run verbs-uct verbs-ucp
 jobs 700 --env SHORT=yes verbs-uct verbs-ucp
