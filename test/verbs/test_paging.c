@@ -324,6 +324,25 @@ static int get_copied(uint8_t *ours, size_t offset, size_t len)
            (comp.status == UCS_OK);
 }
 
+/* Of bytes that are the caller's again at once */
+static int put_copied(const uint8_t *ours, size_t offset, size_t len)
+{
+    uint8_t data[8192];
+    comp_t comp = {0};
+    ucs_status_t status;
+
+    memcpy(data, ours, len);
+    POST(status, np_vlink_put_copied(&link_, key, data, len,
+                                     side.area + offset));
+    memset(data, 0xee, len);
+    if (status == UCS_OK) {
+        POST(status, np_vlink_flush(&link_, &comp));
+    }
+    return (status == UCS_OK) ||
+           ((status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
+            (comp.status == UCS_OK));
+}
+
 typedef struct counts {
     uint64_t one_sided, two_sided;
 } counts_t;
@@ -414,7 +433,9 @@ static void test_event(event_t event, size_t len)
 static void test_copied(void)
 {
     uint8_t data[2000];
+    ucs_status_t status;
     counts_t before;
+    size_t len, i;
     int ok;
 
     ok     = tell(FILL, 10, sizeof(data), 9);
@@ -430,6 +451,37 @@ static void test_copied(void)
     ok &= get_copied(data, 10, sizeof(data)) &&
           is_right(data, 9, sizeof(data));
     TAP_CHECK(ok, "and two-sided from swap");
+
+    ok = put_copied(area, 4000, 8000) && put_copied(area, 4000, 8000);
+    usleep(100000);
+    for (len = 9; ok && (len <= 8000); len *= 5) {
+        before = counts();
+        fill(area, len, len);
+        ok = put_copied(area, 4000, len) && target_has(4000, len, len) &&
+             (counts().one_sided == (before.one_sided + 1));
+    }
+    TAP_CHECK(ok, "puts that are copied are written one-sided");
+    ok = tell(SWAP, 0, 4 * PAGE, 0) && put_copied(area, 4000, 5625) &&
+         target_has(4000, 5625, 5625);
+    TAP_CHECK(ok && (counts().two_sided > before.two_sided),
+              "and two-sided to swap");
+    ok = 1;
+    for (i = 0; ok && (i < 1000); ++i) {
+        len    = 9 + (i % 5000);
+        status = UCS_OK;
+        fill(area, i, len);
+        if ((i % 50) == 0) {
+            ok = tell(SWAP, 0, 8 * PAGE, 0);
+        }
+        POST(status, np_vlink_put_copied(&link_, key, area, len,
+                                         side.area + ((i % 3) * 7000)));
+        ok &= status == UCS_OK;
+    }
+    ok &= put_copied(area, 30000, 100);
+    for (i = 997; ok && (i < 1000); ++i) {
+        ok = target_has((i % 3) * 7000, 9 + (i % 5000), i);
+    }
+    TAP_CHECK(ok, "many at once, those of the same memory in order");
 }
 
 /* Data that looks like what an absent page reads as */

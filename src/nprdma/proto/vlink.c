@@ -348,6 +348,61 @@ static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
     return ctl;
 }
 
+/* Others of the same memory wait for it */
+static void np_vlink_hold(np_vlink_t *link, np_vop_t *op, uint64_t addr,
+                          size_t len, int is_write)
+{
+    np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
+    op->is_ordered = 1;
+}
+
+/* A transfer that waits for nobody: one-sided where it may be */
+static ucs_status_t
+np_vlink_post_one(np_vlink_t *link, const np_vone_t *one, void *copy,
+                  void *comp)
+{
+    np_vop_t *op = np_vop_get(link->port, NP_VOP_ONE, comp);
+
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->one  = *one;
+    op->copy = copy;
+    np_vop_post(link, op);
+    np_vlink_hold(link, op, one->remote, one->len, one->dir == NP_DIR_PUT);
+    if (np_vone_run(op)) {
+        np_vop_todo(op);
+    }
+    return UCS_INPROGRESS;
+}
+
+/* A put whose bytes are in a message that has been begun: one-sided where it may
+ * be, else the message goes */
+static ucs_status_t
+np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
+{
+    np_vone_t one = {.dir = NP_DIR_PUT, .base = ctl + 1, .len = len,
+                     .remote = addr};
+    ucs_status_t status;
+
+    if (link->port->has_views &&
+        np_vone_is_copyable(link, NP_DIR_PUT, addr, len)) {
+        status = np_vlink_post_one(link, &one, ctl, NULL);
+        if (status == UCS_INPROGRESS) {
+            return UCS_OK;
+        }
+        np_conn_drop(link->conn, &ctl->msg);
+        return status;
+    }
+
+    ctl->body.addr  = addr;
+    ctl->msg.flags |= link->port->has_views ? NP_VMSG_ABSENT : 0;
+    np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
+    link->put_seq = link->conn->tx_seq;
+    return UCS_OK;
+}
+
 ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
                            size_t (*pack)(void *dest, void *arg), void *arg,
                            uint64_t addr)
@@ -380,10 +435,8 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
         return UCS_ERR_INVALID_ADDR;
     }
 
-    ctl->body.addr = addr;
-    np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
-    link->put_seq  = link->conn->tx_seq;
-    return len;
+    status = np_vlink_put(link, ctl, addr, len);
+    return (status == UCS_OK) ? (ssize_t)len : status;
 }
 
 ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
@@ -407,11 +460,8 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    ctl->body.addr = addr;
     memcpy(ctl + 1, data, len);
-    np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
-    link->put_seq = link->conn->tx_seq;
-    return UCS_OK;
+    return np_vlink_put(link, ctl, addr, len);
 }
 
 /* Ask for an operation; returns 0: no room */
@@ -456,14 +506,6 @@ static void np_vlink_unpost(np_vop_t *op)
     np_vop_put(op);
 }
 
-/* Others of the same memory wait for it */
-static void np_vlink_hold(np_vlink_t *link, np_vop_t *op, uint64_t addr,
-                          size_t len, int is_write)
-{
-    np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
-    op->is_ordered = 1;
-}
-
 int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr)
 {
@@ -506,25 +548,6 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
     return np_vlink_announce(op, NP_VMSG_READ, addr, len, 1);
 }
 
-/* A transfer that waits for nobody: one-sided where it may be */
-static ucs_status_t
-np_vlink_post_one(np_vlink_t *link, const np_vone_t *one, void *comp)
-{
-    np_vop_t *op = np_vop_get(link->port, NP_VOP_ONE, comp);
-
-    if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    op->one = *one;
-    np_vop_post(link, op);
-    np_vlink_hold(link, op, one->remote, one->len, one->dir == NP_DIR_PUT);
-    if (np_vone_run(op)) {
-        np_vop_todo(op);
-    }
-    return UCS_INPROGRESS;
-}
-
 ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
                            const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                            void *comp)
@@ -547,7 +570,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
 
     if (link->port->has_views &&
         np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
-        return np_vlink_post_one(link, &one, comp);
+        return np_vlink_post_one(link, &one, NULL, comp);
     }
 
     op = np_vop_get(link->port, NP_VOP_MOVE, comp);
@@ -583,8 +606,8 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         return status;
     }
 
-    if (link->port->has_views && np_vone_is_readable(link, addr, len)) {
-        return np_vlink_post_one(link, &one, comp);
+    if (link->port->has_views && np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
+        return np_vlink_post_one(link, &one, NULL, comp);
     }
 
     op = np_vop_get(link->port, NP_VOP_UNPACK, comp);

@@ -87,17 +87,19 @@ int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
     return (np_vremote_get(link, addr, 1) != NULL) && (own != NULL);
 }
 
-int np_vone_is_readable(np_vlink_t *link, uint64_t addr, size_t len)
+int np_vone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
+                        size_t len)
 {
-    return np_vremote_get(link, addr, len) != NULL; /* in one piece */
+    return ((dir == NP_DIR_GET) || (len > NP_VPUT_ONCE)) &&
+           (np_vremote_get(link, addr, len) != NULL); /* in one piece */
 }
 
 static void np_vpiece_release(np_vop_t *op, np_vpiece_t *piece)
 {
-    if (piece->scratch != NULL) {
+    if ((piece->scratch != NULL) && (piece->scratch != op->copy)) {
         np_vport_buffer_put(op->port, piece->scratch);
-        piece->scratch = NULL;
     }
+    piece->scratch = NULL;
 }
 
 void np_vone_release(np_vop_t *op)
@@ -154,7 +156,7 @@ static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
     const np_vone_t *one = &op->one;
     uint64_t sum;
 
-    return (one->unpack != NULL) ||
+    return (one->unpack != NULL) || (op->copy != NULL) ||
            (np_kmod_is_mapped(piece->region, np_vpiece_local(op, piece),
                               piece->len, (one->dir == NP_DIR_GET) ?
                               NP_ENTRY_BITS : NP_ENTRY_READ, &sum) &&
@@ -193,7 +195,12 @@ static int np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, uint64_t *addr,
     }
 
     *addr = np_vpiece_local(op, piece);
-    own   = np_vone_own(op->port, *addr);
+    if (op->copy != NULL) {
+        *lkey = op->port->mr->lkey;
+        return 1;
+    }
+
+    own = np_vone_own(op->port, *addr);
     if ((own == NULL) ||
         ((*addr + piece->len) > (own->region->va + own->region->len)) ||
         !np_vpiece_bring_in(op, piece, own->region)) {
@@ -248,7 +255,9 @@ static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
         return NP_VPOST_NOT;
     }
 
-    if ((piece->scratch == NULL) &&
+    if (op->copy != NULL) {
+        piece->scratch = op->copy; /* entries, where its header would be */
+    } else if ((piece->scratch == NULL) &&
         (is_put || !is_known || (one->unpack != NULL))) {
         piece->scratch = np_vport_buffer_get(op->port);
         if (piece->scratch == NULL) {
@@ -347,7 +356,7 @@ static void np_vone_cut(np_vop_t *op)
         .len    = ucs_min(one->len - one->next, NP_VPIECE_SIZE)
     };
     piece->len = ucs_min(piece->len, arena - (remote % arena));
-    if (one->unpack == NULL) {
+    if ((one->unpack == NULL) && (op->copy == NULL)) {
         piece->len = ucs_min(piece->len, arena - (local % arena));
     }
 }
@@ -372,6 +381,39 @@ static int np_vone_post(np_vop_t *op)
     return 1;
 }
 
+/* A copied put as the message that it would have been, in its own buffer: others
+ * may all be in use like this. Returns whether to come again: no room. */
+static int np_vone_send_copy(np_vop_t *op)
+{
+    np_vctl_t *ctl      = op->copy;
+    const uint64_t addr = op->one.remote;
+    const size_t len    = op->one.len;
+
+    if (!np_conn_has_room(op->conn) || !np_conn_has_credit(op->conn)) {
+        return 1;
+    }
+
+    *ctl = (np_vctl_t){
+        .msg  = {.kind = NP_VMSG_PUT, .flags = NP_VMSG_ABSENT},
+        .body = {.addr = addr}
+    };
+    op->copy = NULL;
+    op->kind = NP_VOP_MOVE;
+    op->move = (np_vmove_t){
+        .is_source = 1,
+        .no_keys   = 1,
+        .has_sent  = 1,
+        .len       = len,
+        .moved     = len, /* complete when it is acknowledged */
+        .remote    = addr
+    };
+    np_conn_send(op->conn, &ctl->msg, sizeof(*ctl) + len);
+    op->move.last_seq = op->conn->tx_seq;
+    np_conn_owe_ack(op->conn);
+    NP_STATS_INC(op->port->stats, remote_faults);
+    return 0;
+}
+
 /* What is not confirmed, two-sided; returns whether to come again: no room */
 static int np_vone_fall_back(np_vop_t *op)
 {
@@ -382,6 +424,10 @@ static int np_vone_fall_back(np_vop_t *op)
     int is_begun;
 
     np_vone_release(op);
+    if (op->copy != NULL) {
+        return np_vone_send_copy(op);
+    }
+
     is_begun = (one.unpack != NULL) ?
                np_vlink_begin_unpack(op, one.unpack, one.arg, one.len,
                                      one.remote) :

@@ -69,6 +69,7 @@ np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
     op->status     = UCS_OK;
     op->comp       = comp;
     op->sequence   = 0;
+    op->copy       = NULL;
     op->is_ordered = 0;
     op->request    = (np_vctl_t){.msg = {.kind = NP_VMSG_AM}};
     ucs_list_head_init(&op->todo);
@@ -83,6 +84,10 @@ np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
 
 void np_vop_put(np_vop_t *op)
 {
+    if (op->copy != NULL) {
+        np_vport_buffer_put(op->port, op->copy);
+        op->copy = NULL;
+    }
     ucs_list_del(&op->todo);
     ucs_list_head_init(&op->todo);
     op->name           = 0;

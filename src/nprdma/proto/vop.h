@@ -131,6 +131,8 @@ struct np_vop {
     ucs_status_t    status;
     void            *comp;
     uint64_t        sequence;
+    void            *copy;       /**< link: a send buffer with the bytes of a put,
+                                      behind room for a header, or NULL */
     np_vctl_t       request;     /**< link: what was asked; kind 0 (AM): nothing */
     uint32_t        request_seq; /**< and by which message */
     int             is_ordered;  /**< interval is in the link's table */
@@ -205,8 +207,9 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
 int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr, size_t len);
 
-/** The same for a read that fits a buffer of ours */
-int np_vone_is_readable(np_vlink_t *link, uint64_t addr, size_t len);
+/** The same for what fits a buffer of ours */
+int np_vone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
+                        size_t len);
 
 /** Do what can be done for one that is; returns whether to come again. Owner's
  *  turn. */

@@ -516,10 +516,13 @@ void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode, uint64_t local,
                   uint32_t lkey, uint64_t remote, uint32_t rkey, size_t len,
                   np_vop_t *op, uint32_t number)
 {
+    unsigned flags = (op != NULL) ? IBV_SEND_SIGNALED : 0;
     struct ibv_send_wr *wr;
 
-    wr = np_conn_request(conn, (void*)local, len, lkey, opcode,
-                         (op != NULL) ? IBV_SEND_SIGNALED : 0);
+    if ((opcode == IBV_WR_RDMA_WRITE) && (len <= conn->port->max_inline)) {
+        flags |= IBV_SEND_INLINE;
+    }
+    wr = np_conn_request(conn, (void*)local, len, lkey, opcode, flags);
     wr->wr.rdma.remote_addr = remote;
     wr->wr.rdma.rkey        = rkey;
     if (op != NULL) {
