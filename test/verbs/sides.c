@@ -121,3 +121,31 @@ int is_done(const void *arg)
 {
     return ((const comp_t*)arg)->count > 0;
 }
+
+static uint8_t pattern(uint64_t seed, size_t i)
+{
+    return (uint8_t)((seed * 31) + (i * 7) + (i >> 8));
+}
+
+void fill(uint8_t *data, uint64_t seed, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; ++i) {
+        data[i] = pattern(seed, i);
+    }
+}
+
+int is_right(const uint8_t *data, uint64_t seed, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; ++i) {
+        if (data[i] != pattern(seed, i)) {
+            printf("# byte %zu of %zu is %u, wanted %u\n", i, len, data[i],
+                   pattern(seed, i));
+            return 0;
+        }
+    }
+    return 1;
+}

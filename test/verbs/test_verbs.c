@@ -63,34 +63,6 @@ static void check(int ok, const char *what)
     printf("%sok %u - %s\n", ok ? "" : "not ", tap_count, what);
 }
 
-static uint8_t pattern(uint64_t seed, size_t i)
-{
-    return (uint8_t)((seed * 31) + (i * 7) + (i >> 8));
-}
-
-static void fill(uint8_t *data, uint64_t seed, size_t len)
-{
-    size_t i;
-
-    for (i = 0; i < len; ++i) {
-        data[i] = pattern(seed, i);
-    }
-}
-
-static int is_right(const uint8_t *data, uint64_t seed, size_t len)
-{
-    size_t i;
-
-    for (i = 0; i < len; ++i) {
-        if (data[i] != pattern(seed, i)) {
-            printf("# byte %zu of %zu is %u, wanted %u\n", i, len, data[i],
-                   pattern(seed, i));
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /* The first 8 bytes say with what the rest is filled */
 static void on_am(void *arg, uint8_t id, void *data, unsigned len)
 {

@@ -163,22 +163,14 @@ static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
             (sum == piece->ours));
 }
 
-static uint64_t np_vpiece_entries(uint64_t va, size_t len, size_t *size)
-{
-    *size = np_page_count(va, len) * sizeof(uint32_t);
-    return NP_VIEWS_TABLE(va);
-}
-
 /* The target's entries, into scratch */
 static void np_vpiece_look(np_vop_t *op, np_vpiece_t *piece, uint32_t index)
 {
-    uint64_t addr;
-    size_t size;
+    uint64_t va = np_vpiece_remote(op, piece);
 
-    addr = np_vpiece_entries(np_vpiece_remote(op, piece), piece->len, &size);
     np_conn_rdma(op->conn, IBV_WR_RDMA_READ, (uintptr_t)piece->scratch,
-                 op->port->mr->lkey, addr, piece->remote->table, size, op,
-                 index);
+                 op->port->mr->lkey, NP_VIEWS_TABLE(va), piece->remote->table,
+                 np_page_count(va, piece->len) * sizeof(uint32_t), op, index);
 }
 
 /* Where the bytes are: in our view, or in a buffer */
@@ -258,7 +250,7 @@ static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
     if (op->copy != NULL) {
         piece->scratch = op->copy; /* entries, where its header would be */
     } else if ((piece->scratch == NULL) &&
-        (is_put || !is_known || (one->unpack != NULL))) {
+               (is_put || !is_known || (one->unpack != NULL))) {
         piece->scratch = np_vport_buffer_get(op->port);
         if (piece->scratch == NULL) {
             return NP_VPOST_NO_ROOM;
@@ -459,7 +451,6 @@ static void np_vone_finish(np_vop_t *op)
     np_vone_t *one = &op->one;
 
     np_vone_count(op->port->stats, one);
-
     if (one->unpack != NULL) {
         one->unpack(one->arg, one->pieces[0].scratch, one->len);
     }

@@ -224,6 +224,33 @@ void np_vone_lost(np_vop_t *op);
 /** The other side has taken more messages */
 void np_vlink_acked(np_vlink_t *link);
 
+/** Has the target taken the message of this number? */
+static UCS_F_ALWAYS_INLINE int
+np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
+{
+    return (link->conn == NULL) || ((int32_t)(link->conn->tx_acked - seq) >= 0);
+}
+
+/** Is everything complete that was posted up to this operation, and the put of
+ *  this number? (vflush.c) */
+int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
+                           uint32_t put_seq);
+
+/** Ask for the target's word on puts, if nobody has yet */
+void np_vlink_ask(np_vlink_t *link);
+
+/** Complete flushes of which all is complete; with an error, all of them */
+void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status);
+
+/** Tell the user, if he wants to know */
+static inline void
+np_vlink_complete(np_vport_t *port, void *comp, ucs_status_t status)
+{
+    if (comp != NULL) {
+        port->user.complete(comp, status);
+    }
+}
+
 /** The handshake is over */
 void np_vlink_connected(np_vlink_t *link);
 

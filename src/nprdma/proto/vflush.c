@@ -1,0 +1,168 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Flushes and fences of links over queue pairs: what is complete, and who waits
+ * for that.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vop.h"
+
+
+int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
+                           uint32_t put_seq)
+{
+    if (!np_vlink_has_acked(link, put_seq)) {
+        return 0;
+    }
+
+    return ucs_list_is_empty(&link->ops) ||
+           (ucs_list_head(&link->ops, np_vop_t, list)->sequence > sequence);
+}
+
+/* The target's word on messages up to this one, once */
+static void np_vlink_want(np_vlink_t *link, uint32_t seq)
+{
+    if ((int32_t)(seq - link->conn->tx_wanted) > 0) {
+        np_conn_owe_ack(link->conn);
+    }
+}
+
+void np_vlink_ask(np_vlink_t *link)
+{
+    if ((link->conn != NULL) && (link->conn->state == NP_CONN_READY) &&
+        !np_vlink_has_acked(link, link->put_seq)) {
+        np_vlink_want(link, link->put_seq);
+    }
+}
+
+void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status)
+{
+    np_vport_t *port = link->port;
+    np_vop_t *flush, *group;
+    void *comp;
+
+    while (!ucs_list_is_empty(&link->flushes)) {
+        flush = ucs_list_head(&link->flushes, np_vop_t, list);
+        if ((status == UCS_OK) &&
+            !np_vlink_has_completed(link, flush->sequence,
+                                    flush->flush.put_seq)) {
+            return;
+        }
+
+        comp  = flush->comp;
+        group = flush->flush.group;
+        ucs_list_del(&flush->list);
+        np_vop_put(flush);
+        if ((group != NULL) && (--group->group.pending == 0)) {
+            comp = group->comp;
+            ucs_list_del(&group->list);
+            np_vop_put(group);
+            status = UCS_OK;
+        } else if (group != NULL) {
+            continue;
+        }
+        np_vlink_complete(port, comp, status);
+    }
+}
+
+ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    np_vop_t *op;
+
+    if (link->is_down) {
+        return link->status;
+    }
+
+    if (link->has_pending) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+        return UCS_OK;
+    }
+
+    np_vlink_ask(link);
+    if (comp != NULL) {
+        op = np_vop_get(link->port, NP_VOP_FLUSH, comp);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->sequence      = link->sequence;
+        op->flush.put_seq = link->put_seq;
+        op->flush.group   = NULL;
+        ucs_list_add_tail(&link->flushes, &op->list);
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
+{
+    NP_TURN_WAIT(&port->turn);
+    np_vop_t *group = NULL, *op;
+    unsigned pending = 0;
+    np_vlink_t *link;
+
+    ucs_list_for_each(link, &port->links, list) {
+        if (link->is_down ||
+            np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+            continue;
+        }
+
+        ++pending;
+        np_vlink_ask(link);
+        if (comp == NULL) {
+            continue;
+        }
+
+        if (group == NULL) {
+            group = np_vop_get(port, NP_VOP_GROUP, comp);
+            if (group == NULL) {
+                return UCS_ERR_NO_MEMORY;
+            }
+            group->group.pending = 1; /* until all are counted */
+            ucs_list_add_tail(&port->groups, &group->list);
+        }
+
+        op = np_vop_get(port, NP_VOP_FLUSH, NULL);
+        if (op == NULL) {
+            group->comp = NULL;
+            --group->group.pending;
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->sequence      = link->sequence;
+        op->flush.put_seq = link->put_seq;
+        op->flush.group   = group;
+        ++group->group.pending;
+        ucs_list_add_tail(&link->flushes, &op->list);
+    }
+
+    if (group != NULL) {
+        --group->group.pending;
+    }
+    return (pending == 0) ? UCS_OK : UCS_INPROGRESS;
+}
+
+void np_vlink_fence(np_vlink_t *link)
+{
+    NP_TURN_WAIT(&link->port->turn);
+    if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+        link->fence |= NP_VLINK_FENCE;
+    }
+}
+
+void np_vport_fence(np_vport_t *port)
+{
+    NP_TURN_WAIT(&port->turn);
+    np_vlink_t *link;
+
+    ucs_list_for_each(link, &port->links, list) {
+        np_vlink_fence(link);
+    }
+}
