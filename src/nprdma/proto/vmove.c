@@ -25,6 +25,11 @@
 /* A piece that the sink asks for by messages, when it can register nothing */
 #define NP_VMOVE_BY_MESSAGES  (8 * NP_VSEG_DATA)
 
+/* Largest chunk of a connection whose queue pair has failed once: a transfer goes
+ * on from the last whole chunk, which must get through a network that loses
+ * packets before the next queue pair fails */
+#define NP_VMOVE_AGAIN  ((size_t)(64 * UCS_KBYTE))
+
 
 static UCS_F_ALWAYS_INLINE unsigned np_vmove_chunks(const np_vmove_t *move)
 {
@@ -54,6 +59,9 @@ void np_vmove_begin(np_vop_t *op)
 
     if (chunk == 0) {
         chunk = np_nic_chunk(op->port->nic, op->move.len);
+    }
+    if (ucs_unlikely(op->conn->epoch > 0)) {
+        chunk = ucs_min(chunk, NP_VMOVE_AGAIN);
     }
     op->move.chunk = op->port->config.is_sequential ? op->move.len :
                      ucs_max(chunk, (size_t)NP_VCHUNK_MIN);
