@@ -104,7 +104,7 @@ struct np_vport {
     ucs_list_link_t         replaying;  /**< conn->replaying */
     ucs_list_link_t         asked;      /**< peers that wait for views */
     int                     has_views;  /**< memory may move one-sided */
-    struct np_nic_views         *own;       /**< the last that were used, or NULL */
+    struct np_nic_views     *own;       /**< the last that were used, or NULL */
     unsigned                num_served; /**< transfers of peers in work */
 
     np_vop_t                **ops;      /**< by name, see np_vop_find */
