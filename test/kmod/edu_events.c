@@ -40,19 +40,26 @@ static int swapped(const void *page)
     return (entry >> 62) & 1;
 }
 
-/* True as soon as it is on swap; a page may be in some CPU's batch for a while */
+/* True as soon as it is on swap. A page may be in some processor's batch, which
+ * only that one empties: madvise does for the one it runs on. */
 static int page_out(void *page)
 {
+    unsigned num_cpus = sysconf(_SC_NPROCESSORS_CONF);
+    cpu_set_t one, all;
     unsigned tries;
 
-    for (tries = 0; tries < 200; ++tries) {
+    sched_getaffinity(0, sizeof(all), &all);
+    for (tries = 0; (tries < 200) && !swapped(page); ++tries) {
+        CPU_ZERO(&one);
+        CPU_SET(tries % num_cpus, &one);
+        sched_setaffinity(0, sizeof(one), &one);
         madvise(page, KMOD_PAGE, MADV_PAGEOUT);
-        if (swapped(page)) {
-            return 1;
+        if (tries >= num_cpus) {
+            usleep(10000);
         }
-        usleep(10000);
     }
-    return 0;
+    sched_setaffinity(0, sizeof(all), &all);
+    return swapped(page);
 }
 
 static void scene_pageout(kmod_region_t *region, char *page)

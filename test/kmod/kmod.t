@@ -31,7 +31,7 @@ verdict() {
         {
             grep -A 3 '^not ok' "$dir/output" || true
             cat "$dir/problems" || true
-            tail -n 10 "$TAP_OUT"
+            tail -n 10 "$dir/output"
         } >"$TAP_DIR/bad" 2>/dev/null
         tap_not_ok "$2 on Linux $1 (exit code $code)" "$TAP_DIR/bad"
         ;;

@@ -72,6 +72,8 @@ kmod_load() {
     dir=$NPRDMA_BUILD/kmod/$(uname -r)
     [ -e "$dir/nprdma.ko" ] ||
         skip "nprdma.ko is not built for this kernel: make kmod in the build tree"
+    # A job before this one may have failed with it loaded
+    rmmod "$@" nprdma 2>/dev/null || true
     insmod "$dir/nprdma.ko"
     for name in "$@"; do
         insmod "$dir/test/$name.ko"
