@@ -83,6 +83,14 @@ const char *np_mapper_mode_names[] = {
     [NP_MAPPER_LAST] = NULL
 };
 
+const char *np_prepare_mode_names[] = {
+    [NP_PREPARE_MODE_OFF]  = "off",
+    [NP_PREPARE_MODE_RECV] = "recv",
+    [NP_PREPARE_MODE_SEND] = "send",
+    [NP_PREPARE_MODE_BOTH] = "both",
+    [NP_PREPARE_MODE_LAST] = NULL
+};
+
 np_engine_t np_engine;
 
 /* Guards the start of the engine */
@@ -125,6 +133,9 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
         (config->service != first->service) ||
         (config->intra_node != first->intra_node) ||
         (config->mapper != first->mapper) ||
+        (config->prepare != first->prepare) ||
+        (config->prepare_min != first->prepare_min) ||
+        (config->prepare_max != first->prepare_max) ||
         (config->tlb != first->tlb) ||
         (config->tlb_miss != first->tlb_miss)) {
         np_error("a memory domain with other UCX_NPRDMA_ settings (all but those "

@@ -110,6 +110,17 @@ typedef enum np_mapper_mode {
 
 extern const char *np_mapper_mode_names[];
 
+/** Which announced buffers are prepared (mem/prepare.h) */
+typedef enum np_prepare_mode {
+    NP_PREPARE_MODE_OFF,
+    NP_PREPARE_MODE_RECV,
+    NP_PREPARE_MODE_SEND,
+    NP_PREPARE_MODE_BOTH,
+    NP_PREPARE_MODE_LAST
+} np_prepare_mode_t;
+
+extern const char *np_prepare_mode_names[];
+
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
     np_peer_users_t  peer_users;
@@ -124,6 +135,9 @@ typedef struct np_engine_config {
     np_service_mode_t service;
     np_intra_node_t  intra_node;
     np_mapper_mode_t mapper;
+    np_prepare_mode_t prepare;
+    size_t           prepare_min;  /**< bytes of a buffer that is worth it */
+    size_t           prepare_max;  /**< bytes that wait to be prepared */
     np_tlb_mode_t    tlb;
     double           tlb_miss;     /**< seconds that a miss is charged */
 } np_engine_config_t;

@@ -14,6 +14,7 @@
 #include "stats.h"
 #include "mem/arena.h"
 #include "mem/mapper.h"
+#include "mem/prepare.h"
 #include "mem/region.h"
 
 #include <errno.h>
@@ -403,6 +404,15 @@ static int np_extension_get_counters(nprdma_counters_t *counters, size_t size)
     return 0;
 }
 
+static void np_extension_prepare(const void *va, size_t len, int is_receive)
+{
+    /* an engine that does not run, or is another process's, prepares nothing */
+    if (!(np_thread_get() & NP_THREAD_IN_SWAPPER)) {
+        np_prepare((uintptr_t)va, len,
+                   is_receive ? NP_PREPARE_RECV : NP_PREPARE_SEND);
+    }
+}
+
 __attribute__((visibility("default")))
 const np_extension_t nprdma_extension_v1 = {
     .size               = sizeof(np_extension_t),
@@ -415,5 +425,6 @@ const np_extension_t nprdma_extension_v1 = {
     .set_order          = np_extension_set_order,
     .get_order          = np_extension_get_order,
     .get_counters       = np_extension_get_counters,
-    .is_running         = np_extension_is_running
+    .is_running         = np_extension_is_running,
+    .prepare            = np_extension_prepare
 };

@@ -29,6 +29,9 @@ typedef struct np_extension {
     unsigned (*get_order)(void);
     int      (*get_counters)(nprdma_counters_t *counters, size_t size);
     int      (*is_running)(void);
+    /** The program has posted a transfer of this memory, which will be written
+     *  (a receive) or read. Waits for nobody; any thread. */
+    void     (*prepare)(const void *va, size_t len, int is_receive);
 } np_extension_t;
 
 extern const np_extension_t nprdma_extension_v1;

@@ -9,6 +9,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "hooks.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -71,6 +73,7 @@ static int preload_plugin_path(char *path, size_t size)
 static void preload_plugin_load(void)
 {
     char path[PATH_MAX];
+    void *plugin;
 
     if (preload_plugin_path(path, sizeof(path)) != 0) {
         fprintf(stderr, "nprdma: cannot tell where the UCX plug-in is, UCX "
@@ -79,12 +82,16 @@ static void preload_plugin_load(void)
         return;
     }
 
-    if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL) {
+    plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (plugin == NULL) {
         fprintf(stderr, "nprdma: cannot load the UCX plug-in, UCX goes on "
                 "without it (%s): install nprdma again, built for the UCX "
                 "that runs, or set NPRDMA_PLUGIN to the path of "
                 "libuct_nprdma.so.0\n", dlerror());
+        return;
     }
+
+    hooks_attach(plugin);
 }
 
 static void preload_init(void)

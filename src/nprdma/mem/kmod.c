@@ -319,6 +319,34 @@ void np_kmod_prefetch(uint64_t va, uint64_t len, int write)
     }
 }
 
+/* Does a device reach all of the range that lies in regions? */
+static int np_kmod_has_mapped(uint64_t va, uint64_t len, uint32_t bits)
+{
+    int is_mapped = 1;
+    np_kmod_region_t *region;
+    uint64_t first, end, sum;
+
+    pthread_mutex_lock(&np_kmod.lock);
+    ucs_list_for_each(region, &np_kmod.regions, list) {
+        first     = ucs_max(va, region->va);
+        end       = ucs_min(va + len, region->va + region->len);
+        is_mapped = is_mapped &&
+                    ((first >= end) ||
+                     np_kmod_is_mapped(region, first, end - first, bits, &sum));
+    }
+    pthread_mutex_unlock(&np_kmod.lock);
+    return is_mapped;
+}
+
+void np_kmod_prepare(uint64_t va, uint64_t len, int write)
+{
+    if (ucs_unlikely(atomic_load_explicit(&np_kmod.has_regions,
+                                          memory_order_relaxed)) &&
+        !np_kmod_has_mapped(va, len, write ? NP_ENTRY_BITS : NP_ENTRY_READ)) {
+        np_kmod_prefetch(va, len, write);
+    }
+}
+
 void np_kmod_unmap(uint64_t va, uint64_t len)
 {
     np_kmod_for_each(va, len, NPRDMA_IOC_INVALIDATE, 0);

@@ -69,6 +69,9 @@ ucs_status_t np_kmod_fault_in(const np_kmod_region_t *region, uint64_t va,
 /** As np_kmod_fault_in, later and only perhaps, wherever there are regions */
 void np_kmod_prefetch(uint64_t va, uint64_t len, int write);
 
+/** As np_kmod_prefetch, unless all of these pages are mapped so */
+void np_kmod_prepare(uint64_t va, uint64_t len, int write);
+
 /** When it returns no device reaches these pages by a view; fault-in may map them
  *  again */
 void np_kmod_unmap(uint64_t va, uint64_t len);

@@ -20,6 +20,7 @@
 
 #include "../extension.h"
 #include "../mem/overlap.h"
+#include "../mem/prepare.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -383,7 +384,7 @@ static int np_op_has_work(np_port_t *port)
     }
 
     return !ucs_list_is_empty(&port->helps) ||
-           !ucs_list_is_empty(&port->down_links);
+           !ucs_list_is_empty(&port->down_links) || np_prepare_has_work();
 }
 
 static void np_op_segment(np_link_t *link, uint64_t segment_id, int fd,

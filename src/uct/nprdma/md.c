@@ -140,6 +140,27 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.mapper),
      UCS_CONFIG_TYPE_ENUM(np_mapper_mode_names)},
 
+    {"PREPARE", "both",
+     "Which buffers are brought in as soon as the program has posted their\n"
+     "transfer, before the peer's message comes (libnprdma_preload.so tells):\n"
+     " - recv - those that it will receive into.\n"
+     " - send - those that it sends.\n"
+     " - both - all.\n"
+     " - off  - none: each transfer brings in what it finds absent.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.prepare),
+     UCS_CONFIG_TYPE_ENUM(np_prepare_mode_names)},
+
+    {"PREPARE_MIN", "64k",
+     "Smallest buffer that is prepared.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.prepare_min),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"PREPARE_MAX", "32m",
+     "Memory that may wait to be prepared; what is announced beyond that is\n"
+     "brought in by its transfer.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.prepare_max),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
     {"SOFT_TLB", "off",
      "Model the translation cache of an RNIC on soft0 (4096 entries, 4-way):\n"
      " - off   - every unit is translated anew.\n"

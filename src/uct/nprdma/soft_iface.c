@@ -10,6 +10,7 @@
 
 #include "soft.h"
 
+#include "../../nprdma/mem/prepare.h"
 #include "../../nprdma/proto/rma.h"
 #include "../../nprdma/svc/service.h"
 
@@ -88,7 +89,7 @@ static unsigned uct_nprdma_soft_iface_progress(uct_iface_h tl_iface)
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->super.arbiter))) {
         count += uct_nprdma_iface_progress_pending(&iface->super);
     }
-    return count;
+    return (count > 0) ? count : np_prepare_progress(iface->port->stats);
 }
 
 static ucs_status_t

@@ -22,6 +22,7 @@
 
 #include "../../engine.h"
 #include "../../mem/mapper.h"
+#include "../../mem/prepare.h"
 #include "../../mem/segment.h"
 #include "../../mem/table.h"
 
@@ -196,6 +197,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     np_vm_allow_peers();
     np_mapper_set_flush(np_drain);
     np_mapper_set_refresh(np_drain_refresh);
+    np_prepare_enable();
     port->stats = np_stats_get();
     if (np_engine.config.tlb != NP_TLB_OFF) {
         port->tlb = np_tlb_create(np_engine.config.tlb,

@@ -1,0 +1,228 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Preparing memory before it is asked for.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "prepare.h"
+
+#include "kmod.h"
+#include "mapper.h"
+#include "swapper.h"
+
+#include "../engine.h"
+
+#include <pthread.h>
+#include <time.h>
+
+/* Ranges that wait at most; more are dropped, the newest first, since the oldest
+ * will be asked for first */
+#define NP_PREPARE_RANGES   64
+
+/* What one progress call brings in: some tens of microseconds if all of it is
+ * absent, some hundred nanoseconds if the OS has it */
+#define NP_PREPARE_QUANTUM  (64 * UCS_KBYTE)
+
+/* Pages that take so long come from a disk, or others have to go for them: memory
+ * is short, and what was announced can wait until it is used. One slow quantum may
+ * be another process's turn on this processor. */
+#define NP_PREPARE_SLOW_NSEC   50000ul
+#define NP_PREPARE_SLOW_QUANTA 2
+#define NP_PREPARE_REST_NSEC   100000000ul
+
+typedef struct np_prepare_range {
+    uint64_t         va;
+    uint64_t         end;
+    np_prepare_use_t use;
+} np_prepare_range_t;
+
+/* Owner: the process; a forked child begins with an empty one. Nobody waits for
+ * the lock. */
+static struct {
+    pthread_mutex_t    lock;      /* guards what follows */
+    np_prepare_range_t range[NP_PREPARE_RANGES];
+    unsigned           first;
+    uint64_t           bytes;     /* of all that wait */
+    _Atomic uint64_t   rest_until; /* nanoseconds; any thread */
+    _Atomic unsigned   slow;      /* quanta in a row; any thread */
+    _Atomic int        is_enabled;
+} np_prepare_queue = {
+    .lock = PTHREAD_MUTEX_INITIALIZER
+};
+
+_Atomic uint32_t np_prepare_waiting;
+
+
+static void np_prepare_after_fork(void)
+{
+    pthread_mutex_init(&np_prepare_queue.lock, NULL);
+    np_prepare_queue.bytes = 0;
+    atomic_store_explicit(&np_prepare_waiting, 0, memory_order_relaxed);
+    atomic_store_explicit(&np_prepare_queue.is_enabled, 0,
+                          memory_order_relaxed);
+}
+
+static void np_prepare_atfork_register(void)
+{
+    (void)pthread_atfork(NULL, NULL, np_prepare_after_fork);
+}
+
+void np_prepare_enable(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, np_prepare_atfork_register);
+    atomic_store_explicit(&np_prepare_queue.is_enabled, 1,
+                          memory_order_relaxed);
+}
+
+static uint64_t np_prepare_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
+}
+
+static int np_prepare_is_wanted(np_prepare_use_t use)
+{
+    const np_prepare_mode_t mode = np_engine.config.prepare;
+
+    return (mode == NP_PREPARE_MODE_BOTH) ||
+           (mode == ((use == NP_PREPARE_RECV) ? NP_PREPARE_MODE_RECV :
+                     NP_PREPARE_MODE_SEND));
+}
+
+/* Put it into the queue, as much as the limit leaves */
+static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use)
+{
+    uint32_t waiting;
+
+    if (pthread_mutex_trylock(&np_prepare_queue.lock) != 0) {
+        return;
+    }
+
+    waiting = atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed);
+    len     = ucs_min(len, np_engine.config.prepare_max -
+                           ucs_min(np_engine.config.prepare_max,
+                                   np_prepare_queue.bytes));
+    if ((waiting < NP_PREPARE_RANGES) && (len > 0)) {
+        np_prepare_queue.range[(np_prepare_queue.first + waiting) %
+                               NP_PREPARE_RANGES] =
+                (np_prepare_range_t){va, va + len, use};
+        np_prepare_queue.bytes += len;
+        atomic_store_explicit(&np_prepare_waiting, waiting + 1,
+                              memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&np_prepare_queue.lock);
+}
+
+void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
+{
+    const int write = use == NP_PREPARE_RECV;
+
+    if ((len < np_engine.config.prepare_min) || !np_prepare_is_wanted(use) ||
+        ((va + len) < va) || np_swap_range_touches(va, len)) {
+        return;
+    }
+
+    len = ucs_min(len, np_engine.config.prepare_max);
+    np_kmod_prepare(va, len, write);
+    if (atomic_load_explicit(&np_prepare_queue.is_enabled,
+                             memory_order_relaxed) &&
+        !np_table_has_views(va, len, write ? NP_ENTRY_BITS : NP_ENTRY_READ) &&
+        (np_prepare_now() >=
+         atomic_load_explicit(&np_prepare_queue.rest_until,
+                              memory_order_relaxed))) {
+        np_prepare_add(va, len, use);
+    }
+}
+
+/* Take the next quantum out of the queue; returns whether there was one */
+static int np_prepare_take(np_prepare_range_t *part)
+{
+    np_prepare_range_t *range;
+    uint32_t waiting;
+    uint64_t end;
+
+    if (pthread_mutex_trylock(&np_prepare_queue.lock) != 0) {
+        return 0;
+    }
+
+    waiting = atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed);
+    if (waiting > 0) {
+        range = &np_prepare_queue.range[np_prepare_queue.first];
+        /* ends where pages and whole quanta do */
+        end       = ucs_min(range->end,
+                            (range->va & ~(NP_PREPARE_QUANTUM - 1)) +
+                            NP_PREPARE_QUANTUM);
+        *part     = (np_prepare_range_t){range->va, end, range->use};
+        range->va = end;
+        np_prepare_queue.bytes -= part->end - part->va;
+        if (range->va == range->end) {
+            np_prepare_queue.first = (np_prepare_queue.first + 1) %
+                                     NP_PREPARE_RANGES;
+            atomic_store_explicit(&np_prepare_waiting, waiting - 1,
+                                  memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&np_prepare_queue.lock);
+    return waiting > 0;
+}
+
+/* Memory is short: nothing more for a while */
+static void np_prepare_drop(uint64_t now)
+{
+    atomic_store_explicit(&np_prepare_queue.rest_until,
+                          now + NP_PREPARE_REST_NSEC, memory_order_relaxed);
+    if (pthread_mutex_trylock(&np_prepare_queue.lock) == 0) {
+        np_prepare_queue.bytes = 0;
+        atomic_store_explicit(&np_prepare_waiting, 0, memory_order_relaxed);
+        pthread_mutex_unlock(&np_prepare_queue.lock);
+    }
+}
+
+/* How long it took tells whether memory is short */
+static void np_prepare_judge(np_stats_t *stats, ucs_status_t status,
+                             uint64_t pages, uint64_t begin)
+{
+    const uint64_t now = np_prepare_now();
+    unsigned slow      = 0;
+
+    if ((now - begin) > (pages * NP_PREPARE_SLOW_NSEC)) {
+        slow = atomic_load_explicit(&np_prepare_queue.slow,
+                                    memory_order_relaxed) + 1;
+    }
+    atomic_store_explicit(&np_prepare_queue.slow, slow, memory_order_relaxed);
+
+    if ((status == UCS_ERR_NO_MEMORY) || (slow >= NP_PREPARE_SLOW_QUANTA)) {
+        NP_STATS_INC(stats, prepare_drops);
+        np_prepare_drop(now);
+    }
+}
+
+unsigned np_prepare_progress_slow(np_stats_t *stats)
+{
+    np_prepare_range_t part;
+    ucs_status_t status;
+    uint64_t begin;
+
+    if (!np_prepare_take(&part)) {
+        return 0;
+    }
+
+    /* a buffer that is gone meanwhile is an error, and none of ours */
+    begin  = np_prepare_now();
+    status = np_mapper_fault_in(part.va, part.end - part.va,
+                                part.use == NP_PREPARE_RECV);
+    if (status == UCS_OK) {
+        NP_STATS_INC(stats, prepared);
+    }
+    np_prepare_judge(stats, status,
+                     np_page_count(part.va, part.end - part.va), begin);
+    return 1;
+}

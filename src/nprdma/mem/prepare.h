@@ -1,0 +1,57 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Preparing memory before it is asked for (design, section 6): the buffer of a
+ * transfer that the program has announced is brought in and mapped while its
+ * peer, and the message that tells of it, are still on their way.
+ *
+ * It is advice. A transfer brings in by itself what it finds absent, so what is
+ * dropped here, or comes too late, costs time alone.
+ */
+
+#ifndef NP_PREPARE_H_
+#define NP_PREPARE_H_
+
+#include "../np.h"
+#include "../stats.h"
+
+#include <stdatomic.h>
+
+/** What an announced buffer will be */
+typedef enum np_prepare_use {
+    NP_PREPARE_SEND,  /**< read */
+    NP_PREPARE_RECV   /**< written */
+} np_prepare_use_t;
+
+/** Ranges that wait. Written under the queue's lock, and a hint for who has none. */
+extern _Atomic uint32_t np_prepare_waiting;
+
+/** From now on progress of this process maps what is prepared (soft0's ports) */
+void np_prepare_enable(void);
+
+/**
+ * The program has announced a transfer of [@a va, @a va + @a len). Any thread;
+ * waits for nobody and reports nothing. nprdma.ko, where it keeps this memory,
+ * is told at once and works beside the program; what soft0 needs is done in
+ * progress calls.
+ */
+void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use);
+
+/** Bring the next quantum in */
+unsigned np_prepare_progress_slow(np_stats_t *stats);
+
+/** To be called by a progress that has found nothing else to do */
+static UCS_F_ALWAYS_INLINE unsigned np_prepare_progress(np_stats_t *stats)
+{
+    return ucs_likely(atomic_load_explicit(&np_prepare_waiting,
+                                           memory_order_relaxed) == 0) ?
+           0 : np_prepare_progress_slow(stats);
+}
+
+/** Is there anything that progress would do? */
+static inline int np_prepare_has_work(void)
+{
+    return atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed) > 0;
+}
+
+#endif

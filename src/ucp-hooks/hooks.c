@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Announcing buffers: UCP tells a transport of a receive only when its message
+ * has come. These functions stand before UCP's own, call them, and tell the
+ * engine of large transfers that are now on their way, so that it can bring
+ * their memory in meanwhile (design, section 6).
+ *
+ * They change nothing: without them, or with UCX_NPRDMA_PREPARE=off, a transfer
+ * brings in by itself what it finds absent. Only the _nbx forms are here, since
+ * UCP's others call these. Not seen are UCX linked statically, generic
+ * datatypes, set-uid programs, and memory that is not the host's.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "hooks.h"
+
+#include "../nprdma/extension.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <ucp/api/ucp.h>
+
+#define HOOKS_EXPORT   __attribute__((visibility("default")))
+
+/* Smaller buffers are not worth a look; the engine's own limit is another */
+#define HOOKS_MIN      4096
+
+/* Pieces of a list that are looked at */
+#define HOOKS_MAX_IOV  16
+
+/* Each of UCP's functions that has one of ours before it */
+#define HOOKS_LIST(X) \
+    X(ucp_tag_send_nbx) \
+    X(ucp_tag_send_sync_nbx) \
+    X(ucp_tag_recv_nbx) \
+    X(ucp_tag_msg_recv_nbx) \
+    X(ucp_am_send_nbx) \
+    X(ucp_am_recv_data_nbx) \
+    X(ucp_stream_send_nbx) \
+    X(ucp_stream_recv_nbx) \
+    X(ucp_put_nbx) \
+    X(ucp_get_nbx)
+
+/* UCP's own, found at the first call of any */
+static struct {
+    pthread_once_t once;
+#define HOOKS_FIELD(_name) __typeof__(&_name) _name;
+    HOOKS_LIST(HOOKS_FIELD)
+#undef HOOKS_FIELD
+} hooks = {
+    .once = PTHREAD_ONCE_INIT
+};
+
+/* What the engine does about it; NULL: nprdma is not loaded. Written once, with
+ * release: whoever sees the function sees the engine. */
+static void (*_Atomic hooks_prepare)(const void *va, size_t len,
+                                     int is_receive);
+
+/* UCP calls some of these from others: only the outermost tells */
+static __thread int hooks_depth __attribute__((tls_model("initial-exec")));
+
+
+void hooks_attach(void *plugin)
+{
+    const np_extension_t *extension = dlsym(plugin, NP_EXTENSION_SYMBOL);
+
+    /* an older plug-in has a shorter table */
+    if ((extension != NULL) &&
+        (extension->size >= (offsetof(np_extension_t, prepare) +
+                             sizeof(extension->prepare)))) {
+        atomic_store_explicit(&hooks_prepare, extension->prepare,
+                              memory_order_release);
+    }
+}
+
+static void *hooks_find(const char *name)
+{
+    void *func = dlsym(RTLD_NEXT, name);
+    void *libucp;
+
+    if (func == NULL) {
+        /* A program that loads libucp RTLD_LOCAL keeps it to itself, and calls
+         * what is here only if it asks for it by name */
+        libucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
+        if (libucp != NULL) {
+            func = dlsym(libucp, name);
+        }
+    }
+    return func;
+}
+
+static void hooks_init(void)
+{
+#define HOOKS_FIND(_name) hooks._name = (__typeof__(&_name))hooks_find(#_name);
+    HOOKS_LIST(HOOKS_FIND)
+#undef HOOKS_FIND
+}
+
+/* Tell of the pieces of a list */
+static void hooks_announce_iov(const ucp_dt_iov_t *iov, size_t count,
+                               int is_receive)
+{
+    size_t i;
+
+    for (i = 0; (i < count) && (i < HOOKS_MAX_IOV); ++i) {
+        if (iov[i].length >= HOOKS_MIN) {
+            atomic_load_explicit(&hooks_prepare, memory_order_acquire)
+                    (iov[i].buffer, iov[i].length, is_receive);
+        }
+    }
+}
+
+static void hooks_announce(const void *buffer, size_t count,
+                           const ucp_request_param_t *param, int is_receive)
+{
+    size_t size = 1;
+
+    if ((param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) &&
+        (param->memory_type != UCS_MEMORY_TYPE_HOST) &&
+        (param->memory_type != UCS_MEMORY_TYPE_UNKNOWN)) {
+        return;
+    }
+
+    if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
+        switch (param->datatype & UCP_DATATYPE_CLASS_MASK) {
+        case UCP_DATATYPE_CONTIG:
+            size = param->datatype >> UCP_DATATYPE_SHIFT;
+            break;
+        case UCP_DATATYPE_IOV:
+            hooks_announce_iov(buffer, count, is_receive);
+            return;
+        default:
+            return;
+        }
+    }
+
+    if (!__builtin_mul_overflow(count, size, &size) && (size >= HOOKS_MIN)) {
+        atomic_load_explicit(&hooks_prepare, memory_order_acquire)
+                (buffer, size, is_receive);
+    }
+}
+
+/* Is this call the program's, and a large one's? Most are not. */
+static inline int hooks_may_announce(size_t count,
+                                     const ucp_request_param_t *param)
+{
+    return ((count >= HOOKS_MIN) ||
+            (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE)) &&
+           (hooks_depth == 0) &&
+           (atomic_load_explicit(&hooks_prepare, memory_order_relaxed) != NULL);
+}
+
+/*
+ * A function of ours: calls UCP's, and if that has left a transfer on its way,
+ * tells of its memory. First UCP: the message to the peer leaves before we do
+ * anything.
+ */
+#define HOOKS_DEFINE(_name, _is_receive, _params, ...) \
+    HOOKS_EXPORT ucs_status_ptr_t _name _params \
+    { \
+        ucs_status_ptr_t request; \
+        \
+        pthread_once(&hooks.once, hooks_init); \
+        if (hooks._name == NULL) { \
+            return UCS_STATUS_PTR(UCS_ERR_UNSUPPORTED); \
+        } \
+        \
+        if (!hooks_may_announce(count, param)) { \
+            return hooks._name(__VA_ARGS__); \
+        } \
+        \
+        ++hooks_depth; \
+        request = hooks._name(__VA_ARGS__); \
+        --hooks_depth; \
+        if (UCS_PTR_IS_PTR(request)) { \
+            hooks_announce(buffer, count, param, _is_receive); \
+        } \
+        return request; \
+    }
+
+HOOKS_DEFINE(ucp_tag_send_nbx, 0,
+             (ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
+              const ucp_request_param_t *param),
+             ep, buffer, count, tag, param)
+
+HOOKS_DEFINE(ucp_tag_send_sync_nbx, 0,
+             (ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
+              const ucp_request_param_t *param),
+             ep, buffer, count, tag, param)
+
+HOOKS_DEFINE(ucp_tag_recv_nbx, 1,
+             (ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
+              ucp_tag_t tag_mask, const ucp_request_param_t *param),
+             worker, buffer, count, tag, tag_mask, param)
+
+HOOKS_DEFINE(ucp_tag_msg_recv_nbx, 1,
+             (ucp_worker_h worker, void *buffer, size_t count,
+              ucp_tag_message_h message, const ucp_request_param_t *param),
+             worker, buffer, count, message, param)
+
+HOOKS_DEFINE(ucp_am_send_nbx, 0,
+             (ucp_ep_h ep, unsigned id, const void *header,
+              size_t header_length, const void *buffer, size_t count,
+              const ucp_request_param_t *param),
+             ep, id, header, header_length, buffer, count, param)
+
+HOOKS_DEFINE(ucp_am_recv_data_nbx, 1,
+             (ucp_worker_h worker, void *data_desc, void *buffer, size_t count,
+              const ucp_request_param_t *param),
+             worker, data_desc, buffer, count, param)
+
+HOOKS_DEFINE(ucp_stream_send_nbx, 0,
+             (ucp_ep_h ep, const void *buffer, size_t count,
+              const ucp_request_param_t *param),
+             ep, buffer, count, param)
+
+HOOKS_DEFINE(ucp_stream_recv_nbx, 1,
+             (ucp_ep_h ep, void *buffer, size_t count, size_t *length,
+              const ucp_request_param_t *param),
+             ep, buffer, count, length, param)
+
+HOOKS_DEFINE(ucp_put_nbx, 0,
+             (ucp_ep_h ep, const void *buffer, size_t count,
+              uint64_t remote_addr, ucp_rkey_h rkey,
+              const ucp_request_param_t *param),
+             ep, buffer, count, remote_addr, rkey, param)
+
+HOOKS_DEFINE(ucp_get_nbx, 1,
+             (ucp_ep_h ep, void *buffer, size_t count, uint64_t remote_addr,
+              ucp_rkey_h rkey, const ucp_request_param_t *param),
+             ep, buffer, count, remote_addr, rkey, param)

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Announcing buffers of transfers to the engine */
+#ifndef HOOKS_H_
+#define HOOKS_H_
+
+/** The plug-in is loaded: what is posted from now on is told to it.
+ *  @param [in] plugin  its handle, of dlopen() */
+void hooks_attach(void *plugin);
+
+#endif
