@@ -156,9 +156,9 @@ static int np_prepare_take(np_prepare_range_t *part)
     waiting = atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed);
     if (waiting > 0) {
         range = &np_prepare_queue.range[np_prepare_queue.first];
-        /* ends where pages and whole quanta do */
+        /* ends where a page does */
         end       = ucs_min(range->end,
-                            (range->va & ~(NP_PREPARE_QUANTUM - 1)) +
+                            (range->va & ~(NP_PAGE_SIZE - 1)) +
                             NP_PREPARE_QUANTUM);
         *part     = (np_prepare_range_t){range->va, end, range->use};
         range->va = end;

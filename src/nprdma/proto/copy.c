@@ -351,6 +351,13 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
     return !copy->is_refused || !np_copy_use_rings(link, op);
 }
 
+static void np_copy_count(np_link_t *link, const np_op_t *op)
+{
+    if ((op->status == UCS_OK) && !op->copy.has_asked && !op->copy.by_rings) {
+        np_rma_count(link, op->copy.dir, op->copy.len);
+    }
+}
+
 ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
 {
     ucs_status_t status;
@@ -361,6 +368,7 @@ ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
     /* The first one begins at once, and may be done at once */
     if (ucs_list_is_empty(&link->queues[NP_QUEUE_COPY]) && !op->copy.by_rings &&
         np_copy_advance(link, op)) {
+        np_copy_count(link, op);
         status = op->status;
         np_overlap_remove(&link->overlap, &op->interval);
         np_op_put(link->port, op);
@@ -435,6 +443,7 @@ unsigned np_copy_progress(np_link_t *link)
             if (np_copy_is_ready(link, &op->copy)) {
                 is_done = np_copy_advance(link, op);
                 if (is_done) {
+                    np_copy_count(link, op);
                     np_op_unpost(link, op);
                     np_op_finish(link, op);
                     ++count; /* and that may have changed the list */

@@ -299,6 +299,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
     }
 
     ++copy->pending;
+    copy->has_asked = 1;
     np_fault_send(link, op, slot);
     return len;
 }

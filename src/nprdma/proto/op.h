@@ -53,6 +53,7 @@ typedef struct np_copy {
     int         by_rings;
     int         is_started;
     int         is_claimed;   /**< no piece is left to begin */
+    int         has_asked;    /**< a part of it was not there: a FAULT was sent */
     int         is_refused;   /**< the kernel does not let us: use the rings */
     uint32_t    chunk;        /**< bytes */
     uint32_t    chunks;

@@ -153,6 +153,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.todo_next      = 0;
     op->copy.rounds         = 0;
     op->copy.retry_at       = 0;
+    op->copy.has_asked      = 0;
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
     return op;
 }
@@ -235,7 +236,7 @@ np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
     return status;
 }
 
-static void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
+void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
 {
     if (dir == NP_DIR_GET) {
         NP_STATS_INC(link->port->stats, reads);

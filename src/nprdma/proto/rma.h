@@ -64,6 +64,9 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr);
 
+/** A transfer of @a len bytes was one-sided, all of it: counts it */
+void np_rma_count(np_link_t *link, np_dir_t dir, size_t len);
+
 /** Would np_rma_put_copied of up to @a len bytes find all that it may need? */
 ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len);
 

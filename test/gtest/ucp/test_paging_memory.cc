@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <tuple>
@@ -249,6 +250,7 @@ TEST(PagingSwap, MessagesOutOfSwap)
                 throw Skipped("other transports have no page faults of their "
                               "own");
             }
+            setenv("UCX_NPRDMA_PREPARE", "off", 1);
             UcpNode node(rank, {UCP_FEATURE_TAG});
             const size_t length = 4 << 20;
             Area from(length), to(length);
