@@ -4,6 +4,10 @@
  * Preparing memory before it is asked for.
  */
 
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
 #endif
@@ -17,6 +21,7 @@
 #include "../engine.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* Ranges that wait at most; more are dropped, the newest first, since the oldest
@@ -27,10 +32,9 @@
  * absent, some hundred nanoseconds if the OS has it */
 #define NP_PREPARE_QUANTUM  (64 * UCS_KBYTE)
 
-/* Pages that take so long come from a disk, or others have to go for them: memory
- * is short, and what was announced can wait until it is used. One slow quantum may
- * be another process's turn on this processor. */
-#define NP_PREPARE_SLOW_NSEC   50000ul
+/* Pages that come from swap, or for which this thread has to sleep: memory is
+ * short, and what was announced can wait until it is used. Time alone tells
+ * nothing: it may be another process's turn. Once is no pattern either. */
 #define NP_PREPARE_SLOW_QUANTA 2
 #define NP_PREPARE_REST_NSEC   100000000ul
 
@@ -186,43 +190,45 @@ static void np_prepare_drop(uint64_t now)
     }
 }
 
-/* How long it took tells whether memory is short */
-static void np_prepare_judge(np_stats_t *stats, ucs_status_t status,
-                             uint64_t pages, uint64_t begin)
+/* What this thread has waited for its pages: major faults, and sleeps */
+static uint64_t np_prepare_waits(void)
 {
-    const uint64_t now = np_prepare_now();
-    unsigned slow      = 0;
+    struct rusage usage;
 
-    if ((now - begin) > (pages * NP_PREPARE_SLOW_NSEC)) {
-        slow = atomic_load_explicit(&np_prepare_queue.slow,
-                                    memory_order_relaxed) + 1;
-    }
+    return (getrusage(RUSAGE_THREAD, &usage) != 0) ? 0 :
+           (uint64_t)(usage.ru_majflt + usage.ru_nvcsw);
+}
+
+static void np_prepare_judge(np_stats_t *stats, ucs_status_t status,
+                             int has_waited)
+{
+    const unsigned slow = !has_waited ? 0 :
+                          atomic_load_explicit(&np_prepare_queue.slow,
+                                               memory_order_relaxed) + 1;
+
     atomic_store_explicit(&np_prepare_queue.slow, slow, memory_order_relaxed);
-
     if ((status == UCS_ERR_NO_MEMORY) || (slow >= NP_PREPARE_SLOW_QUANTA)) {
         NP_STATS_INC(stats, prepare_drops);
-        np_prepare_drop(now);
+        np_prepare_drop(np_prepare_now());
     }
 }
 
-unsigned np_prepare_progress_slow(np_stats_t *stats)
+void np_prepare_progress_slow(np_stats_t *stats)
 {
     np_prepare_range_t part;
     ucs_status_t status;
-    uint64_t begin;
+    uint64_t waits;
 
     if (!np_prepare_take(&part)) {
-        return 0;
+        return;
     }
 
     /* a buffer that is gone meanwhile is an error, and none of ours */
-    begin  = np_prepare_now();
+    waits  = np_prepare_waits();
     status = np_mapper_fault_in(part.va, part.end - part.va,
                                 part.use == NP_PREPARE_RECV);
     if (status == UCS_OK) {
         NP_STATS_INC(stats, prepared);
     }
-    np_prepare_judge(stats, status,
-                     np_page_count(part.va, part.end - part.va), begin);
-    return 1;
+    np_prepare_judge(stats, status, np_prepare_waits() != waits);
 }

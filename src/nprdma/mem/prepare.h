@@ -38,14 +38,17 @@ void np_prepare_enable(void);
 void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use);
 
 /** Bring the next quantum in */
-unsigned np_prepare_progress_slow(np_stats_t *stats);
+void np_prepare_progress_slow(np_stats_t *stats);
 
-/** To be called by a progress that has found nothing else to do */
-static UCS_F_ALWAYS_INLINE unsigned np_prepare_progress(np_stats_t *stats)
+/** To be called by a progress that has found nothing else to do, and not to be
+ *  counted by it: UCP takes a new interface whose progress has done something
+ *  for one that has received. */
+static UCS_F_ALWAYS_INLINE void np_prepare_progress(np_stats_t *stats)
 {
-    return ucs_likely(atomic_load_explicit(&np_prepare_waiting,
-                                           memory_order_relaxed) == 0) ?
-           0 : np_prepare_progress_slow(stats);
+    if (ucs_unlikely(atomic_load_explicit(&np_prepare_waiting,
+                                          memory_order_relaxed) > 0)) {
+        np_prepare_progress_slow(stats);
+    }
 }
 
 /** Is there anything that progress would do? */

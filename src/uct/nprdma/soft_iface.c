@@ -89,7 +89,10 @@ static unsigned uct_nprdma_soft_iface_progress(uct_iface_h tl_iface)
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->super.arbiter))) {
         count += uct_nprdma_iface_progress_pending(&iface->super);
     }
-    return (count > 0) ? count : np_prepare_progress(iface->port->stats);
+    if (count == 0) {
+        np_prepare_progress(iface->port->stats);
+    }
+    return count;
 }
 
 static ucs_status_t

@@ -3,9 +3,11 @@
 #include "ucp_face.h"
 
 #include "../harness/paging.h"
+#include "../harness/swap.h"
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 using namespace nt;
@@ -312,5 +314,39 @@ TEST_P(Prepare, EveryCall)
 
 INSTANTIATE_TEST_SUITE_P(Ucp, Prepare, testing::ValuesIn(all_modes(true)),
                          mode_name);
+
+// Where pages must be waited for, memory is short: a buffer that nothing was sent
+// to yet stays out.
+TEST(PrepareSwap, Dropped)
+{
+    std::unique_ptr<Swap> swap;
+
+    try {
+        swap = std::make_unique<Swap>();
+    } catch (const Skipped &reason) {
+        GTEST_SKIP() << reason.what();
+    }
+    Mode{"n", "auto", 1}.run([](Rank &rank) {
+        if (!is_soft()) {
+            throw Skipped("what is looked at is soft0's");
+        }
+        UcpNode node(rank, {UCP_FEATURE_TAG});
+        Area from(LENGTH), to(LENGTH);
+
+        pattern_fill(from.at(), LENGTH, 3);
+        memset(to.at(), 1, LENGTH);
+        page_out(to.at(), LENGTH);
+        Growth growth;
+        ucs_status_ptr_t receive = ucp_tag_recv_nbx(
+                node.worker, to.at(), LENGTH, 1, ALL, &no_params());
+        turns(node);
+        EXPECT_GT(growth.of(&C::prepare_drops), 0u);
+        EXPECT_LT(growth.of(&C::prepared), LENGTH / QUANTUM / 2);
+        node.finish(ucp_tag_send_nbx(node.ep, from.at(), LENGTH, 1,
+                                     &no_params()), "send");
+        node.finish(receive, "receive");
+        EXPECT_EQ("", pattern_diff(to.at(), LENGTH, 3));
+    });
+}
 
 } // namespace
