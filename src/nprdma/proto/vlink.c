@@ -322,21 +322,27 @@ static void np_vlink_hold(np_vlink_t *link, np_vop_t *op, uint64_t addr,
     op->is_ordered = 1;
 }
 
-/* A transfer that waits for nobody: one-sided where it may be */
-static ucs_status_t
-np_vlink_post_one(np_vlink_t *link, const np_vone_t *one, void *copy,
-                  void *comp)
+/* A transfer that may be one-sided, to be posted; NULL: no memory */
+static np_vop_t *
+np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
+                 uint64_t addr, void *comp)
 {
     np_vop_t *op = np_vop_get(link->port, NP_VOP_ONE, comp);
 
-    if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
+    if (ucs_likely(op != NULL)) {
+        op->one.dir    = dir;
+        op->one.base   = base;
+        op->one.len    = len;
+        op->one.remote = addr;
     }
+    return op;
+}
 
-    op->one  = *one;
-    op->copy = copy;
+static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
+{
     np_vop_post(link, op);
-    np_vlink_hold(link, op, one->remote, one->len, one->dir == NP_DIR_PUT);
+    np_vlink_hold(link, op, op->one.remote, op->one.len,
+                  op->one.dir == NP_DIR_PUT);
     if (np_vone_run(op)) {
         np_vop_todo(op);
     }
@@ -348,18 +354,19 @@ np_vlink_post_one(np_vlink_t *link, const np_vone_t *one, void *copy,
 static ucs_status_t
 np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
 {
-    np_vone_t one = {.dir = NP_DIR_PUT, .base = ctl + 1, .len = len,
-                     .remote = addr};
-    ucs_status_t status;
+    np_vop_t *op;
 
     if (link->port->has_views &&
         np_vone_is_copyable(link, NP_DIR_PUT, addr, len)) {
-        status = np_vlink_post_one(link, &one, ctl, NULL);
-        if (status == UCS_INPROGRESS) {
-            return UCS_OK;
+        op = np_vlink_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
+        if (op == NULL) {
+            np_conn_drop(link->conn, &ctl->msg);
+            return UCS_ERR_NO_MEMORY;
         }
-        np_conn_drop(link->conn, &ctl->msg);
-        return status;
+
+        op->copy = ctl;
+        np_vlink_post_one(link, op);
+        return UCS_OK;
     }
 
     ctl->body.addr  = addr;
@@ -464,6 +471,8 @@ static void np_vlink_unpost(np_vop_t *op)
     --op->link->outstanding;
     if (op->kind == NP_VOP_ATOMIC) {
         --op->link->atomics;
+    } else if (op->kind == NP_VOP_ONE) {
+        --op->link->ones;
     }
     if (op->is_ordered) {
         np_overlap_remove(&op->link->overlap, &op->interval);
@@ -519,9 +528,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
                            void *comp)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    size_t len    = np_iov_length(iov, iovcnt);
-    np_vone_t one = {.dir = dir, .base = iov[0].base, .len = len,
-                     .remote = addr};
+    size_t len = np_iov_length(iov, iovcnt);
     ucs_status_t status;
     np_vop_t *op;
 
@@ -536,7 +543,8 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
 
     if (link->port->has_views &&
         np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
-        return np_vlink_post_one(link, &one, NULL, comp);
+        op = np_vlink_get_one(link, dir, iov[0].base, len, addr, comp);
+        return (op == NULL) ? UCS_ERR_NO_MEMORY : np_vlink_post_one(link, op);
     }
 
     op = np_vop_get(link->port, NP_VOP_MOVE, comp);
@@ -558,8 +566,6 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
                                  void *comp)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    np_vone_t one = {.dir = NP_DIR_GET, .unpack = unpack, .arg = arg,
-                     .len = len, .remote = addr};
     ucs_status_t status;
     np_vop_t *op;
 
@@ -573,7 +579,14 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     }
 
     if (link->port->has_views && np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
-        return np_vlink_post_one(link, &one, NULL, comp);
+        op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->one.unpack = unpack;
+        op->one.arg    = arg;
+        return np_vlink_post_one(link, op);
     }
 
     op = np_vop_get(link->port, NP_VOP_UNPACK, comp);

@@ -117,6 +117,8 @@ struct np_vlink {
     uint64_t        sequence;     /**< of the last operation */
     unsigned        outstanding;  /**< operations that are not complete */
     unsigned        atomics;      /**< of these */
+    unsigned        ones;         /**< and these, for which the target's CPU has
+                                       nothing to do */
     uint32_t        put_seq;      /**< message number of the last put */
     ucs_list_link_t ops;          /**< outstanding, in order of sequence */
     ucs_list_link_t flushes;

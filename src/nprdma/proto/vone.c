@@ -389,6 +389,7 @@ static int np_vone_send_copy(np_vop_t *op)
         .msg  = {.kind = NP_VMSG_PUT, .flags = NP_VMSG_ABSENT},
         .body = {.addr = addr}
     };
+    --op->link->ones;
     op->copy = NULL;
     op->kind = NP_VOP_MOVE;
     op->move = (np_vmove_t){
@@ -420,11 +421,13 @@ static int np_vone_fall_back(np_vop_t *op)
         return np_vone_send_copy(op);
     }
 
+    --op->link->ones;
     is_begun = (one.unpack != NULL) ?
                np_vlink_begin_unpack(op, one.unpack, one.arg, one.len,
                                      one.remote) :
                np_vlink_begin_move(op, one.dir, &rest, 1, one.remote + done);
     if (!is_begun) {
+        ++op->link->ones;
         op->kind     = NP_VOP_ONE;
         op->one      = one;
         op->one.next = done;

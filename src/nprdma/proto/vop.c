@@ -10,6 +10,7 @@
 
 #include "vop.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +78,7 @@ np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
     if (kind == NP_VOP_MOVE) {
         memset(&op->move, 0, sizeof(op->move));
     } else if (kind == NP_VOP_ONE) {
-        memset(&op->one, 0, sizeof(op->one));
+        memset(&op->one, 0, offsetof(np_vone_t, pieces));
     }
     return op;
 }
@@ -108,6 +109,8 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op)
     ++link->outstanding;
     if (op->kind == NP_VOP_ATOMIC) {
         ++link->atomics;
+    } else if (op->kind == NP_VOP_ONE) {
+        ++link->ones;
     }
     ucs_list_add_tail(&link->ops, &op->list);
 }

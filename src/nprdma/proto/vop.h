@@ -110,11 +110,11 @@ typedef struct np_vone {
     size_t      len;
     uint64_t    remote;
     size_t      next;       /**< offset behind the last piece */
-    np_vpiece_t pieces[NP_VONE_DEPTH];
-    uint32_t    head;
+    uint32_t    head;       /**< of pieces that are not confirmed */
     uint32_t    tail;
     unsigned    posted;     /**< pieces that are not back */
     int         is_failed;  /**< the rest goes two-sided, once nothing is posted */
+    np_vpiece_t pieces[NP_VONE_DEPTH]; /**< the last: only those in use are set */
 } np_vone_t;
 
 struct np_vop {

@@ -284,10 +284,15 @@ void np_conn_break(np_conn_t *conn)
 /* Nothing of its queue pair moves any more. Operations see to themselves. */
 static void np_conn_stop(np_conn_t *conn)
 {
+    np_sq_entry_t *entry;
     uint32_t i;
 
     for (i = conn->sq_head; i != conn->sq_tail; ++i) {
-        conn->sq[i & conn->sq_mask].op = NULL;
+        entry = &conn->sq[i & conn->sq_mask];
+        if (entry->op != NULL) {
+            --conn->port->awaited;
+            entry->op = NULL;
+        }
     }
     np_conn_break(conn);
 }
@@ -533,6 +538,7 @@ static void np_conn_release(np_conn_t *conn, uint32_t upto)
         entry->buffer = NULL;
         --conn->port->posted;
         if (entry->op != NULL) {
+            --conn->port->awaited;
             np_vop_posted_done(entry->op, entry->chunk);
             entry->op = NULL;
         }

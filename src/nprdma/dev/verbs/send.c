@@ -151,6 +151,9 @@ static void np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer,
 
     ++conn->sq_tail;
     ++conn->port->posted;
+    if (op != NULL) {
+        ++conn->port->awaited;
+    }
 }
 
 np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind)
@@ -200,7 +203,7 @@ void np_conn_want_credit(np_conn_t *conn)
 static int np_conn_is_waiting(const np_conn_t *conn)
 {
     return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
-           ((conn->link->outstanding > 0) ||
+           ((conn->link->outstanding > conn->link->ones) ||
             ((int32_t)(conn->tx_wanted - conn->tx_acked) > 0));
 }
 

@@ -27,8 +27,8 @@
 #define NP_VPORT_TICKS_BUSY  64
 #define NP_VPORT_TICKS       512
 
-/* Between two looks at the send queues while they are not half full: few
- * completions are asked for, and nobody waits for most */
+/* Between two looks at the send queues while they are not half full and no
+ * operation waits for a completion: few are asked for */
 #define NP_VPORT_SEND_TICKS  8
 
 /* The longest tick of a kernel */
@@ -361,7 +361,7 @@ unsigned np_vport_progress(np_vport_t *port)
     atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
     is_eighth      = (ticks % NP_VPORT_SEND_TICKS) == 0;
     port->is_armed = 0;
-    count          = np_vport_work(port, is_eighth ||
+    count          = np_vport_work(port, is_eighth || (port->awaited > 0) ||
                                    (port->posted >= port->config.sq_size / 2));
     if (ucs_unlikely(!ucs_list_is_empty(&port->down))) {
         count += np_vlink_report(port);

@@ -76,6 +76,7 @@ struct np_vport {
     uint32_t                ud_head;
     unsigned                send_cqe;   /**< completions that send_cq can hold */
     unsigned                posted;     /**< work requests that may need one */
+    unsigned                awaited;    /**< of these, those an operation waits for */
     unsigned                max_inline;
     struct ibv_send_wr      wr;         /**< what is posted next */
     struct ibv_sge          sge;
