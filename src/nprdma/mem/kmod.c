@@ -281,6 +281,17 @@ ucs_status_t np_kmod_fault_in(const np_kmod_region_t *region, uint64_t va,
     }
 }
 
+/* Is all of it mapped as it is to be prefetched? */
+static int np_kmod_has(const np_kmod_region_t *region,
+                       const struct nprdma_range *range)
+{
+    uint64_t sum;
+
+    return np_kmod_is_mapped(region, range->addr, range->length,
+                             (range->flags & NPRDMA_RANGE_WRITE) ?
+                             NP_ENTRY_BITS : NP_ENTRY_READ, &sum);
+}
+
 /* An ioctl for the part that each region has of a range, whole pages */
 static void np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
                              uint32_t flags)
@@ -302,6 +313,8 @@ static void np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
         range.addr   = ucs_max(first, region->va);
         range.length = ucs_min(end, region->va + region->len) - range.addr;
         if ((range.addr < end) && (first < (region->va + region->len)) &&
+            ((request != NPRDMA_IOC_PREFETCH) ||
+             !np_kmod_has(region, &range)) &&
             (ioctl(np_kmod.fd, request, &range) != 0) &&
             (request != NPRDMA_IOC_PREFETCH)) {
             np_error("nprdma.ko cannot take %#llx..%#llx from devices: %m",

@@ -4,6 +4,10 @@
  * Bytes between messages and memory.
  */
 
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
 #endif
@@ -13,7 +17,10 @@
 #include "../mem/access.h"
 #include "../mem/swapper.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Times that a swapper may take the memory away between bringing it in and the
  * copy */
@@ -73,4 +80,63 @@ ucs_status_t np_vcopy(uint64_t addr, void *data, size_t len, int to_memory,
     return ucs_likely(!np_swap_range_touches(addr, len)) ?
            np_vcopy_now(addr, data, len, to_memory, is_peers) :
            np_vcopy_swapped(addr, data, len, to_memory, is_peers);
+}
+
+/* A forked child must not change the page under its parent: it has none */
+static int np_vstage_make(np_vstage_t *stage)
+{
+    if (stage->is_tried) {
+        return 0;
+    }
+
+    stage->is_tried = 1;
+    stage->fd         = memfd_create("nprdma-puts", MFD_CLOEXEC);
+    if (stage->fd < 0) {
+        return 0;
+    }
+
+    if (ftruncate(stage->fd, NP_PAGE_SIZE) == 0) {
+        stage->page = mmap(NULL, NP_PAGE_SIZE, PROT_READ | PROT_WRITE,
+                           MAP_SHARED, stage->fd, 0);
+        if (stage->page == MAP_FAILED) {
+            stage->page = NULL;
+        }
+    }
+    if ((stage->page == NULL) ||
+        (madvise(stage->page, NP_PAGE_SIZE, MADV_DONTFORK) != 0)) {
+        np_vstage_cleanup(stage);
+        return 0;
+    }
+    return 1;
+}
+
+void np_vstage_cleanup(np_vstage_t *stage)
+{
+    if (stage->page != NULL) {
+        munmap(stage->page, NP_PAGE_SIZE);
+        stage->page = NULL;
+    }
+    if (stage->is_tried && (stage->fd >= 0)) {
+        close(stage->fd);
+        stage->fd = -1;
+    }
+}
+
+ucs_status_t np_vcopy_put(np_vstage_t *stage, uint64_t addr, void *data,
+                          size_t len)
+{
+    ssize_t ret;
+
+    if ((len > NP_PAGE_SIZE) || np_swap_range_touches(addr, len) ||
+        (ucs_unlikely(stage->page == NULL) && !np_vstage_make(stage))) {
+        return np_vcopy(addr, data, len, 1, 1);
+    }
+
+    memcpy(stage->page, data, len);
+    ret = pread(stage->fd, (void*)addr, len, 0);
+    if (ucs_likely(ret == (ssize_t)len)) {
+        return UCS_OK;
+    }
+    return ((ret >= 0) || (errno == EFAULT)) ? UCS_ERR_INVALID_ADDR :
+           np_vcopy(addr, data, len, 1, 1);
 }

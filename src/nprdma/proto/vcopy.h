@@ -10,6 +10,15 @@
 
 #include "../np.h"
 
+/** A page of a file of our own, from which the kernel copies to memory what is
+ *  small: in a third of the time of process_vm_writev. Owner: a port; used in
+ *  its turn. */
+typedef struct np_vstage {
+    void *page;       /**< NULL: not made yet, or it cannot be */
+    int  fd;
+    int  is_tried;    /**< to make it */
+} np_vstage_t;
+
 /**
  * Copy @a len bytes between a message and memory.
  *
@@ -24,5 +33,11 @@
  */
 ucs_status_t np_vcopy(uint64_t addr, void *data, size_t len, int to_memory,
                       int is_peers);
+
+/** As np_vcopy of a peer's bytes to memory */
+ucs_status_t np_vcopy_put(np_vstage_t *stage, uint64_t addr, void *data,
+                          size_t len);
+
+void np_vstage_cleanup(np_vstage_t *stage);
 
 #endif

@@ -52,7 +52,8 @@ static void np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg,
 
     status = np_access_check(body->addr, len);
     if (ucs_likely(status == UCS_OK)) {
-        status = np_vcopy(body->addr, (void*)data, len, 1, 1);
+        status = np_vcopy_put(&conn->port->stage, body->addr, (void*)data,
+                              len);
         if (msg->flags & NP_VMSG_ABSENT) {
             np_kmod_prefetch(body->addr, len, 1);
         }

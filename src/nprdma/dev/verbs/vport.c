@@ -327,6 +327,7 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->asking);
     ucs_list_head_init(&port->replaying);
     ucs_list_head_init(&port->asked);
+    ucs_list_head_init(&port->open_puts);
 }
 
 /* Does nprdma.ko keep the views of memory, and may it? */
@@ -505,6 +506,7 @@ void np_vport_close(np_vport_t *port)
     np_turn_cleanup(&port->turn);
     np_stats_put(port->stats);
     free(port->kept);
+    np_vstage_cleanup(&port->stage);
     free(port);
 }
 

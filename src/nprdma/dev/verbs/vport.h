@@ -11,6 +11,7 @@
 
 #include "vwire.h"
 
+#include "../../proto/vcopy.h"
 #include "../../proto/vlink.h"
 #include "../../svc/service.h"
 #include "../../stats.h"
@@ -104,7 +105,10 @@ struct np_vport {
     ucs_list_link_t         asking;     /**< conn->asking: wait for an answer */
     ucs_list_link_t         replaying;  /**< conn->replaying */
     ucs_list_link_t         asked;      /**< peers that wait for views */
+    ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of the
+                                             target's entries is not posted */
     int                     has_views;  /**< memory may move one-sided */
+    np_vstage_t             stage;      /**< for puts of peers */
     struct np_nic_views     *own;       /**< the last that were used, or NULL */
     unsigned                num_served; /**< transfers of peers in work */
 
