@@ -54,6 +54,7 @@ np_vport_config_t port_config(const char *device)
         .direct_min        = 32768,
         .chunk             = 65536,
         .depth             = 4,
+        .put_once          = 8,
         .connect_timeout   = LIMIT,
         .timeout           = 16,
         .retry_count       = 6,

@@ -33,6 +33,7 @@
 #define AREA    (8ul << 20)
 #define SLOTS   64      /* of the random part */
 #define SLOT    (AREA / SLOTS)
+#define PLACES  40      /* of small puts */
 
 #ifndef MADV_PAGEOUT
 #  define MADV_PAGEOUT 21
@@ -75,6 +76,7 @@ static side_t side;
 static np_key_t *key;
 static uint8_t *area;           /* this side's */
 static _Atomic int storm;
+static unsigned port_breaks;    /* its queue pairs fail after so many requests */
 
 
 /* Seed 0: zeroes */
@@ -469,6 +471,51 @@ static void test_copied(void)
     TAP_CHECK(ok, "many at once, those of the same memory in order");
 }
 
+/* Small puts, many of which are confirmed by one look at the target's entries:
+ * to places of their own, and to one again and again, while pages go */
+static void test_small(event_t event)
+{
+    static size_t lens[PLACES], seeds[PLACES];
+    const size_t first = 3 * PAGE - 80, step = 1300, end = 20 * PAGE;
+    uint8_t data[64];
+    counts_t before;
+    size_t i, place, puts = 0;
+    ucs_status_t status;
+    int ok;
+
+    ok = tell(FILL, 0, end, 1) && move(NP_DIR_PUT, area, 0, end) &&
+         move(NP_DIR_PUT, area, 0, end);
+    usleep(100000);
+    (void)is_one_sided(NP_DIR_PUT, area, 0, end);
+    before = counts();
+    memset(lens, 0, sizeof(lens));
+    for (i = 0; ok && (i < 2000); ++i) {
+        place        = (i % 3) ? (i % PLACES) : 0;
+        lens[place]  = (i % 7) ? 8 : sizeof(data);
+        seeds[place] = i + 2;
+        fill(data, seeds[place], sizeof(data));
+        if ((event != NOTHING) && ((i % 200) == 77)) {
+            ok = tell(event, 0, end, 0);
+        }
+        POST(status, np_vlink_put_copied(&link_, key, data, lens[place],
+                                         side.area + first + (place * step)));
+        memset(data, 0xee, sizeof(data));
+        puts += status == UCS_OK;
+        if ((i % 400) == 399) {
+            ok &= put_copied(data, end, sizeof(data));
+            for (place = 0; ok && (place < PLACES); ++place) {
+                ok = (lens[place] == 0) ||
+                     target_has(first + (place * step), lens[place],
+                                seeds[place]);
+            }
+        }
+    }
+    TAP_CHECK(ok && (puts == i) && (counts().one_sided > before.one_sided) &&
+              (port_breaks || ((counts().two_sided > before.two_sided) ==
+                               (event != NOTHING))), "small puts, the last to each place is "
+              "there: %s", event_names[event]);
+}
+
 /* Data that looks like what an absent page reads as */
 static void test_lookalike(void)
 {
@@ -567,7 +614,9 @@ int main(int argc, char **argv)
     }
 
     config             = port_config(names[0].name);
-    config.break_every = (argc > 2) ? atoi(argv[2]) : 0;
+    port_breaks        = (argc > 2) ? atoi(argv[2]) : 0;
+    config.break_every = port_breaks;
+    config.put_once    = 7; /* so that the smallest take both ways */
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
@@ -597,6 +646,9 @@ int main(int argc, char **argv)
         }
     }
     test_copied();
+    test_small(NOTHING);
+    test_small(SWAP);
+    test_small(FORK);
     test_lookalike();
     test_storm((argc > 1) ? atof(argv[1]) : 10);
     TAP_CHECK(down == UCS_OK, "the link is as it was");

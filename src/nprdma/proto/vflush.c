@@ -9,7 +9,7 @@
 #  include "config.h"
 #endif
 
-#include "vop.h"
+#include "vput.h"
 
 
 int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
@@ -33,6 +33,7 @@ static void np_vlink_want(np_vlink_t *link, uint32_t seq)
 
 void np_vlink_ask(np_vlink_t *link)
 {
+    np_vput_confirm(link);
     if ((link->conn != NULL) && (link->conn->state == NP_CONN_READY) &&
         !np_vlink_has_acked(link, link->put_seq)) {
         np_vlink_want(link, link->put_seq);

@@ -11,6 +11,7 @@
 #include "vlink.h"
 
 #include "order.h"
+#include "vput.h"
 #include "vremote.h"
 
 #include "../dev/verbs/hello.h"
@@ -66,6 +67,7 @@ void np_vlink_close(np_vlink_t *link)
 
     np_vlink_drop(&link->ops);
     np_vlink_drop(&link->flushes);
+    np_vput_cleanup(link);
     np_vremote_cleanup(link);
     ucs_list_del(&link->list);
     ucs_list_del(&link->down);
@@ -161,6 +163,7 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
         return UCS_OK;
     }
 
+    np_vput_confirm(link); /* one of them may be in the way */
     link->is_refused = 1;
     return UCS_ERR_NO_RESOURCE;
 }
@@ -314,14 +317,6 @@ static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
     return ctl;
 }
 
-/* Others of the same memory wait for it */
-static void np_vlink_hold(np_vlink_t *link, np_vop_t *op, uint64_t addr,
-                          size_t len, int is_write)
-{
-    np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
-    op->is_ordered = 1;
-}
-
 /* A transfer that may be one-sided, to be posted; NULL: no memory */
 static np_vop_t *
 np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
@@ -341,8 +336,7 @@ np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
 static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
 {
     np_vop_post(link, op);
-    np_vlink_hold(link, op, op->one.remote, op->one.len,
-                  op->one.dir == NP_DIR_PUT);
+    np_vop_hold(op, op->one.remote, op->one.len, op->one.dir == NP_DIR_PUT);
     if (np_vone_run(op)) {
         np_vop_todo(op);
     }
@@ -423,7 +417,19 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
         return UCS_OK;
     }
 
-    status = np_vlink_enter_transfer(link, key, addr, len, 1);
+    status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (link->port->has_views) {
+        status = np_vput_post(link, data, len, addr);
+        if (status != UCS_ERR_UNSUPPORTED) {
+            return status;
+        }
+    }
+
+    status = np_vlink_order(link, addr, len, 1);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -471,7 +477,7 @@ static void np_vlink_unpost(np_vop_t *op)
     --op->link->outstanding;
     if (op->kind == NP_VOP_ATOMIC) {
         --op->link->atomics;
-    } else if (op->kind == NP_VOP_ONE) {
+    } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
         --op->link->ones;
     }
     if (op->is_ordered) {
@@ -553,7 +559,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     }
 
     np_vop_post(link, op);
-    np_vlink_hold(link, op, addr, len, dir == NP_DIR_PUT);
+    np_vop_hold(op, addr, len, dir == NP_DIR_PUT);
     if (!np_vlink_begin_move(op, dir, iov, iovcnt, addr)) {
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;
@@ -595,7 +601,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     }
 
     np_vop_post(link, op);
-    np_vlink_hold(link, op, addr, len, 0);
+    np_vop_hold(op, addr, len, 0);
     if (!np_vlink_begin_unpack(op, unpack, arg, len, addr)) {
         np_vlink_unpost(op);
         return UCS_ERR_NO_RESOURCE;

@@ -59,6 +59,8 @@ typedef struct np_vport_config {
     size_t     chunk;         /**< bytes that are registered at once; 0: as
                                     np_nic_chunk says */
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
+    size_t     put_once;      /**< bytes of the largest put that is executed exactly
+                                    once, whatever pages do: by a message */
     double     connect_timeout; /**< seconds */
     double     reconnect_timeout; /**< seconds for another queue pair; 0: a
                                     link ends with its queue pair */
@@ -124,6 +126,7 @@ struct np_vlink {
     ucs_list_link_t flushes;
     np_overlap_t    overlap;      /**< remote ranges in flight */
     struct np_vremote *remotes;   /**< what is known of the target's memory */
+    struct np_vputs *puts;        /**< small ones under way (vput.c), or NULL */
 };
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,

@@ -40,10 +40,6 @@
  * again, when it goes meanwhile */
 #define NP_VONE_ROUNDS  3
 
-/* Larger writes are not executed exactly once (UCX_NPRDMA_PUT_ONCE of the
- * design): only these go by messages */
-#define NP_VPUT_ONCE    8
-
 typedef enum np_vpost {
     NP_VPOST_DONE,
     NP_VPOST_NO_ROOM,
@@ -79,7 +75,8 @@ int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
     np_vport_t *port = link->port;
     np_nic_views_t *own;
 
-    if ((iovcnt != 1) || ((dir == NP_DIR_PUT) && (len <= NP_VPUT_ONCE))) {
+    if ((iovcnt != 1) ||
+        ((dir == NP_DIR_PUT) && (len <= port->config.put_once))) {
         return 0;
     }
 
@@ -90,7 +87,7 @@ int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
 int np_vone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
                         size_t len)
 {
-    return ((dir == NP_DIR_GET) || (len > NP_VPUT_ONCE)) &&
+    return ((dir == NP_DIR_GET) || (len > link->port->config.put_once)) &&
            (np_vremote_get(link, addr, len) != NULL); /* in one piece */
 }
 
@@ -166,11 +163,8 @@ static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
 /* The target's entries, into scratch */
 static void np_vpiece_look(np_vop_t *op, np_vpiece_t *piece, uint32_t index)
 {
-    uint64_t va = np_vpiece_remote(op, piece);
-
-    np_conn_rdma(op->conn, IBV_WR_RDMA_READ, (uintptr_t)piece->scratch,
-                 op->port->mr->lkey, NP_VIEWS_TABLE(va), piece->remote->table,
-                 np_page_count(va, piece->len) * sizeof(uint32_t), op, index);
+    np_vremote_look(piece->remote, np_vpiece_remote(op, piece), piece->len,
+                    piece->scratch, op, index);
 }
 
 /* Where the bytes are: in our view, or in a buffer */

@@ -8,7 +8,7 @@
 #  include "config.h"
 #endif
 
-#include "vop.h"
+#include "vput.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op)
     ++link->outstanding;
     if (op->kind == NP_VOP_ATOMIC) {
         ++link->atomics;
-    } else if (op->kind == NP_VOP_ONE) {
+    } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
         ++link->ones;
     }
     ucs_list_add_tail(&link->ops, &op->list);
@@ -137,6 +137,12 @@ np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name)
     return NULL;
 }
 
+void np_vop_hold(np_vop_t *op, uint64_t addr, size_t len, int is_write)
+{
+    np_overlap_add(&op->link->overlap, &op->interval, addr, len, is_write);
+    op->is_ordered = 1;
+}
+
 void np_vop_todo(np_vop_t *op)
 {
     if (ucs_list_is_empty(&op->todo)) {
@@ -150,6 +156,8 @@ void np_vop_release(np_vop_t *op)
         np_vmove_release(op);
     } else if (op->kind == NP_VOP_ONE) {
         np_vone_release(op);
+    } else if (op->kind == NP_VOP_PUTS) {
+        np_vput_release(op);
     }
 }
 
@@ -157,8 +165,23 @@ void np_vop_posted_done(np_vop_t *op, uint32_t number)
 {
     if (op->kind == NP_VOP_ONE) {
         np_vone_posted_done(op, number);
+    } else if (op->kind == NP_VOP_PUTS) {
+        np_vput_posted_done(op);
     } else {
         np_vmove_posted_done(op, number);
+    }
+}
+
+/* Returns whether to come again */
+static int np_vop_run(np_vop_t *op)
+{
+    switch (op->kind) {
+    case NP_VOP_ONE:
+        return np_vone_run(op);
+    case NP_VOP_PUTS:
+        return np_vput_run(op);
+    default:
+        return np_vmove_run(op);
     }
 }
 
@@ -167,7 +190,6 @@ unsigned np_vop_progress(np_vport_t *port)
     unsigned count = 0;
     ucs_list_link_t todo;
     np_vop_t *op;
-    int again;
 
     ucs_list_head_init(&todo);
     ucs_list_splice_tail(&todo, &port->todo);
@@ -184,8 +206,7 @@ unsigned np_vop_progress(np_vport_t *port)
             continue;
         }
 
-        again = (op->kind == NP_VOP_ONE) ? np_vone_run(op) : np_vmove_run(op);
-        if (again) {
+        if (np_vop_run(op)) {
             np_vop_todo(op);
         }
         ++count;

@@ -23,6 +23,7 @@
 typedef enum np_vop_kind {
     NP_VOP_MOVE,     /**< a transfer; also what is served */
     NP_VOP_ONE,      /**< a transfer that is one-sided so far */
+    NP_VOP_PUTS,     /**< small puts that are confirmed together */
     NP_VOP_UNPACK,   /**< a read whose bytes are handed over */
     NP_VOP_ATOMIC,
     NP_VOP_FLUSH,
@@ -140,6 +141,7 @@ struct np_vop {
     union {
         np_vmove_t      move;
         np_vone_t       one;
+        struct np_vbatch *batch;   /**< NP_VOP_PUTS (vput.c) */
         struct {
             np_unpack_t unpack;
             void        *arg;
@@ -175,6 +177,9 @@ np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name);
 
 /** Complete one of a link: it tells the user and checks flushes */
 void np_vop_finish(np_vop_t *op, ucs_status_t status);
+
+/** Others of the same memory of the target wait for it */
+void np_vop_hold(np_vop_t *op, uint64_t addr, size_t len, int is_write);
 
 /** It has something to do in the next progress */
 void np_vop_todo(np_vop_t *op);

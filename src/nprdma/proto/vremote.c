@@ -115,6 +115,14 @@ int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
     return 1;
 }
 
+void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
+                     void *buffer, np_vop_t *op, uint32_t number)
+{
+    np_conn_rdma(op->conn, IBV_WR_RDMA_READ, (uintptr_t)buffer,
+                 op->port->mr->lkey, NP_VIEWS_TABLE(va), remote->table,
+                 np_page_count(va, len) * sizeof(uint32_t), op, number);
+}
+
 void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
                       const uint32_t *entries)
 {

@@ -47,6 +47,11 @@ np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len);
 int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
                          uint32_t bits, uint64_t *sum);
 
+/** Post a Read of its entries into a send buffer; there must be room for it.
+ *  @a op is told, with @a number. */
+void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
+                     void *buffer, np_vop_t *op, uint32_t number);
+
 /** These are its entries; NULL: not known any more */
 void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
                       const uint32_t *entries);

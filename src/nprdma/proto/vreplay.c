@@ -12,6 +12,7 @@
 #  include "config.h"
 #endif
 
+#include "vput.h"
 #include "vremote.h"
 
 #include <stdlib.h>
@@ -66,6 +67,8 @@ void np_vreplay_lost(np_conn_t *conn)
             np_vmove_reset(op);
         } else if (op->kind == NP_VOP_ONE) {
             np_vone_lost(op);
+        } else if (op->kind == NP_VOP_PUTS) {
+            np_vput_lost(op);
         }
     }
     np_vremote_lost(conn->link);
@@ -282,7 +285,7 @@ static void np_vreplay_end(np_conn_t *conn)
     ucs_list_for_each_safe(op, next, &link->ops, list) {
         if (op->kind == NP_VOP_MOVE) {
             np_vmove_begin(op);
-        } else if (op->kind == NP_VOP_ONE) {
+        } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
             np_vop_todo(op);
         }
     }

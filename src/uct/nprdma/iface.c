@@ -86,6 +86,14 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.depth),
      UCS_CONFIG_TYPE_UINT},
 
+    {"PUT_ONCE", "8",
+     "RDMA devices with nprdma.ko: puts of at most so many bytes are executed\n"
+     "exactly once, by the target's CPU. A larger put is one-sided, and may be\n"
+     "written twice if its page goes meanwhile, which a lock word or a flag\n"
+     "that its target clears would show.",
+     ucs_offsetof(uct_nprdma_iface_config_t, verbs.put_once),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
     {"CONNECT_TIMEOUT", "30s",
      "RDMA devices: time after which a peer that does not answer the first\n"
      "message to it is given up.",

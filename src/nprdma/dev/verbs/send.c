@@ -528,9 +528,7 @@ void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode, uint64_t local,
     wr = np_conn_request(conn, (void*)local, len, lkey, opcode, flags);
     wr->wr.rdma.remote_addr = remote;
     wr->wr.rdma.rkey        = rkey;
-    if (op != NULL) {
-        conn->unsignaled = 0;
-    }
+    conn->unsignaled = (op != NULL) ? 0 : (conn->unsignaled + 1);
     np_conn_post(conn, wr, NULL, 0, op, number);
     np_conn_count(conn);
 }

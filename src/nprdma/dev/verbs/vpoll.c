@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "hello.h"
 
+#include "../../proto/vput.h"
 #include "../../proto/vremote.h"
 
 #include <stdlib.h>
@@ -359,6 +360,9 @@ unsigned np_vport_progress(np_vport_t *port)
 
     ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed) + 1;
     atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
+    if (ucs_unlikely(!ucs_list_is_empty(&port->open_puts))) {
+        np_vput_age(port, ticks);
+    }
     is_eighth      = (ticks % NP_VPORT_SEND_TICKS) == 0;
     port->is_armed = 0;
     count          = np_vport_work(port, is_eighth || (port->awaited > 0) ||
@@ -468,6 +472,7 @@ ucs_status_t np_vport_arm(np_vport_t *port)
         return UCS_ERR_BUSY;
     }
 
+    np_vput_confirm_all(port);
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
         !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
         !ucs_list_is_empty(&port->down) ||
