@@ -29,6 +29,10 @@
 /* What UCP's addresses have room for */
 #define UCT_NPRDMA_DEVICE_ADDR_MAX 31
 
+/* Smaller gets are better copied out of a buffer of the port's, which needs no
+ * look at our own pages before and after */
+#define UCT_NPRDMA_VERBS_GET_ZCOPY 256
+
 /* CPU time that posting and polling an operation takes */
 #define UCT_NPRDMA_VERBS_OVERHEAD 80e-9
 
@@ -73,6 +77,7 @@ uct_nprdma_verbs_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     attr->device_addr_len     = sizeof(uct_nprdma_verbs_device_addr_t);
     attr->iface_addr_len      = sizeof(uct_nprdma_verbs_iface_addr_t);
     attr->cap.flags          |= UCT_NPRDMA_FLAG_INTER_NODE;
+    attr->cap.get.min_zcopy   = UCT_NPRDMA_VERBS_GET_ZCOPY;
     attr->latency             = ucs_linear_func_make(iface->attr.latency, 0);
     attr->bandwidth.dedicated = 0;
     attr->bandwidth.shared    = iface->attr.bandwidth;
