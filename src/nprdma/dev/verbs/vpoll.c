@@ -360,10 +360,10 @@ unsigned np_vport_progress(np_vport_t *port)
 
     ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed) + 1;
     atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
-    if (ucs_unlikely(!ucs_list_is_empty(&port->open_puts))) {
+    is_eighth      = (ticks % NP_VPORT_SEND_TICKS) == 0;
+    if (is_eighth && !ucs_list_is_empty(&port->open_puts)) {
         np_vput_age(port, ticks);
     }
-    is_eighth      = (ticks % NP_VPORT_SEND_TICKS) == 0;
     port->is_armed = 0;
     count          = np_vport_work(port, is_eighth || (port->awaited > 0) ||
                                    (port->posted >= port->config.sq_size / 2));
