@@ -10,10 +10,13 @@
 #include "nprdma/engine.h"
 #include "nprdma/mem/arena.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 np_vport_t *port;
 np_vlink_t link_;
@@ -121,6 +124,40 @@ int wait_until(int (*condition)(const void *arg), const void *arg)
 int is_done(const void *arg)
 {
     return ((const comp_t*)arg)->count > 0;
+}
+
+/* Bit 62 of its pagemap entry */
+static int is_swapped(const void *page)
+{
+    uint64_t entry = 0;
+    int fd         = open("/proc/self/pagemap", O_RDONLY);
+
+    if (pread(fd, &entry, sizeof(entry),
+              (uintptr_t)page / getpagesize() * sizeof(entry)) !=
+        (ssize_t)sizeof(entry)) {
+        entry = 0;
+    }
+    close(fd);
+    return (entry >> 62) & 1;
+}
+
+int page_out(void *page)
+{
+    const unsigned num_cpus = sysconf(_SC_NPROCESSORS_CONF);
+    cpu_set_t one, all;
+    unsigned tries;
+
+    sched_getaffinity(0, sizeof(all), &all);
+    for (tries = 0; (tries < 200) && !is_swapped(page); ++tries) {
+        if (tries > 0) {
+            CPU_ZERO(&one);
+            CPU_SET(tries % num_cpus, &one);
+            sched_setaffinity(0, sizeof(one), &one);
+        }
+        madvise(page, getpagesize(), 21 /* MADV_PAGEOUT */);
+    }
+    sched_setaffinity(0, sizeof(all), &all);
+    return is_swapped(page);
 }
 
 static uint8_t pattern(uint64_t seed, size_t i)

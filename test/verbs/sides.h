@@ -46,6 +46,10 @@ int wait_until(int (*condition)(const void *arg), const void *arg);
 /* Of a comp_t */
 int is_done(const void *arg);
 
+/* A page goes to swap; 0: it does not. (One may wait in some processor's batch,
+ * which that one alone empties.) */
+int page_out(void *page);
+
 /* Bytes that differ by seed and place; is_right says which one is not */
 void fill(uint8_t *data, uint64_t seed, size_t len);
 int is_right(const uint8_t *data, uint64_t seed, size_t len);
