@@ -51,9 +51,11 @@ one_kernel() {
         "$NPRDMA_BUILD/kmod/$(sed -n 's/^#define UTS_RELEASE "\(.*\)"/\1/p' \
             "$headers/include/generated/utsrelease.h")" W=1 \
         ${SPARSE:+C=2}
-    # All but the last share a boot; huge pages are had before memory is used
+    # All but the last share a boot; huge pages are had before memory is used.
+    # What goes on for a time does so on each kernel.
     rm -rf "${results:?}/$1"
     "$lab" run --kernel "$1" --build "$NPRDMA_BUILD" --out "$results/$1" \
+        --env KMOD_PRESSURE_SECONDS=12 --env KMOD_RACE_SECONDS=12 \
         "${jobs[@]}" >"$TAP_OUT" 2>&1 || true
     for job in "${jobs[@]}"; do
         verdict "$1" "$job"

@@ -234,15 +234,16 @@ ending "an interrupt" INT is_up nothing_left
 ending "an end by SIGKILL" KILL is_booting no_guests
 together
 
-jobs 600 rxe-pingpong ucx-one soft0-mpi verbs-engine zram memory-limit
+# SHORT=yes: shares of the suites, and of what others of these have as well; all
+# of a job: lab run JOB
+jobs 1300 --env SHORT=yes rxe-pingpong ucx-one soft0-mpi verbs-engine zram \
+    memory-limit verbs-uct verbs-ucp
 # Other scenes of the last: lab run verbs-faults-two
-jobs 1100 --env "SCENES=loss beyond kill" \
+jobs 1100 --env SHORT=yes --env "SCENES=loss beyond kill" \
     rxe-two ucx-two mpi-two verbs-soft0 verbs-faults-two
 jobs 500 verbs-swap
 jobs 600 --env SHORT=yes rxe-dmabuf verbs-kmod
-jobs 500 iommu-on iommu-pt verbs-iommu
-# A share of the suites; all of them: lab run verbs-uct verbs-ucp
-jobs 700 --env SHORT=yes verbs-uct verbs-ucp
+jobs 500 --env SHORT=yes iommu-on iommu-pt verbs-iommu
 run 300 "$lab" prepare --kernel 6.12
 if [ "$RC" -eq 77 ]; then
     tap_skip "kernel 6.12" "$(tail -n 1 "$TAP_OUT")"

@@ -3,7 +3,8 @@
  * The engine over an RNIC, without UCX above it: two processes, each a port.
  * Prints TAP. The first RNIC port is used.
  *
- * test_verbs [N]: each queue pair fails after every N messages
+ * test_verbs [N [MISCHIEF]]: each queue pair fails after every N messages (0:
+ * none does); datagrams meet with this mischief alone, instead of each kind
  */
 
 #define _GNU_SOURCE
@@ -608,7 +609,7 @@ static int is_alone(const void *arg)
 }
 
 /* Both sides connect at once, while datagrams get lost, or come twice */
-static void test_handshake(const side_t *side)
+static void test_handshake(const side_t *side, int only)
 {
     static const unsigned mischiefs[] = {0, NP_HELLO_LOSE, NP_HELLO_TWICE,
                                          NP_HELLO_LOSE | NP_HELLO_TWICE};
@@ -618,6 +619,9 @@ static void test_handshake(const side_t *side)
     unsigned i;
 
     for (i = 0; i < ucs_static_array_size(mischiefs); ++i) {
+        if ((only >= 0) && (mischiefs[i] != (unsigned)only)) {
+            continue;
+        }
         count                 = shared->received + LINKS;
         back                  = shared->returned + LINKS;
         port->config.mischief = shared->mischief = mischiefs[i];
@@ -801,7 +805,7 @@ int main(int argc, char **argv)
     test_forgetting(&side);
     test_flood(&side, key, pid, mine);
     test_swapper(&side, key, mine);
-    test_handshake(&side);
+    test_handshake(&side, (argc > 2) ? atoi(argv[2]) : -1);
     test_stranger(&side);
     test_bad(&side, key, mine);
     check(down == UCS_OK, "the link is as it was");
