@@ -10,6 +10,8 @@
 
 #include "engine.h"
 
+#include "trace.h"
+
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sys/random.h>
@@ -100,6 +102,12 @@ static pthread_mutex_t np_engine_lock = PTHREAD_MUTEX_INITIALIZER;
 static ucs_status_t np_engine_start(const np_engine_config_t *config)
 {
     uint64_t random[2];
+    ucs_status_t status;
+
+    status = np_trace_start(config->trace);
+    if (status != UCS_OK) {
+        return status;
+    }
 
     if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
         np_error("getrandom() of %zu bytes failed: %m", sizeof(random));
@@ -107,6 +115,7 @@ static ucs_status_t np_engine_start(const np_engine_config_t *config)
     }
 
     np_engine.config         = *config;
+    np_engine.config.trace   = NULL;
     np_engine.id             = random[0] | 1; /* 0 means: not started */
     np_engine.cookie         = random[1];
     np_engine.uid            = geteuid();

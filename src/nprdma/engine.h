@@ -138,6 +138,8 @@ typedef struct np_engine_config {
     np_prepare_mode_t prepare;
     size_t           prepare_min;  /**< bytes of a buffer that is worth it */
     size_t           prepare_max;  /**< bytes that wait to be prepared */
+    const char       *trace;       /**< file of the timeline, or empty; the
+                                        engine keeps no copy of the pointer */
     np_tlb_mode_t    tlb;
     double           tlb_miss;     /**< seconds that a miss is charged */
 } np_engine_config_t;

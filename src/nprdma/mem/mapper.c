@@ -55,6 +55,7 @@
 #include "swapper.h"
 
 #include "../pause.h"
+#include "../trace.h"
 
 /* Pages that are mapped with one flush: 4 MiB, in at most two pieces */
 #define NP_BATCH_PAGES  1024
@@ -406,9 +407,9 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
                                    np_bring_t *bring)
 {
     ucs_status_t status;
+    uint64_t end, begin;
     np_arenas_t arenas;
     np_batch_t batch;
-    uint64_t end;
 
     if (ucs_likely(np_mapper_is_mapped(va, len, write)) || (len == 0)) {
         return UCS_OK;
@@ -418,6 +419,7 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
         return UCS_ERR_INVALID_ADDR;
     }
 
+    begin       = np_trace_begin();
     end         = ucs_align_up_pow2(va + len, NP_PAGE_SIZE);
     batch.bits  = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
     batch.bring = bring;
@@ -431,6 +433,7 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
         }
     }
 
+    np_trace(NP_TRACE_FAULT_IN, begin, va, len);
     return UCS_OK;
 }
 

@@ -19,6 +19,7 @@
 #include "swapper.h"
 
 #include "../engine.h"
+#include "../trace.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -129,6 +130,7 @@ void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
 {
     const int write = use == NP_PREPARE_RECV;
 
+    np_trace(write ? NP_TRACE_POST_RECV : NP_TRACE_POST_SEND, 0, va, len);
     if ((len < np_engine.config.prepare_min) || !np_prepare_is_wanted(use) ||
         ((va + len) < va) || np_swap_range_touches(va, len)) {
         return;
@@ -217,16 +219,18 @@ void np_prepare_progress_slow(np_stats_t *stats)
 {
     np_prepare_range_t part;
     ucs_status_t status;
-    uint64_t waits;
+    uint64_t waits, begin;
 
     if (!np_prepare_take(&part)) {
         return;
     }
 
     /* a buffer that is gone meanwhile is an error, and none of ours */
+    begin  = np_trace_begin();
     waits  = np_prepare_waits();
     status = np_mapper_fault_in(part.va, part.end - part.va,
                                 part.use == NP_PREPARE_RECV);
+    np_trace(NP_TRACE_PREPARE, begin, part.va, part.end - part.va);
     if (status == UCS_OK) {
         NP_STATS_INC(stats, prepared);
     }

@@ -10,6 +10,8 @@
 
 #include "order.h"
 
+#include "../trace.h"
+
 #include <string.h>
 
 /* UCP's header has 8 bytes: a payload that begins so far into a line has the
@@ -60,6 +62,7 @@ np_am_commit(np_link_t *link, uint8_t id, uint32_t start, uint32_t len)
     np_ring_tx_commit_payload(ring, start, len + NP_AM_SKEW);
     np_ring_tx_publish(ring, slot, len, NP_SLOT_AM_LONG, id);
     np_link_notify(link);
+    np_trace(NP_TRACE_MESSAGE, 0, id, len);
 }
 
 /** Find a slot for a message that fits into it; @a data has NP_SLOT_INLINE
@@ -87,6 +90,7 @@ np_am_commit_inline(np_link_t *link, np_slot_t *slot, uint8_t id, uint32_t len)
 {
     np_ring_tx_publish(&link->data, slot, len, NP_SLOT_AM, id);
     np_link_notify(link);
+    np_trace(NP_TRACE_MESSAGE, 0, id, len);
 }
 
 #endif

@@ -35,6 +35,17 @@ static UCS_F_ALWAYS_INLINE uint16_t np_claim_generation(uint64_t claim)
     return claim >> (2 * NP_CLAIM_BITS);
 }
 
+/** Is nothing left of a copy, or another one in its place? */
+static inline int np_claim_is_over(np_share_t *share, uint32_t chunks,
+                                   uint16_t generation)
+{
+    const uint64_t claim = atomic_load_explicit(&share->claim,
+                                                memory_order_relaxed);
+
+    return (np_claim_generation(claim) != generation) ||
+           ((np_claim_front(claim) + np_claim_back(claim)) >= chunks);
+}
+
 /** Claim @a want chunks, as many as there are; the generation tells a copy from
  *  the next one in its place. Returns how many, and the claim before.
  *

@@ -28,11 +28,16 @@
 
 #include "../dev/soft/peer.h"
 #include "../engine.h"
+#include "../mem/mapper.h"
 #include "../mem/region.h"
+#include "../trace.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
+
+/* Chunks that a target finds ready beside the one that it is in */
+#define NP_COPY_AHEAD 2
 
 /* Move [offset, offset + len) of a copy, here and now; what has not arrived is
  * to do */
@@ -50,11 +55,13 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
                      UCS_PTR_BYTE_OFFSET(copy->window_addr, offset),
         .has_local = 1
     };
+    const uint64_t begin = np_trace_begin();
     ucs_status_t status;
     np_ranges_t missing;
     unsigned i;
 
     status = np_piece_move(link, &piece, &missing);
+    np_trace(NP_TRACE_MOVE, begin, piece.addr, len);
     for (i = 0; (status == UCS_OK) && (i < missing.count); ++i) {
         np_ranges_add(&copy->todo, offset + missing.range[i].offset,
                       missing.range[i].len);
@@ -154,6 +161,34 @@ static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
     return count;
 }
 
+/* The target takes chunks whose pages we have: bring those of the next one in, as
+ * long as it keeps up. One more than it has taken shows whether it does at all.
+ * Returns the bytes that were looked at; 0: not now. */
+static size_t np_copy_prepare_back(np_link_t *link, np_copy_t *copy)
+{
+    const unsigned ahead = link->has_helped ? NP_COPY_AHEAD : 1;
+    uint64_t claim, offset, len;
+
+    if ((copy->share == NULL) || (copy->dir != NP_DIR_GET)) {
+        return 0;
+    }
+
+    claim       = atomic_load_explicit(&copy->share->claim,
+                                       memory_order_relaxed);
+    copy->ready = ucs_max(copy->ready, np_claim_back(claim));
+    if (((copy->ready + np_claim_front(claim)) >= copy->chunks) ||
+        ((copy->ready - np_claim_back(claim)) >= ahead)) {
+        return 0;
+    }
+
+    ++copy->ready;
+    offset = (uint64_t)(copy->chunks - copy->ready) * copy->chunk;
+    len    = ucs_min((uint64_t)copy->chunk, copy->len - offset);
+    /* what cannot be brought in is found out by whoever moves it */
+    (void)np_mapper_fault_in((uintptr_t)copy->iov[0].base + offset, len, 1);
+    return len;
+}
+
 /* Something is wrong: nobody begins another chunk */
 static void np_copy_stop(np_op_t *op, ucs_status_t status)
 {
@@ -181,6 +216,12 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
     ucs_status_t status;
 
     while ((budget > 0) && np_fault_send_todo(link, op)) {
+        len = np_copy_prepare_back(link, copy);
+        if (len > 0) {
+            budget -= ucs_min(budget, len);
+            continue;
+        }
+
         if (copy->offset == copy->end) {
             count = np_copy_next(link, copy, &first);
             if (count == 0) {
@@ -351,8 +392,11 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
     return !copy->is_refused || !np_copy_use_rings(link, op);
 }
 
+/* It has ended */
 static void np_copy_count(np_link_t *link, const np_op_t *op)
 {
+    np_trace((op->copy.dir == NP_DIR_GET) ? NP_TRACE_GET : NP_TRACE_PUT,
+             op->begin, op->copy.remote, op->copy.len);
     if ((op->status == UCS_OK) && !op->copy.has_asked && !op->copy.by_rings) {
         np_rma_count(link, op->copy.dir, op->copy.len);
     }

@@ -22,6 +22,7 @@
 #include "../mem/mapper.h"
 #include "../mem/swapper.h"
 #include "../pause.h"
+#include "../trace.h"
 
 #include <string.h>
 
@@ -66,6 +67,7 @@ static void np_fault_send(np_link_t *link, np_op_t *op, np_slot_t *slot)
         NP_STATS_INC(link->port->stats, reverses);
     }
 
+    op->begin = np_trace_begin();
     NP_PAUSE(FAULT_SEND);
     np_request_send(link, op, slot, NP_SLOT_FAULT);
 }
@@ -515,6 +517,7 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
 {
     const uint8_t *area = np_request_inline(link, op->index);
 
+    np_trace(NP_TRACE_FAULT, op->begin, op->fault.remote, op->fault.len);
     if (op->fault.copy != NULL) {
         np_fault_piece_answered(link, op);
     } else if ((op->fault.flags & NP_FAULT_RETRY) &&

@@ -19,6 +19,8 @@
 #include "../dev/soft/peer.h"
 #include "../engine.h"
 #include "../mem/access.h"
+#include "../mem/mapper.h"
+#include "../trace.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -63,6 +65,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     help->args       = share->args;
     help->generation = request->generation;
     help->done       = 0;
+    help->is_waiting = 0;
     if ((peer->cred.pid == 0) || (help->args.chunk == 0) ||
         (help->args.chunks > NP_CLAIM_MASK) ||
         (help->args.chunks !=
@@ -75,6 +78,33 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
 
     ucs_list_add_tail(&peer->port->helps, &help->list);
     return 1;
+}
+
+/* Are all pages of a chunk there? Ours are brought in; the initiator's are its own
+ * to bring in, and to tell of by its views. */
+static int np_help_is_ready(const np_help_t *help, uint64_t ours,
+                            uint64_t theirs, uint64_t len)
+{
+    const np_dir_t dir = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT :
+                         NP_DIR_GET;
+    const np_table_t *table;
+    uint64_t part, done;
+
+    for (done = 0; done < len; done += part) {
+        part  = ucs_min(len - done,
+                        ((((theirs + done) >> NP_ARENA_SHIFT) + 1)
+                                 << NP_ARENA_SHIFT) - (theirs + done));
+        table = (help->peer->remote == NULL) ? NULL :
+                np_remote_table(help->peer->remote,
+                                (theirs + done) >> NP_ARENA_SHIFT);
+        if ((table == NULL) ||
+            !np_dma_is_mapped(table, theirs + done, part, dir)) {
+            return 0;
+        }
+    }
+
+    return np_mapper_fault_in(ours, len, help->args.dir == NP_DIR_PUT) ==
+           UCS_OK;
 }
 
 /* Move one chunk, if all of it is there on both sides */
@@ -125,23 +155,47 @@ static int np_help_claim(np_help_t *help)
            (np_claim_back(before) == help->done);
 }
 
-/* Copy some chunks from the back; returns how many, 0 if none is left */
-static unsigned np_help_run(np_help_t *help)
+/* Copy some chunks from the back, as many as are ready; returns how many.
+ * @param [out] is_over  None is left, or none that we could do. */
+static unsigned np_help_run(np_help_t *help, int *is_over)
 {
     const np_share_args_t *args = &help->args;
     size_t budget               = NP_COPY_QUANTUM, offset, len;
     unsigned count              = 0;
     ucs_status_t status;
+    uint64_t begin;
     np_iov_t iov;
 
-    while ((budget > 0) && np_help_claim(help)) {
-        offset   = (size_t)(args->chunks - 1 - help->done) * args->chunk;
-        len      = ucs_min((size_t)args->chunk, args->len - offset);
+    *is_over = 0;
+    while ((budget > 0) && !*is_over) {
+        if (np_claim_is_over(help->share, args->chunks, help->generation) ||
+            (help->done >= args->chunks)) {
+            *is_over = 1;
+            break;
+        }
+
+        offset           = (size_t)(args->chunks - 1 - help->done) *
+                           args->chunk;
+        len              = ucs_min((size_t)args->chunk, args->len - offset);
+        help->is_waiting = !np_help_is_ready(help, args->target_va + offset,
+                                             args->initiator_va + offset, len);
+        if (help->is_waiting) {
+            break;
+        }
+
+        if (!np_help_claim(help)) {
+            *is_over = 1;
+            break;
+        }
+
         iov.base = (void*)(args->target_va + offset);
         iov.len  = len;
+        begin    = np_trace_begin();
         status   = np_help_move(help, &iov, args->initiator_va + offset);
+        np_trace(NP_TRACE_HELP, begin, args->target_va + offset, len);
         if (status != UCS_OK) {
             help->share->status = status;
+            *is_over            = 1;
         }
 
         /* release: the chunk is there */
@@ -157,12 +211,12 @@ static unsigned np_help_run(np_help_t *help)
 unsigned np_help_progress(np_port_t *port)
 {
     np_help_t *help, *next;
-    unsigned count = 0, pieces;
+    unsigned count = 0;
+    int is_over;
 
     ucs_list_for_each_safe(help, next, &port->helps, list) {
-        pieces = np_help_run(help);
-        count += pieces;
-        if (pieces == 0) {
+        count += np_help_run(help, &is_over);
+        if (is_over) {
             /* an initiator that sleeps waits for the last chunk */
             np_peer_wake(help->peer);
             ucs_list_del(&help->list);
@@ -171,6 +225,18 @@ unsigned np_help_progress(np_port_t *port)
     }
 
     return count;
+}
+
+int np_help_has_work(np_port_t *port)
+{
+    const np_help_t *help;
+
+    ucs_list_for_each(help, &port->helps, list) {
+        if (!help->is_waiting) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 void np_help_forget(np_peer_t *peer)

@@ -20,6 +20,7 @@ typedef struct np_help {
     uint16_t        generation;
     uint32_t        done;        /**< chunks that we have claimed and done: the
                                       peer's word for it does not count */
+    int             is_waiting;  /**< for pages of the initiator's */
 } np_help_t;
 
 /** A peer asks for help with a copy; returns 0 if that is nonsense */
@@ -27,6 +28,9 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request);
 
 /** Work on others' copies; returns how many pieces */
 unsigned np_help_progress(np_port_t *port);
+
+/** Is there one that does not wait for its initiator? */
+int np_help_has_work(np_port_t *port);
 
 /** Forget the copies of a peer that is gone */
 void np_help_forget(np_peer_t *peer);

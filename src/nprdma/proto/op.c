@@ -383,7 +383,7 @@ static int np_op_has_work(np_port_t *port)
         }
     }
 
-    return !ucs_list_is_empty(&port->helps) ||
+    return np_help_has_work(port) ||
            !ucs_list_is_empty(&port->down_links) || np_prepare_has_work();
 }
 

@@ -57,6 +57,8 @@ typedef struct np_copy {
     int         is_refused;   /**< the kernel does not let us: use the rings */
     uint32_t    chunk;        /**< bytes */
     uint32_t    chunks;
+    uint32_t    ready;        /**< chunks from the back whose own pages we have
+                                   brought in for the target */
     uint32_t    next;         /**< chunk behind the last that we have claimed */
     size_t      offset;       /**< of what we have claimed: where we are */
     size_t      end;
@@ -92,6 +94,7 @@ struct np_op {
     ucs_status_t     status;      /**< of what is done so far */
     uint32_t         index;       /**< of its slot; of a request: its answer */
     uint32_t         request;     /**< of a request: what its answer bears */
+    uint64_t         begin;       /**< np_trace_begin() of a copy or FAULT */
     int              is_waiting;  /**< a request to be sent again .. */
     unsigned         retries;     /**< .. for the how-manieth time .. */
     uint64_t         retry_at;    /**< .. not before; np_request_now() */

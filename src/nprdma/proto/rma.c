@@ -17,6 +17,7 @@
 
 #include "../engine.h"
 #include "../pause.h"
+#include "../trace.h"
 
 #include <stdlib.h>
 
@@ -144,6 +145,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.is_refused     = 0;
     op->copy.chunk          = np_rma_share_chunk(len);
     op->copy.chunks         = 0;
+    op->copy.ready          = 0;
     op->copy.next           = 0;
     op->copy.offset         = 0;
     op->copy.end            = 0;
@@ -154,6 +156,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.rounds         = 0;
     op->copy.retry_at       = 0;
     op->copy.has_asked      = 0;
+    op->begin               = np_trace_begin();
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
     return op;
 }
@@ -368,6 +371,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
         .len       = len,
         .has_local = 1
     };
+    const uint64_t begin = np_trace_begin();
     np_ranges_t missing;
     ucs_status_t status;
 
@@ -400,6 +404,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
     }
 
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
+        np_trace(NP_TRACE_MOVE, begin, addr, len);
         np_rma_count(link, dir, len);
         return UCS_OK;
     }

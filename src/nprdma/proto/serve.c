@@ -22,6 +22,7 @@
 #include "../mem/mapper.h"
 #include "../mem/swapper.h"
 #include "../pause.h"
+#include "../trace.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -491,6 +492,7 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
     np_peer_t *peer     = job->peer;
     np_answer_t *answer = &peer->shm->answers[np_word_id(job->word)];
     np_moving_own_t *moving = &peer->drain.own[mover];
+    const uint64_t begin = np_trace_begin();
     ucs_status_t status;
     uint64_t result = 0;
 
@@ -499,6 +501,8 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
         NP_STATS_INC(stats, atomics);
     } else {
         status = np_serve_fault(job, moving, stats, &result);
+        np_trace(NP_TRACE_SERVE, begin, job->slot.fault.remote,
+                 job->slot.fault.len);
     }
 
     answer->result = result;

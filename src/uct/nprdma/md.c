@@ -161,6 +161,13 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.prepare_max),
      UCS_CONFIG_TYPE_MEMUNITS},
 
+    {"TRACE", "",
+     "File that gets a timeline of transfers when the process ends, for Chrome's\n"
+     "trace viewer and nprdma-trace-plot. %p: process id, %h: host; without %p,\n"
+     "\".<process id>\" is appended. Empty: off.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.trace),
+     UCS_CONFIG_TYPE_STRING},
+
     {"SOFT_TLB", "off",
      "Model the translation cache of an RNIC on soft0 (4096 entries, 4-way):\n"
      " - off   - every unit is translated anew.\n"
