@@ -12,12 +12,19 @@ budget=90
 tcp_rounds=2
 benches=(latency bw)
 out=$nprdma_top/build/osu
+fresh=no
+third=tcp
+common=()
+checked=(-i 20 -x 2 -m 1:1048576)
 
 usage() {
     sed -n '3,5s/^# //p' "$0"
     cat <<END
 
-Usage: osu.sh [--rounds N] [--seconds N]
+Usage: osu.sh [--fresh] [--rounds N] [--seconds N]
+  --fresh       every message from and into memory that was never used before,
+                by default from 4 KiB to 16 MiB; and in place of tcp over nprdma
+                without preparing buffers. Into build/osu-fresh
   --rounds N    at most N rounds (default: $rounds)
   --seconds N   start no new round after N seconds of measuring (default:
                 $budget)
@@ -27,6 +34,12 @@ END
 
 while [ $# -gt 0 ]; do
     case $1 in
+    --fresh)
+        fresh=yes third=off budget=240 tcp_rounds=1000000
+        out=$nprdma_top/build/osu-fresh
+        common=(--fresh -i 100 -x 10 -m 4096:16777216)
+        checked=(--fresh -i 5 -x 2 -m 4096:16777216)
+        ;;
     --rounds | --seconds)
         [[ ${2-} =~ ^[1-9][0-9]*$ ]] ||
             nprdma_die "$1 needs a number from 1 up, not '${2-}'"
@@ -65,10 +78,16 @@ measure() {
     local -a environment=("UCX_ALLOC_PRIO=mmap,heap" OMPI_ALLOW_RUN_AS_ROOT=1
         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
     case $series in
-    nprdma) command=("$nprdma_top/build/install/bin/nprdma-run" mpirun) ;;
+    nprdma | off)
+        command=("$nprdma_top/build/install/bin/nprdma-run" mpirun)
+        [ "$series" = nprdma ] || environment+=("UCX_NPRDMA_PREPARE=off")
+        ;;
     tcp) environment+=("UCX_TLS=tcp,self") ;;
     *) environment+=("UCX_TLS=posix,cma,self") ;;
     esac
+    if [ "$fresh" = yes ] && [ "$bench" = bw ]; then
+        set -- "$@" -W 8 # twice 128 MiB at most
+    fi
     if ! env "${environment[@]}" timeout -k 5 120 "${command[@]}" \
         "${binding[@]}" -x UCX_ALLOC_PRIO -n 2 "$osu/osu_$bench" "$@" \
         2>"$out/error.log" </dev/null; then
@@ -82,7 +101,7 @@ measure() {
 check_data() {
     local bench
     for bench in "${benches[@]}"; do
-        measure nprdma "$bench" -c -i 20 -x 2 -m 1:1048576 >"$out/checked"
+        measure nprdma "$bench" -c "${checked[@]}" >"$out/checked"
         if ! grep -q Pass "$out/checked" || grep -q Fail "$out/checked"; then
             nprdma_die "osu_$bench -c over nprdma found wrong data: see" \
                 "$out/checked"
@@ -96,8 +115,8 @@ run_round() {
     local round=$1 bench series
     local -a arguments
     for bench in "${benches[@]}"; do
-        for series in nprdma posix tcp again; do
-            arguments=()
+        for series in nprdma posix "$third" again; do
+            arguments=("${common[@]}")
             if [ "$series" = tcp ]; then
                 # Slow, and not what the ratios are made of
                 [ "$round" -le "$tcp_rounds" ] || continue
@@ -117,7 +136,8 @@ reduce() {
     sort -k1,1 -k2,2 -k3,3n -k4,4g "$out/runs" "$1" | awk '
         function flush() { if (n) median[key] = (v[int((n + 1) / 2)] + \
                                                  v[int((n + 2) / 2)]) / 2 }
-        { now = $1 " " $2 " " $3
+        { if ($2 == "off") $2 = "tcp" # the third series
+          now = $1 " " $2 " " $3
           if (now != key) { flush(); key = now; n = 0 }
           v[++n] = $4; sizes[$3]; benches[$1] }
         function ratio(a, b) { return b > 0 ? a / b : 0 }
@@ -134,7 +154,8 @@ reduce() {
 }
 
 print_table() {
-    local columns='  nprdma   posix     tcp  ratio   self'
+    local columns
+    columns=$(printf '  nprdma   posix %7s  ratio   self' "$third")
     printf '\n%9s %-38s%-38s\n' "" "  osu_latency (us)" "  osu_bw (MB/s)"
     printf '%9s %s%s\n' size "$columns" "$columns"
     awk 'function value(v) {
@@ -150,13 +171,19 @@ print_table() {
         "ratio: nprdma to posix; less is"
     echo "better for latency, more for bandwidth. self: posix to itself," \
         "which is what noise does."
+    if [ "$fresh" = yes ]; then
+        echo "Buffers are new for each message; the data check before the first" \
+            "round has touched as"
+        echo "much memory, and freed it. off: nprdma with" \
+            "UCX_NPRDMA_PREPARE=off."
+    fi
 }
 
 make_plots() {
     local bench
     for bench in "${benches[@]}"; do
         {
-            echo "# size nprdma posix,cma tcp"
+            echo "# size nprdma posix,cma $third"
             awk -v bench="$bench" \
                 '$1 == bench { print $2, $3, $4, $5 }' "$out/medians"
         } >"$out/$bench.txt"
@@ -211,4 +238,4 @@ reduce "$out/both" >"$out/medians"
 rm -f "$out/both"
 print_table | tee "$out/table.txt"
 make_plots
-show_page_faults
+[ "$fresh" = yes ] || show_page_faults

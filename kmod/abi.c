@@ -19,7 +19,7 @@ union np_argument {
 	struct nprdma_fault fault;
 	struct nprdma_release release;
 	struct nprdma_range range;
-	struct nprdma_counters counters;
+	struct nprdma_kernel_counters counters;
 };
 
 static int np_do_info(struct np_context *context, union np_argument *argument)
@@ -164,7 +164,7 @@ static int np_do_counters(struct np_context *context,
 	struct np_stats *stats = &context->stats;
 	unsigned int attached = atomic_read(&stats->attached);
 
-	argument->counters = (struct nprdma_counters) {
+	argument->counters = (struct nprdma_kernel_counters) {
 		.regions = atomic_read(&stats->regions),
 		.attached = attached,
 		.held = atomic_read(&stats->held),

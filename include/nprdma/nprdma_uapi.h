@@ -234,7 +234,7 @@ struct nprdma_range {
 	__u64 length;
 };
 
-/* How a device's translation of one page is replaced: nprdma_counters.replace */
+/* How a device's translation of one page is replaced: nprdma_kernel_counters.replace */
 #define NPRDMA_REPLACE_NONE	0	/* no device is attached */
 /* For a moment it has none: a read then fails, and with it the queue pair */
 #define NPRDMA_REPLACE_GAP	1
@@ -259,7 +259,7 @@ struct nprdma_range {
  * @flushes:		translation caches flushed
  * @gaps:		pages that no view has, after a failure to replace one
  */
-struct nprdma_counters {
+struct nprdma_kernel_counters {
 	__u32 regions;
 	__u32 attached;
 	__u32 held;
@@ -292,6 +292,6 @@ struct nprdma_counters {
 #define NPRDMA_IOC_INVALIDATE	_IOW(NPRDMA_IOC, 0x07, struct nprdma_range)
 #define NPRDMA_IOC_SWAP_OUT	_IOW(NPRDMA_IOC, 0x08, struct nprdma_range)
 #define NPRDMA_IOC_SWAP_IN	_IOW(NPRDMA_IOC, 0x09, struct nprdma_range)
-#define NPRDMA_IOC_COUNTERS	_IOR(NPRDMA_IOC, 0x0a, struct nprdma_counters)
+#define NPRDMA_IOC_COUNTERS	_IOR(NPRDMA_IOC, 0x0a, struct nprdma_kernel_counters)
 
 #endif

@@ -4,6 +4,7 @@
 #include "api_check.h"
 
 #include <nprdma/nprdma.h>
+#include <nprdma/nprdma_uapi.h> /* both fit into one program */
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -154,7 +154,7 @@ static unsigned fail_left(fail_t *fail)
 /* What is done in the background ends by itself */
 static int fail_nothing_left(fail_t *fail)
 {
-    struct nprdma_counters counters;
+    struct nprdma_kernel_counters counters;
     unsigned tries;
 
     for (tries = 0; tries < 1000; ++tries) {

@@ -300,7 +300,7 @@ static void race_begin(race_t *race, racer_t *racers, pthread_t *threads,
 
 static void race_end(race_t *race)
 {
-    struct nprdma_counters counters;
+    struct nprdma_kernel_counters counters;
     unsigned i, tries;
 
     for (i = 0; i < RACE_HOLDS; ++i) {

@@ -104,9 +104,9 @@ int kmod_range(int dev, unsigned long request, uint32_t region,
     return kmod_call(dev, request, &range);
 }
 
-struct nprdma_counters kmod_counters(int dev)
+struct nprdma_kernel_counters kmod_counters(int dev)
 {
-    struct nprdma_counters counters;
+    struct nprdma_kernel_counters counters;
 
     if (kmod_call(dev, NPRDMA_IOC_COUNTERS, &counters) != 0) {
         kmod_bail("COUNTERS");

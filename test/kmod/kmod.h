@@ -36,7 +36,7 @@ int kmod_fault(int dev, uint32_t region, const void *addr, uint64_t length,
 int kmod_release(int dev, uint32_t hold);
 int kmod_range(int dev, unsigned long request, uint32_t region,
                const void *addr, uint64_t length, uint32_t flags);
-struct nprdma_counters kmod_counters(int dev);
+struct nprdma_kernel_counters kmod_counters(int dev);
 struct nprdma_info kmod_info(int dev);
 
 /* Ends the program with "Bail out!" if it fails */

@@ -28,7 +28,7 @@ static void test_info(int dev)
         struct nprdma_info info;
         uint64_t           more[4];
     } longer;
-    struct nprdma_counters counters = kmod_counters(dev);
+    struct nprdma_kernel_counters counters = kmod_counters(dev);
 
     TAP_CHECK((info.abi == NPRDMA_ABI_VERSION) &&
               (info.page_size == KMOD_PAGE) &&
@@ -252,7 +252,7 @@ static void test_exports(int dev, char *memory)
 
 static void test_fault(int dev, char *memory)
 {
-    struct nprdma_counters before = kmod_counters(dev), after;
+    struct nprdma_kernel_counters before = kmod_counters(dev), after;
     kmod_region_t region;
     uint64_t done = 1;
     uint32_t entry;

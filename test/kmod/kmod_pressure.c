@@ -183,7 +183,7 @@ static unsigned wrong_pages(pressure_t *pressure)
 
 static void say(pressure_t *pressure, unsigned long swapped)
 {
-    struct nprdma_counters counters = kmod_counters(pressure->region.dev);
+    struct nprdma_kernel_counters counters = kmod_counters(pressure->region.dev);
 
     printf("# %u faults (%u in vain), %u words touched, %lu pages to swap\n",
            pressure->faults, pressure->again, pressure->touched, swapped);

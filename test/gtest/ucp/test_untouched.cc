@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a program keeps to itself where nprdma alone registers memory: libc's
+// functions, and signals.
+#include "ucp_face.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+using namespace nt;
+
+namespace {
+
+constexpr size_t LENGTH = 1 << 20;
+
+// Functions that UCX would patch to hear of memory that comes and goes.
+const char *const FUNCTIONS[] = {"mmap", "munmap", "mremap", "brk", "sbrk",
+                                 "madvise", "shmat", "shmdt"};
+
+// The first instructions of a function as its library's file has them.
+std::string code_in_file(const void *func)
+{
+    std::ifstream maps("/proc/self/maps");
+    uintptr_t address = reinterpret_cast<uintptr_t>(func);
+    std::string line;
+
+    while (std::getline(maps, line)) {
+        unsigned long start, end, offset;
+        int at = 0;
+
+        if ((sscanf(line.c_str(), "%lx-%lx %*s %lx %*s %*s %n", &start, &end,
+                    &offset, &at) == 3) && (at > 0) && (address >= start) &&
+            (address < end)) {
+            std::ifstream file(line.substr(at), std::ios::binary);
+            std::string code(16, '\0');
+
+            file.seekg(address - start + offset);
+            if (file.read(&code[0], code.size())) {
+                return code;
+            }
+        }
+    }
+    throw Failed("a function is in no file");
+}
+
+void message(UcpNode &node, uint8_t *to, uint8_t *from, uint64_t seed)
+{
+    pattern_fill(from, LENGTH, seed);
+    ucs_status_ptr_t receive = ucp_tag_recv_nbx(
+            node.worker, to, LENGTH, seed, ~(ucp_tag_t)0, &no_params());
+    node.finish(ucp_tag_send_nbx(node.ep, from, LENGTH, seed, &no_params()),
+                "send");
+    node.finish(receive, "receive");
+    EXPECT_EQ("", pattern_diff(to, LENGTH, seed));
+    node.sync();
+}
+
+TEST(Untouched, Libc)
+{
+    Mode{"n", "auto", 2}.run([](Rank &rank) {
+        if (!is_nprdma()) {
+            throw Skipped("other transports listen to memory");
+        }
+        UcpNode node(rank, {UCP_FEATURE_TAG});
+        std::vector<uint8_t> from(LENGTH), to(LENGTH);
+
+        message(node, to.data(), from.data(), 1);
+        for (const char *name : FUNCTIONS) {
+            const void *func = dlsym(RTLD_DEFAULT, name);
+
+            EXPECT_EQ(0, memcmp(func, code_in_file(func).data(), 16))
+                    << name << " was patched: did nprdma-run not set "
+                       "UCX_MEM_EVENTS=n?";
+        }
+    });
+}
+
+uint8_t *fault_page;
+int     fault_count;
+
+void on_fault(int)
+{
+    ++fault_count;
+    mprotect(fault_page, getpagesize(), PROT_READ | PROT_WRITE);
+}
+
+// A program that pages by itself, through SIGSEGV: it keeps its handler, and a
+// message into and out of other memory does not call it.
+TEST(Untouched, Signals)
+{
+    Mode{"n", "auto", 2}.run([](Rank &rank) {
+        struct sigaction action = {}, now = {};
+
+        setenv("UCX_HANDLE_ERRORS", "none", 1);
+        action.sa_handler = on_fault;
+        sigaction(SIGSEGV, &action, nullptr);
+        fault_page = static_cast<uint8_t*>(
+                mmap(nullptr, getpagesize(), PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        UcpNode node(rank, {UCP_FEATURE_TAG});
+        std::vector<uint8_t> from(LENGTH), to(LENGTH);
+
+        for (uint64_t i = 1; i <= 20; ++i) {
+            message(node, to.data(), from.data(), i);
+            EXPECT_EQ(int(i - 1), fault_count);
+            *static_cast<volatile uint8_t*>(fault_page) = i;
+            EXPECT_EQ(int(i), fault_count);
+            mprotect(fault_page, getpagesize(), PROT_NONE);
+        }
+        sigaction(SIGSEGV, nullptr, &now);
+        EXPECT_EQ(on_fault, now.sa_handler);
+    });
+}
+
+// Memory that comes and goes all the time, in the same places, is received into
+// whatever is there now.
+TEST(Untouched, MemoryThatComesAndGoes)
+{
+    for (const Mode &mode : all_modes(true)) {
+        SCOPED_TRACE(mode.name());
+        mode.run([](Rank &rank) {
+            UcpNode node(rank, {UCP_FEATURE_TAG});
+
+            for (uint64_t i = 1; i <= 60; ++i) {
+                void *base = mmap(nullptr, 2 * LENGTH, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                uint8_t *from = static_cast<uint8_t*>(base);
+
+                message(node, from + LENGTH, from, i);
+                if ((i % 3) == 0) {
+                    madvise(base, 2 * LENGTH, MADV_DONTNEED);
+                    message(node, from + LENGTH, from, 1000 + i);
+                }
+                munmap(base, 2 * LENGTH);
+            }
+        });
+    }
+}
+
+} // namespace
