@@ -35,7 +35,7 @@ END
 while [ $# -gt 0 ]; do
     case $1 in
     --fresh)
-        fresh=yes third=off budget=240 tcp_rounds=1000000
+        fresh=yes third=off budget=240
         out=$nprdma_top/build/osu-fresh
         common=(--fresh -i 100 -x 10 -m 4096:16777216)
         checked=(--fresh -i 5 -x 2 -m 4096:16777216)

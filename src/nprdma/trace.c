@@ -157,7 +157,7 @@ void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t va,
 static int np_trace_is_async(int kind)
 {
     return (kind == NP_TRACE_GET) || (kind == NP_TRACE_PUT) ||
-           (kind == NP_TRACE_FAULT);
+           (kind == NP_TRACE_FAULT) || (kind == NP_TRACE_SERVE);
 }
 
 /* One event: @a phase as the format has it */

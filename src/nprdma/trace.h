@@ -23,7 +23,9 @@
     X(MOVE,       "move")       /* bytes, by the initiator */ \
     X(HELP,       "help")       /* bytes, by the target of a shared copy */ \
     X(FAULT,      "FAULT")      /* from the request to its answer */ \
-    X(SERVE,      "serve")      /* a peer's request */
+    X(SERVE,      "serve")      /* a peer's request, until it is done */ \
+    X(REGISTER,   "register")   /* memory with an RDMA device */ \
+    X(DEREGISTER, "deregister")
 
 typedef enum np_trace_kind {
     NP_TRACE_NONE,

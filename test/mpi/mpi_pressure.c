@@ -4,7 +4,8 @@
  * when it is needed, and so has what is written to. Arguments: MiB of each of a
  * rank's three areas for transfers, MiB of the buffer that it works on between
  * transfers, MiB that must be in swap when transfers begin, and rounds. After
- * them nothing may be pinned, and all of the areas must be able to leave.
+ * them nothing may be pinned, and all of the areas must be able to leave. A fifth
+ * argument: pages stay those that they were, as registered memory must.
  *
  * What transfers bring back from swap must fit: a small memory cgroup whose
  * pages all came back from there is killed by some kernels (Linux 6.18), whoever
@@ -28,6 +29,7 @@ static uint8_t *work;
 static size_t  work_size;
 static size_t  area_size;
 static size_t  swap_wanted;
+static int     is_kept;
 static size_t  pos[MAX_PIECES];
 static size_t  len[MAX_PIECES];
 static int     num_pieces;
@@ -104,12 +106,19 @@ static long major_faults(void)
     return usage.ru_majflt;
 }
 
+static void renew(uint8_t *area, size_t size)
+{
+    if (!is_kept) {
+        madvise(area, size, MADV_DONTNEED);
+    }
+}
+
 /* Both into pages that are new */
 static void fill(uint8_t *area, int subject)
 {
     int i;
 
-    madvise(area, area_size, MADV_DONTNEED);
+    renew(area, area_size);
     for (i = 0; i < num_pieces; ++i) {
         mc_fill(area + pos[i], len[i], mc_seed(mc_rank, subject, i));
     }
@@ -117,7 +126,7 @@ static void fill(uint8_t *area, int subject)
 
 static void blank(uint8_t *area, size_t size, int value)
 {
-    madvise(area, size, MADV_DONTNEED);
+    renew(area, size);
     memset(area, value, size);
 }
 
@@ -288,13 +297,14 @@ int main(int argc, char **argv)
     int     i, rounds;
 
     mc_init(&argc, &argv, MPI_THREAD_SINGLE);
-    if (argc != 5) {
+    if ((argc != 5) && (argc != 6)) {
         mc_fail("MiB of area, buffer and swap, and a number of rounds wanted");
     }
     area_size   = strtoul(argv[1], NULL, 10) << 20;
     work_size   = strtoul(argv[2], NULL, 10) << 20;
     swap_wanted = strtoul(argv[3], NULL, 10) << 20;
     rounds      = atoi(argv[4]);
+    is_kept     = argc == 6;
     pieces_init();
     for (i = 0; i < 3; ++i) {
         areas[i] = map_area(area_size);

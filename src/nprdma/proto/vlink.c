@@ -16,6 +16,7 @@
 
 #include "../dev/verbs/hello.h"
 #include "../engine.h"
+#include "../trace.h"
 
 #include <string.h>
 
@@ -665,11 +666,23 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }
 
+static void np_vop_trace(const np_vop_t *op)
+{
+    if (op->kind == NP_VOP_MOVE) {
+        np_trace(op->move.is_source ? NP_TRACE_PUT : NP_TRACE_GET, op->begin,
+                 op->move.remote, op->move.len);
+    } else if (op->kind == NP_VOP_ONE) {
+        np_trace((op->one.dir == NP_DIR_PUT) ? NP_TRACE_PUT : NP_TRACE_GET,
+                 op->begin, op->one.remote, op->one.len);
+    }
+}
+
 void np_vop_finish(np_vop_t *op, ucs_status_t status)
 {
     np_vlink_t *link = op->link;
     void *comp       = op->comp;
 
+    np_vop_trace(op);
     np_vlink_unpost(op);
     if ((comp == NULL) && (status != UCS_OK)) {
         np_conn_fail(link->conn, status); /* nobody else would hear of it */

@@ -10,6 +10,8 @@
 
 #include "vput.h"
 
+#include "../trace.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +102,7 @@ void np_vop_put(np_vop_t *op)
 void np_vop_post(np_vlink_t *link, np_vop_t *op)
 {
     op->link     = link;
+    op->begin    = np_trace_begin();
     op->conn     = link->conn;
     op->sequence = ++link->sequence;
     op->name     = (++op->generation << NP_VOP_INDEX_BITS) | op->index;
@@ -216,7 +219,8 @@ unsigned np_vop_progress(np_vport_t *port)
 
 void np_vop_serve(np_conn_t *conn, np_vop_t *op)
 {
-    op->conn = conn;
+    op->conn  = conn;
+    op->begin = np_trace_begin();
     ucs_list_add_tail(&conn->served, &op->list);
     ++conn->num_served;
     ++conn->port->num_served;
@@ -224,6 +228,10 @@ void np_vop_serve(np_conn_t *conn, np_vop_t *op)
 
 void np_vop_served(np_vop_t *op)
 {
+    if (op->kind == NP_VOP_MOVE) {
+        np_trace(NP_TRACE_SERVE, op->begin, (uintptr_t)op->move.iov[0].base,
+                 op->move.len);
+    }
     ucs_list_del(&op->list);
     --op->conn->num_served;
     --op->port->num_served;

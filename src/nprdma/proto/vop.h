@@ -132,6 +132,7 @@ struct np_vop {
     ucs_status_t    status;
     void            *comp;
     uint64_t        sequence;
+    uint64_t        begin;       /**< np_trace_begin() */
     void            *copy;       /**< link: a send buffer with the bytes of a put,
                                       behind room for a header, or NULL */
     np_vctl_t       request;     /**< link: what was asked; kind 0 (AM): nothing */

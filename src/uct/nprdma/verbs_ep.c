@@ -11,6 +11,8 @@
 
 #include "verbs.h"
 
+#include "../../nprdma/trace.h"
+
 
 static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_ep_t,
                            const uct_ep_params_t *params)
@@ -98,6 +100,7 @@ uct_nprdma_verbs_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                      uct_nprdma_ep_iface(&ep->super)->max_bcopy, "am_short");
 
     status = np_vlink_am_short(&ep->link, id, header, payload, length);
+    np_trace(NP_TRACE_MESSAGE, 0, id, sizeof(header) + length);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, AM, SHORT,
                                  sizeof(header) + length);
     return status;
@@ -145,6 +148,7 @@ uct_nprdma_verbs_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
     UCT_CHECK_AM_ID(id);
     length = np_vlink_am_bcopy(&ep->link, id, pack_cb, arg);
     if (length >= 0) {
+        np_trace(NP_TRACE_MESSAGE, 0, id, length);
         UCT_TL_EP_STAT_OP(&ep->super.super, AM, BCOPY, length);
     }
     return length;

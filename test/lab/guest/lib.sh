@@ -123,6 +123,19 @@ kmod_failures() {
     fi
 }
 
+# within GROUP MIB COMMAND...: in a memory cgroup of that name and limit
+within() {
+    local group=/sys/fs/cgroup/$1
+    echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+    mkdir -p "$group"
+    echo $(($2 * 1048576)) >"$group/memory.max"
+    shift 2
+    (
+        echo "$BASHPID" >"$group/cgroup.procs"
+        exec "$@"
+    )
+}
+
 # listening GUEST PORT
 listening() {
     local show=(ss -Hltn "sport = :$2")

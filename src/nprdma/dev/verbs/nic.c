@@ -10,6 +10,8 @@
 
 #include "nic.h"
 
+#include "../../trace.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -321,7 +323,10 @@ void np_nic_take_events(np_nic_t *nic)
 ucs_status_t np_nic_reg(np_nic_t *nic, void *addr, size_t len, int access,
                         struct ibv_mr **mr_p)
 {
+    const uint64_t begin = np_trace_begin();
+
     *mr_p = ibv_reg_mr(nic->pd, addr, len, access);
+    np_trace(NP_TRACE_REGISTER, begin, (uintptr_t)addr, len);
     if (ucs_likely(*mr_p != NULL)) {
         return UCS_OK;
     }
@@ -343,7 +348,12 @@ ucs_status_t np_nic_reg(np_nic_t *nic, void *addr, size_t len, int access,
 
 void np_nic_dereg(struct ibv_mr *mr)
 {
+    const uint64_t begin = np_trace_begin();
+    const uint64_t va    = (uintptr_t)mr->addr;
+    const size_t len     = mr->length;
+
     if (ibv_dereg_mr(mr) != 0) {
         np_error("ibv_dereg_mr failed: %m");
     }
+    np_trace(NP_TRACE_DEREGISTER, begin, va, len);
 }
