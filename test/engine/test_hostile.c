@@ -444,6 +444,13 @@ static void hostile_claims_again(void)
     TAP_CHECK(ucs_list_length(&pair.target->helps) == 1,
               "claims again: one copy in one place");
 
+    /* its pages are absent: that is for the initiator to change */
+    count = np_help_progress(pair.target);
+    TAP_CHECK((count == 0) && !ucs_list_is_empty(&pair.target->helps) &&
+              !np_help_has_work(pair.target),
+              "claims again: it waits for pages: %u", count);
+    TAP_CHECK(np_mapper_fault_in((uintptr_t)ours, len, 1) == UCS_OK,
+              "claims again: pages to copy");
     count = np_help_progress(pair.target);
     TAP_CHECK((count > 0) &&
               (count <= (NP_COPY_QUANTUM / NP_COPY_CHUNK_MIN)),
