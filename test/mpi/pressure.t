@@ -12,7 +12,7 @@ set -euo pipefail
 limits=(192 224 256)
 area=20   # MiB of each area for transfers: both ranks have three
 work=100  # MiB that each rank works on between transfers: 320 in all
-in_swap=120
+total=$(((area * 6) + (work * 2)))
 
 [ -x "$NPRDMA_BUILD/mpi_pressure" ] ||
     tap_skip_all "the MPI programs are not built: configure found no MPI"
@@ -133,14 +133,16 @@ make_group_v2() {
     return 1
 }
 
-# In the group: a child of ours, so that our own shell is not limited
+# run_limited ROUNDS: in the group: a child of ours, so that our own shell is not
+# limited. What does not fit must be in swap, but for what a rank is about to use.
 run_limited() {
     local mib kills
 
     for mib in "${limits[@]}"; do
         set_limit "$mib"
         kills=$(group_kills)
-        run_once "$@"
+        in_swap=$((total - mib - 8))
+        run_once "$area" "$work" "$in_swap" "$1"
         [ "$(group_kills)" -gt "$kills" ] || break
         echo "# with $mib MiB the kernel killed a rank (out of memory)"
     done
@@ -175,17 +177,17 @@ setsid bash -c 'tail --pid="$1" -f /dev/null; clean_up' keeper $$ \
 keeper=$!
 
 before=$(swapped_out)
-run_limited $area $work $in_swap 2
-tap_expect_success "messages, puts and gets, $limit MiB for $(((area * 6) + (work * 2)))"
+run_limited 2
+tap_expect_success "messages, puts and gets, $limit MiB for $total"
 grep '^# ' "$TAP_OUT" || true
 tap_check "the job was limited" [ "$(group_limit)" -eq $((limit << 20)) ]
 pages=$(($(swapped_out) - before))
 echo "# $pages pages went to swap"
 tap_check "pages went to swap" [ $pages -ge $((in_swap << 8)) ]
 
-UCX_RNDV_SCHEME=get_zcopy run_limited $area $work $in_swap 1
+UCX_RNDV_SCHEME=get_zcopy run_limited 1
 tap_expect_success "rendezvous by get"
-UCX_RNDV_SCHEME=put_zcopy UCX_PROTO_ENABLE=y run_limited $area $work $in_swap 1
+UCX_RNDV_SCHEME=put_zcopy UCX_PROTO_ENABLE=y run_limited 1
 tap_expect_success "rendezvous by put, UCX_PROTO_ENABLE=y"
 
 # The program must be able to fail.
