@@ -23,7 +23,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Records of a process: 12 MiB if all are used */
@@ -115,19 +114,11 @@ ucs_status_t np_trace_start(const char *name)
     return UCS_OK;
 }
 
-uint64_t np_trace_clock(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
-}
-
 void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t va,
                      uint64_t len)
 {
     static __thread pid_t tid;
-    const uint64_t now = np_trace_clock();
+    const uint64_t now = np_clock();
     np_trace_event_t *event;
     uint64_t index;
 

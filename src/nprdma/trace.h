@@ -9,6 +9,7 @@
 #ifndef NP_TRACE_H_
 #define NP_TRACE_H_
 
+#include "clock.h"
 #include "np.h"
 
 /** X(NAME, text): what is recorded */
@@ -48,9 +49,6 @@ extern int np_trace_is_on;
  */
 ucs_status_t np_trace_start(const char *name);
 
-/** Nanoseconds on the clock of all processes of a host */
-uint64_t np_trace_clock(void);
-
 /** A record of what lasted from @a begin until now; @a begin of 0 is now. Any
  *  thread. When the buffer is full nothing more is recorded. */
 void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t va,
@@ -60,7 +58,7 @@ void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t va,
 /** When something begins; 0 if nothing is recorded */
 static UCS_F_ALWAYS_INLINE uint64_t np_trace_begin(void)
 {
-    return ucs_unlikely(np_trace_is_on) ? np_trace_clock() : 0;
+    return ucs_unlikely(np_trace_is_on) ? np_clock() : 0;
 }
 
 /** It has ended: @a va and @a len say what it was about */

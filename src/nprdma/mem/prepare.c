@@ -18,12 +18,12 @@
 #include "mapper.h"
 #include "swapper.h"
 
+#include "../clock.h"
 #include "../engine.h"
 #include "../trace.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
-#include <time.h>
 
 /* Ranges that wait at most; more are dropped, the newest first, since the oldest
  * will be asked for first */
@@ -85,14 +85,6 @@ void np_prepare_enable(void)
                           memory_order_relaxed);
 }
 
-static uint64_t np_prepare_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
-}
-
 static int np_prepare_is_wanted(np_prepare_use_t use)
 {
     const np_prepare_mode_t mode = np_engine.config.prepare;
@@ -141,7 +133,7 @@ void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
     if (atomic_load_explicit(&np_prepare_queue.is_enabled,
                              memory_order_relaxed) &&
         !np_table_has_views(va, len, write ? NP_ENTRY_BITS : NP_ENTRY_READ) &&
-        (np_prepare_now() >=
+        (np_clock() >=
          atomic_load_explicit(&np_prepare_queue.rest_until,
                               memory_order_relaxed))) {
         np_prepare_add(va, len, use);
@@ -211,7 +203,7 @@ static void np_prepare_judge(np_stats_t *stats, ucs_status_t status,
     atomic_store_explicit(&np_prepare_queue.slow, slow, memory_order_relaxed);
     if ((status == UCS_ERR_NO_MEMORY) || (slow >= NP_PREPARE_SLOW_QUANTA)) {
         NP_STATS_INC(stats, prepare_drops);
-        np_prepare_drop(np_prepare_now());
+        np_prepare_drop(np_clock());
     }
 }
 

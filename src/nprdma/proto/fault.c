@@ -324,7 +324,7 @@ int np_fault_send_todo(np_link_t *link, np_op_t *copy_op)
     size_t sent;
 
     if (ucs_unlikely(copy->todo_next < todo->count) && (copy->retry_at != 0)) {
-        if (copy->retry_at > np_request_now()) {
+        if (copy->retry_at > np_clock()) {
             return 0;
         }
         copy->retry_at = 0;

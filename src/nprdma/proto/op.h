@@ -69,7 +69,7 @@ typedef struct np_copy {
                                    offsets into the transfer */
     unsigned    todo_next;    /**< first range that is left */
     unsigned    rounds;       /**< times that a FAULT had to be repeated */
-    uint64_t    retry_at;     /**< not before; np_request_now() */
+    uint64_t    retry_at;     /**< not before; np_clock() */
 } np_copy_t;
 
 /** A FAULT; see fault.c */
@@ -97,7 +97,7 @@ struct np_op {
     uint64_t         begin;       /**< np_trace_begin() of a copy or FAULT */
     int              is_waiting;  /**< a request to be sent again .. */
     unsigned         retries;     /**< .. for the how-manieth time .. */
-    uint64_t         retry_at;    /**< .. not before; np_request_now() */
+    uint64_t         retry_at;    /**< .. not before; np_clock() */
     int              is_ordered;  /**< interval is in the link's table */
     np_interval_t    interval;    /**< of the remote side */
     union {

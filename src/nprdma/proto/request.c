@@ -17,7 +17,6 @@
 #include "../pause.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 
@@ -127,7 +126,7 @@ static int np_request_wait(np_link_t *link, np_op_t *op)
  * its answer and its inline area. */
 static void np_request_resend(np_link_t *link)
 {
-    const uint64_t now = np_request_now();
+    const uint64_t now = np_clock();
     np_slot_t *slot;
     np_op_t *op;
 
@@ -192,14 +191,6 @@ unsigned np_request_progress(np_link_t *link)
     return count;
 }
 
-uint64_t np_request_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
-}
-
 void np_request_ring_now(np_link_t *link)
 {
     const uint64_t one = 1;
@@ -233,7 +224,7 @@ void np_request_ring_slow(np_link_t *link)
         return;
     }
 
-    now = np_request_now();
+    now = np_clock();
     if ((link->stuck_since == 0) || (link->stuck_at != head)) {
         link->stuck_since = now;
         link->stuck_at    = head;

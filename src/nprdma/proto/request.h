@@ -10,6 +10,8 @@
 
 #include "op.h"
 
+#include "../clock.h"
+
 /** Between two tries of what a swapper prevents: at first, and at most */
 #define NP_REQUEST_RETRY_MIN_NS UINT64_C(1000)
 #define NP_REQUEST_RETRY_MAX_NS UINT64_C(1000000)
@@ -33,14 +35,11 @@ void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
 /** Send a request that is not answered; returns 0 if there is no room */
 int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
 
-/** Nanoseconds since whenever, for what waits */
-uint64_t np_request_now(void);
-
 /** When to try for the n-th time what a swapper has prevented n times: it is
  *  asked again for as long as the target lives, less and less often */
 static inline uint64_t np_request_retry_at(unsigned retries)
 {
-    return np_request_now() +
+    return np_clock() +
            ucs_min(NP_REQUEST_RETRY_MIN_NS << ucs_min(retries, 16u),
                    NP_REQUEST_RETRY_MAX_NS);
 }

@@ -12,13 +12,13 @@
 
 #include "host.h"
 
+#include "../../clock.h"
 #include "../../mem/table.h"
 #include "../../stats.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <time.h>
 
 /* Looks at a word before asking whether its writer still lives, which costs as
  * much as some units do */
@@ -62,14 +62,6 @@ void np_drain_remove(np_drain_entry_t *entry)
     pthread_mutex_unlock(&np_drain_lock);
 }
 
-static uint64_t np_patience_time(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return ((uint64_t)now.tv_sec * UINT64_C(1000000000)) + now.tv_nsec;
-}
-
 void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry)
 {
     *patience = (np_patience_t){
@@ -107,7 +99,7 @@ ucs_status_t np_patience_look(np_patience_t *patience)
         return UCS_ERR_CONNECTION_RESET;
     }
 
-    now            = np_patience_time();
+    now            = np_clock();
     passed         = (patience->last == 0) ? 0 :
                      ucs_min(now - patience->last, NP_PATIENCE_SLICE);
     patience->last = now;

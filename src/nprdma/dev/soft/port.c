@@ -20,6 +20,7 @@
 #include "tlb.h"
 #include "vm.h"
 
+#include "../../clock.h"
 #include "../../engine.h"
 #include "../../mem/mapper.h"
 #include "../../mem/prepare.h"
@@ -34,7 +35,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Nanoseconds from one look at the sockets to the next */
@@ -246,14 +246,6 @@ int np_port_directory_fd(np_port_t *port, uint32_t *has_tables)
     return *has_tables ? fd : port->shm_fd;
 }
 
-static uint64_t np_port_time(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
-}
-
 /* A program that spins shall not pay for looking at the clock, nor one that looks
  * seldom wait long for a new peer, or for the death of one */
 static void np_port_adapt_period(np_port_t *port, uint64_t now)
@@ -272,7 +264,7 @@ static void np_port_adapt_period(np_port_t *port, uint64_t now)
 
 unsigned np_port_clock(np_port_t *port)
 {
-    uint64_t now = np_port_time();
+    uint64_t now = np_clock();
 
     np_port_adapt_period(port, now);
     if ((now - port->last_look) < NP_PORT_LOOK_TIME) {

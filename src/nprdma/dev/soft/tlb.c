@@ -10,10 +10,11 @@
 
 #include "tlb.h"
 
+#include "../../clock.h"
+
 #include "../../mem/table.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 
 np_tlb_t *np_tlb_create(np_tlb_mode_t mode, uint64_t miss_ns,
@@ -34,20 +35,12 @@ np_tlb_t *np_tlb_create(np_tlb_mode_t mode, uint64_t miss_ns,
     return tlb;
 }
 
-static uint64_t np_tlb_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
-}
-
 static void np_tlb_charge(const np_tlb_t *tlb)
 {
     uint64_t end;
 
     if (tlb->miss_ns > 0) {
-        for (end = np_tlb_now() + tlb->miss_ns; np_tlb_now() < end;) {
+        for (end = np_clock() + tlb->miss_ns; np_clock() < end;) {
         }
     }
 }
