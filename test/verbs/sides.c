@@ -57,6 +57,7 @@ np_vport_config_t port_config(const char *device)
         .direct_min        = 32768,
         .chunk             = 65536,
         .depth             = 4,
+        .pin_max           = 1 << 20,
         .put_once          = 8,
         .connect_timeout   = LIMIT,
         .timeout           = 16,

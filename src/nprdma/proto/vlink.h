@@ -59,6 +59,8 @@ typedef struct np_vport_config {
     size_t     chunk;         /**< bytes that are registered at once; 0: as
                                     np_nic_chunk says */
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
+    size_t     pin_max;       /**< bytes that all transfers have registered, but for
+                                    a small chunk of those that find none left */
     size_t     put_once;      /**< bytes of the largest put that is executed exactly
                                     once, whatever pages do: by a message */
     double     connect_timeout; /**< seconds */

@@ -27,8 +27,9 @@
 
 /* Largest chunk of a connection whose queue pair has failed once: a transfer goes
  * on from the last whole chunk, which must get through a network that loses
- * packets before the next queue pair fails */
-#define NP_VMOVE_AGAIN  ((size_t)(64 * UCS_KBYTE))
+ * packets before the next queue pair fails. And of a transfer that begins when all
+ * others have registered as much as they may. */
+#define NP_VMOVE_SMALL  ((size_t)(64 * UCS_KBYTE))
 
 
 static UCS_F_ALWAYS_INLINE unsigned np_vmove_chunks(const np_vmove_t *move)
@@ -61,7 +62,7 @@ void np_vmove_begin(np_vop_t *op)
         chunk = np_nic_chunk(op->port->nic, op->move.len);
     }
     if (ucs_unlikely(op->conn->epoch > 0)) {
-        chunk = ucs_min(chunk, NP_VMOVE_AGAIN);
+        chunk = ucs_min(chunk, NP_VMOVE_SMALL);
     }
     op->move.chunk = op->port->config.is_sequential ? op->move.len :
                      ucs_max(chunk, (size_t)NP_VCHUNK_MIN);
@@ -85,6 +86,7 @@ static void np_vmove_spend(np_vop_t *op, np_vspent_t *spent)
     for (spent->count = 0; np_vmove_chunks(&op->move) > 0;) {
         chunk = &op->move.chunks[op->move.chunk_head++ % NP_VDEPTH_MAX];
         if (chunk->mr != NULL) {
+            op->port->registered      -= chunk->len;
             spent->mrs[spent->count++] = chunk->mr;
             chunk->mr                  = NULL;
         }
@@ -106,6 +108,7 @@ static void np_vmove_pop_chunk(np_vop_t *op)
                                           NP_VDEPTH_MAX];
 
     if (chunk->mr != NULL) {
+        op->port->registered -= chunk->len;
         np_nic_dereg(chunk->mr);
         chunk->mr = NULL;
     }
@@ -173,8 +176,25 @@ void np_vmove_reset(np_vop_t *op)
     move->has_sent    = 0;
 }
 
-/* Register the next piece. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none
- * at all: what the program swaps by itself it may need back at any time, and would
+/* Bytes of the next piece. What all transfers have registered is pinned, so it is
+ * bounded: 0: when a piece of this one is done. One that has none gets a small one in
+ * any case, since its peer may wait for it, and with it one of ours. */
+static size_t np_vmove_next_len(const np_vop_t *op)
+{
+    const np_vmove_t *move = &op->move;
+    const np_vport_t *port = op->port;
+    const size_t len       = ucs_min(move->chunk, move->len - move->next);
+
+    if ((port->registered == 0) || port->config.is_sequential ||
+        ((port->registered + len) <= port->config.pin_max)) {
+        return len;
+    }
+    return (np_vmove_chunks(move) > 0) ? 0 :
+           ucs_min(len, NP_VMOVE_SMALL);
+}
+
+/* Register the next piece. UCS_ERR_NO_RESOURCE: later. UCS_ERR_EXCEEDS_LIMIT: not
+ * even a small one, or none at all: what the program swaps by itself it may need back at any time, and would
  * have to wait until a peer has made its part of the transfer. */
 static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
 {
@@ -186,7 +206,11 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
     size_t len;
 
     for (;;) {
-        len = ucs_min(move->chunk, move->len - move->next);
+        len = np_vmove_next_len(op);
+        if (len == 0) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+
         if (np_swap_range_touches((uintptr_t)np_vmove_local(move, move->next),
                                   len)) {
             return UCS_ERR_EXCEEDS_LIMIT;
@@ -209,6 +233,7 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
     chunk->len    = len;
     chunk->posted = 0;
     move->next   += len;
+    op->port->registered += len;
     ++move->chunk_tail;
     *chunk_p      = chunk;
     return UCS_OK;
@@ -341,6 +366,10 @@ static int np_vmove_prepare_source(np_vop_t *op)
     }
 
     status = np_vmove_register(op, &chunk);
+    if (status == UCS_ERR_NO_RESOURCE) {
+        return 0;
+    }
+
     if (status == UCS_ERR_EXCEEDS_LIMIT) {
         move->no_register = 1;
     } else if (status != UCS_OK) {
@@ -462,7 +491,9 @@ static int np_vmove_expose(np_vop_t *op)
 
     status = move->no_register ? UCS_ERR_EXCEEDS_LIMIT :
              np_vmove_register(op, &chunk);
-    if (status == UCS_ERR_EXCEEDS_LIMIT) {
+    if (status == UCS_ERR_NO_RESOURCE) {
+        return 0;
+    } else if (status == UCS_ERR_EXCEEDS_LIMIT) {
         if (np_vmove_chunks(move) > 0) {
             return 0; /* when one of them is done */
         }

@@ -86,6 +86,12 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.depth),
      UCS_CONFIG_TYPE_UINT},
 
+    {"VERBS_PIN_MAX", "8m",
+     "RDMA devices: bytes that all transfers of an interface together register on\n"
+     "this side, while they last. One that finds nothing left begins with 64k.",
+     ucs_offsetof(uct_nprdma_iface_config_t, verbs.pin_max),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
     {"PUT_ONCE", "8",
      "RDMA devices with nprdma.ko: puts of at most so many bytes are executed\n"
      "exactly once, by the target's CPU. A larger put is one-sided, and may be\n"

@@ -46,6 +46,7 @@ typedef struct uct_nprdma_verbs_config {
     size_t        direct_min;
     size_t        chunk;
     unsigned      depth;
+    size_t        pin_max;
     size_t        put_once;
     double        connect_timeout; /**< seconds */
     double        timeout;         /**< seconds */

@@ -329,6 +329,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
         .chunk             = (config->chunk == UCS_MEMUNITS_AUTO) ?
                              0 : config->chunk,
         .depth             = config->depth,
+        .pin_max           = config->pin_max,
         .put_once          = config->put_once,
         .connect_timeout   = config->connect_timeout,
         .timeout           = uct_nprdma_verbs_timeout(config->timeout),

@@ -63,6 +63,7 @@ struct np_vport {
     int                     is_thread;  /**< a service thread has the turn */
     int                     is_armed;   /**< the owner sleeps */
     np_vport_config_t       config;
+    size_t                  registered; /**< bytes, by transfers; see pin_max */
     np_vuser_t              user;
     np_nic_t                *nic;
     uint64_t                cookie;
