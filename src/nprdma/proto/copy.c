@@ -393,7 +393,7 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
 }
 
 /* It has ended */
-static void np_copy_count(np_link_t *link, const np_op_t *op)
+static void np_copy_ended(np_link_t *link, const np_op_t *op)
 {
     np_trace((op->copy.dir == NP_DIR_GET) ? NP_TRACE_GET : NP_TRACE_PUT,
              op->begin, op->copy.remote, op->copy.len);
@@ -412,7 +412,7 @@ ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
     /* The first one begins at once, and may be done at once */
     if (ucs_list_is_empty(&link->queues[NP_QUEUE_COPY]) && !op->copy.by_rings &&
         np_copy_advance(link, op)) {
-        np_copy_count(link, op);
+        np_copy_ended(link, op);
         status = op->status;
         np_overlap_remove(&link->overlap, &op->interval);
         np_op_put(link->port, op);
@@ -487,7 +487,7 @@ unsigned np_copy_progress(np_link_t *link)
             if (np_copy_is_ready(link, &op->copy)) {
                 is_done = np_copy_advance(link, op);
                 if (is_done) {
-                    np_copy_count(link, op);
+                    np_copy_ended(link, op);
                     np_op_unpost(link, op);
                     np_op_finish(link, op);
                     ++count; /* and that may have changed the list */
