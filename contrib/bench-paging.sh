@@ -60,13 +60,7 @@ while [ $# -gt 0 ]; do
 done
 rounds=${rounds:-$((quick ? 1 : 15))}
 
-# The first two CPUs that we may use
-cpus=()
-for range in $(taskset -cp $$ | sed 's/.*: //; s/,/ /g'); do
-    mapfile -t -O "${#cpus[@]}" cpus < <(seq "${range%-*}" "${range#*-}")
-done
-[ ${#cpus[@]} -ge 2 ] ||
-    nprdma_die "one CPU (${cpus[*]}) is too few: two ranks need one each"
+nprdma_find_cpus
 
 if [ -z "$prefix" ]; then
     nprdma_prepare build all >&2

@@ -71,17 +71,6 @@ while [ $# -gt 0 ]; do
 done
 rounds=${rounds:-$((quick ? 5 : 15))}
 
-# The first two CPUs that we may use
-find_cpus() {
-    local range
-    cpus=()
-    for range in $(taskset -cp $$ | sed 's/.*: //; s/,/ /g'); do
-        mapfile -t -O "${#cpus[@]}" cpus < <(seq "${range%-*}" "${range#*-}")
-    done
-    [ ${#cpus[@]} -ge 2 ] ||
-        nprdma_die "one CPU (${cpus[*]}) is too few: two ranks need one each"
-}
-
 # A program is there, or a line says how to get it
 need() {
     [ -x "$1" ] || nprdma_die "no $1: $2"
@@ -145,7 +134,7 @@ done < <(bench_cases)
 [ ${#cases[@]} -gt 0 ] ||
     nprdma_die "no case matches '$only': bench.sh --list shows them"
 
-find_cpus
+nprdma_find_cpus
 find_programs
 # What the caller's environment says must not differ from what is said here
 unset "${!UCX_TLS@}" "${!UCX_ALLOC_PRIO@}" "${!UCX_NET_DEVICES@}"

@@ -75,3 +75,14 @@ nprdma_prepare() {
         nprdma_install "$build" "${targets[@]}"
     ) 9>"$nprdma_top/build/.lock"
 }
+
+# nprdma_find_cpus: sets cpus to the CPUs that we may use, two or more
+nprdma_find_cpus() {
+    local range
+    cpus=()
+    for range in $(taskset -cp $$ | sed 's/.*: //; s/,/ /g'); do
+        mapfile -t -O "${#cpus[@]}" cpus < <(seq "${range%-*}" "${range#*-}")
+    done
+    [ ${#cpus[@]} -ge 2 ] ||
+        nprdma_die "one CPU (${cpus[*]}) is too few: two ranks need one each"
+}

@@ -10,6 +10,8 @@
 
 #include "engine.h"
 
+#include "mem/model.h"
+
 #include "trace.h"
 
 #include <linux/membarrier.h>
@@ -93,6 +95,14 @@ const char *np_prepare_mode_names[] = {
     [NP_PREPARE_MODE_LAST] = NULL
 };
 
+const char *np_model_order_names[] = {
+    [NP_MODEL_OFF]        = "off",
+    [NP_MODEL_OVERLAP]    = "overlap",
+    [NP_MODEL_SEQUENTIAL] = "sequential",
+    [NP_MODEL_CACHED]     = "cached",
+    [NP_MODEL_LAST]       = NULL
+};
+
 np_engine_t np_engine;
 
 /* Guards the start of the engine */
@@ -105,6 +115,11 @@ static ucs_status_t np_engine_start(const np_engine_config_t *config)
     ucs_status_t status;
 
     status = np_trace_start(config->trace);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = np_model_start(&config->model);
     if (status != UCS_OK) {
         return status;
     }
@@ -124,6 +139,14 @@ static ucs_status_t np_engine_start(const np_engine_config_t *config)
                     MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
     np_engine.pid            = getpid();
     return UCS_OK;
+}
+
+static int np_engine_is_same_model(const np_model_config_t *a,
+                                   const np_model_config_t *b)
+{
+    return (a->order == b->order) && (a->rate == b->rate) &&
+           (a->latency == b->latency) && (a->reg == b->reg) &&
+           (a->reg_rate == b->reg_rate) && (a->slowdown == b->slowdown);
 }
 
 static ucs_status_t np_engine_compare(const np_engine_config_t *config)
@@ -146,7 +169,8 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
         (config->prepare_min != first->prepare_min) ||
         (config->prepare_max != first->prepare_max) ||
         (config->tlb != first->tlb) ||
-        (config->tlb_miss != first->tlb_miss)) {
+        (config->tlb_miss != first->tlb_miss) ||
+        !np_engine_is_same_model(&config->model, &first->model)) {
         np_error("a memory domain with other UCX_NPRDMA_ settings (all but those "
                  "of rings) than the first one of this process: give all of "
                  "them the same values");

@@ -121,6 +121,26 @@ typedef enum np_prepare_mode {
 
 extern const char *np_prepare_mode_names[];
 
+/** When memory is registered under soft0's timing model (mem/model.h) */
+typedef enum np_model_order {
+    NP_MODEL_OFF,
+    NP_MODEL_OVERLAP,     /**< both sides' at once, in chunks */
+    NP_MODEL_SEQUENTIAL,  /**< the target's, then the initiator's, then it is sent */
+    NP_MODEL_CACHED,      /**< it is, as by a registration cache that always hits */
+    NP_MODEL_LAST
+} np_model_order_t;
+
+extern const char *np_model_order_names[];
+
+typedef struct np_model_config {
+    np_model_order_t order;
+    double           rate;      /**< of the link, bytes a second */
+    double           latency;   /**< one way, seconds */
+    double           reg;       /**< of a registration, seconds */
+    double           reg_rate;  /**< bytes a second, beside that */
+    double           slowdown;  /**< all of it takes so many times as long */
+} np_model_config_t;
+
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
     np_peer_users_t  peer_users;
@@ -142,6 +162,7 @@ typedef struct np_engine_config {
                                         engine keeps no copy of the pointer */
     np_tlb_mode_t    tlb;
     double           tlb_miss;     /**< seconds that a miss is charged */
+    np_model_config_t model;
 } np_engine_config_t;
 
 typedef struct np_engine {

@@ -114,11 +114,10 @@ ucs_status_t np_trace_start(const char *name)
     return UCS_OK;
 }
 
-void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t va,
-                     uint64_t len)
+void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t end,
+                     uint64_t va, uint64_t len)
 {
     static __thread pid_t tid;
-    const uint64_t now = np_clock();
     np_trace_event_t *event;
     uint64_t index;
 
@@ -134,8 +133,8 @@ void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t va,
     }
 
     event        = &np_trace_state.events[index];
-    event->begin = (begin == 0) ? now : begin;
-    event->end   = now;
+    event->begin = begin;
+    event->end   = end;
     event->va    = va;
     event->len   = len;
     event->tid   = tid;

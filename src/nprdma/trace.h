@@ -25,8 +25,9 @@
     X(HELP,       "help")       /* bytes, by the target of a shared copy */ \
     X(FAULT,      "FAULT")      /* from the request to its answer */ \
     X(SERVE,      "serve")      /* a peer's request, until it is done */ \
-    X(REGISTER,   "register")   /* memory with an RDMA device */ \
-    X(DEREGISTER, "deregister")
+    X(REGISTER,   "register")   /* memory with an RDMA device, or modelled */ \
+    X(DEREGISTER, "deregister") \
+    X(LINK,       "link")       /* bytes on the model's link */
 
 typedef enum np_trace_kind {
     NP_TRACE_NONE,
@@ -49,10 +50,10 @@ extern int np_trace_is_on;
  */
 ucs_status_t np_trace_start(const char *name);
 
-/** A record of what lasted from @a begin until now; @a begin of 0 is now. Any
- *  thread. When the buffer is full nothing more is recorded. */
-void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t va,
-                     uint64_t len);
+/** A record of what lasted from @a begin to @a end. Any thread. When the buffer is
+ *  full nothing more is recorded. */
+void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t end,
+                     uint64_t va, uint64_t len);
 
 
 /** When something begins; 0 if nothing is recorded */
@@ -61,12 +62,15 @@ static UCS_F_ALWAYS_INLINE uint64_t np_trace_begin(void)
     return ucs_unlikely(np_trace_is_on) ? np_clock() : 0;
 }
 
-/** It has ended: @a va and @a len say what it was about */
+/** It has ended: @a va and @a len say what it was about. @a begin of 0 is now. */
 static UCS_F_ALWAYS_INLINE void
 np_trace(np_trace_kind_t kind, uint64_t begin, uint64_t va, uint64_t len)
 {
+    uint64_t now;
+
     if (ucs_unlikely(np_trace_is_on)) {
-        np_trace_record(kind, begin, va, len);
+        now = np_clock();
+        np_trace_record(kind, (begin == 0) ? now : begin, now, va, len);
     }
 }
 

@@ -61,6 +61,7 @@ void test_mapper_race(void);
 void test_mapper_swarm(void);
 void test_signature(void);
 void test_overlap(void);
+void test_model(void);
 void test_mem(void);
 void test_ring(void);
 void test_hostile(void);

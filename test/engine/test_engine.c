@@ -28,6 +28,7 @@ int main(void)
     test_signature();
     test_overlap();
     test_table();
+    test_model();
     test_mapper();
     test_mapper_race();
     test_mapper_swarm();

@@ -8,6 +8,7 @@ set -euo pipefail
 
 bench=$NPRDMA_SRC/contrib/bench.sh
 paging=$NPRDMA_SRC/contrib/bench-paging.sh
+overlap=$NPRDMA_SRC/contrib/bench-overlap.sh
 memory=$NPRDMA_SRC/contrib/bench/memory.sh
 programs=$NPRDMA_PREFIX/libexec/nprdma/bench
 
@@ -116,6 +117,54 @@ test_paging_report() {
     done
 }
 
+# least NAME: microseconds of 32 MiB
+least() {
+    awk -v name="$1" '$1 == "ucx" && $5 == name && $6 == 33554432 { print $8 }' \
+        "$TAP_DIR/overlap/samples"
+}
+
+# Data is checked by the program itself. A busy machine is slower than the model, so
+# medians are not judged.
+test_overlap() {
+    run 120 "$overlap" --prefix "$NPRDMA_PREFIX" --out "$TAP_DIR/overlap" --quick
+    if grep -q 'one CPU' "$TAP_OUT" && [ "$RC" -ne 0 ]; then
+        tap_skip "bench-overlap.sh measures" "$(tail -n 1 "$TAP_OUT")"
+        return
+    fi
+    tap_check "bench-overlap.sh has a verdict for each goal" \
+        grep -qE '^[0-9]+ of 28 goals' "$TAP_DIR/overlap/table.txt"
+    tap_check "modelled, a new buffer of 32 MiB takes less than 2/3 overlapped" \
+        awk -v s="$(least sequential)" -v o="$(least overlapped)" \
+        'BEGIN { exit !(o > 0 && 1.5 * o <= s) }'
+    tap_check "and one that is registered no longer than one that is cached" \
+        awk -v c="$(least cached)" -v w="$(least warm)" \
+        'BEGIN { exit !(c > 0 && w <= 1.25 * c) }'
+}
+
+# What is modelled is moved as right as what is not
+test_model() {
+    local order
+    for order in overlap sequential cached; do
+        run 120 env UCX_NPRDMA_SOFT_MODEL="$order" \
+            "$NPRDMA_PREFIX/bin/nprdma-run" "$NPRDMA_BUILD/gtest_ucp" \
+            --gtest_filter='Ucp/Tag.*/New*:Ucp/Memory.*/New*:Ucp/Killed.*'
+        tap_expect_success "transfers under the model are right, $order"
+    done
+}
+
+# The same figures, one as wanted and one not
+test_overlap_report() {
+    local value size
+    for value in 100:ok 200:MISSED; do
+        for size in sequential:400 overlapped:"${value%:*}" cached:90 warm:90; do
+            echo "ucx 16 15895 1 ${size%:*} 1048576 ${size#*:} 0 0"
+        done | awk -v plot="$TAP_DIR/report" \
+            -f "$NPRDMA_SRC/contrib/bench/overlap.awk" >"$TAP_OUT" || true
+        tap_check "1 MiB in ${value%:*} us is ${value#*:}" \
+            grep -qE "^ +1 MiB +400.0 .* ${value#*:} " "$TAP_OUT"
+    done
+}
+
 # Verdicts come from the samples: the same ones, one side twice as slow
 test_report() {
     local factor wanted
@@ -140,6 +189,17 @@ test_mistakes() {
     tap_expect_error "bench-paging.sh: a wrong number" "not 'many'"
     run 10 "$paging" --prefix /nowhere
     tap_expect_error "bench-paging.sh: a wrong prefix" "no /nowhere/"
+    run 10 "$overlap" --rounds many
+    tap_expect_error "bench-overlap.sh: a wrong number" "not 'many'"
+    run 10 "$overlap" --prefix /nowhere
+    tap_expect_error "bench-overlap.sh: a wrong prefix" "no /nowhere/"
+    run 10 "$programs/overlap" 65536
+    tap_expect_error "overlap without the launcher says what to do" nprdma-run
+    run 10 env UCX_TLS=nprdma UCX_NPRDMA_SOFT_MODEL=overlap \
+        UCX_NPRDMA_SOFT_MODEL_SLOWDOWN=0.5 "$NPRDMA_PREFIX/bin/nprdma-run" \
+        "$programs/overlap" 65536
+    tap_expect_error "a model that is faster than its settings" \
+        "SOFT_MODEL_SLOWDOWN is 0.5: it must be 1 or more"
     run 10 "$memory" --prefix "$NPRDMA_PREFIX" 2
     tap_expect_error "memory.sh: too few ranks" "two numbers are wanted"
 }
@@ -150,6 +210,9 @@ test_memory
 test_bench
 test_paging
 test_paging_report
+test_overlap
+test_overlap_report
+test_model
 test_report
 test_mistakes
 tap_done

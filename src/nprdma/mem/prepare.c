@@ -16,6 +16,7 @@
 
 #include "kmod.h"
 #include "mapper.h"
+#include "model.h"
 #include "swapper.h"
 
 #include "../clock.h"
@@ -129,6 +130,13 @@ void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
     }
 
     len = ucs_min(len, np_engine.config.prepare_max);
+    if (ucs_unlikely(np_model_is_on)) {
+        if (np_model_is_overlapped()) {
+            (void)np_model_register(va, len, write, 0);
+        }
+        return;
+    }
+
     np_kmod_prepare(va, len, write);
     if (atomic_load_explicit(&np_prepare_queue.is_enabled,
                              memory_order_relaxed) &&

@@ -22,6 +22,7 @@
 
 #include "claim.h"
 #include "fault.h"
+#include "pace.h"
 #include "piece.h"
 #include "request.h"
 #include "rma.h"
@@ -131,7 +132,7 @@ static void np_copy_start(np_link_t *link, np_op_t *op)
     copy->chunks     = ucs_min(ucs_div_round_up(copy->len,
                                                 (size_t)copy->chunk),
                                (size_t)UINT32_MAX);
-    if (!copy->by_rings) {
+    if (!copy->by_rings && !copy->pace.is_on) { /* an RNIC moves it, no CPU */
         np_copy_offer(link, copy);
     }
 }
@@ -234,13 +235,19 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
                                    copy->len);
         }
 
-        len    = np_copy_piece_len(copy, copy->offset, copy->end);
+        len = np_copy_piece_len(copy, copy->offset, copy->end);
+        len = np_pace_len(link, op, copy->offset, len);
+        if (len == 0) {
+            return;
+        }
+
         status = np_copy_move(link, copy, copy->offset, len);
         if (ucs_unlikely(status != UCS_OK)) {
             np_copy_stop(op, status);
             return;
         }
 
+        np_pace_moved(copy, copy->offset, len);
         copy->offset += len;
         budget       -= ucs_min(budget, len);
     }
@@ -371,6 +378,10 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
         np_copy_start(link, op);
     }
 
+    if (copy->pace.is_on && (op->status != UCS_OK)) {
+        np_copy_stop(op, op->status); /* and nothing is waited for */
+    }
+
     if (!copy->is_claimed) {
         if (copy->by_rings) {
             np_copy_run_rings(link, op);
@@ -385,7 +396,8 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
     }
 
     if (!np_fault_send_todo(link, op) || !copy->is_claimed ||
-        (copy->pending > 0) || !np_copy_is_shared_done(link, op)) {
+        (copy->pending > 0) || !np_copy_is_shared_done(link, op) ||
+        ((op->status == UCS_OK) && !np_pace_is_over(copy))) {
         return 0;
     }
 
@@ -494,7 +506,7 @@ unsigned np_copy_progress(np_link_t *link)
                     break;
                 }
 
-                if (!op->copy.is_claimed) {
+                if (!op->copy.is_claimed && !op->copy.pace.is_on) {
                     break; /* one after the other; those that wait for pages
                               hold back nobody */
                 }

@@ -15,6 +15,7 @@
 
 #include "entries.h"
 #include "order.h"
+#include "pace.h"
 #include "piece.h"
 #include "request.h"
 
@@ -121,6 +122,27 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
         np_fault_send(link, op, slot);
     }
     return np_link_refuse(link);
+}
+
+int np_fault_ask_when(np_link_t *link, np_op_t *copy_op)
+{
+    np_copy_t *copy = &copy_op->copy;
+    np_slot_t *slot;
+    np_op_t *op;
+
+    op = np_fault_begin(link, NULL, ucs_min(copy->len, (size_t)UINT32_MAX),
+                        copy->remote,
+                        NP_FAULT_WHEN |
+                        ((copy->dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0), &slot);
+    if (op == NULL) {
+        return 0;
+    }
+
+    ++copy->pending;
+    op->fault.copy = copy_op;
+    op->begin      = np_trace_begin();
+    np_request_send(link, op, slot, NP_SLOT_FAULT);
+    return 1;
 }
 
 /* How the next piece of a copy is to move, and how much of it */
@@ -458,6 +480,21 @@ static int np_fault_is_reverse(const np_op_t *op)
     return !(op->fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
 }
 
+static void np_fault_when_answered(np_link_t *link, np_op_t *op)
+{
+    const np_answer_t *answer = &link->shm->answers[op->index];
+    np_op_t *copy_op          = op->fault.copy;
+
+    --copy_op->copy.pending;
+    if (op->status == UCS_OK) {
+        np_pace_answered(&copy_op->copy,
+                         &(np_model_times_t){answer->result, answer->last});
+    } else {
+        NP_STATS_INC(link->port->stats, naks);
+        copy_op->status = op->status;
+    }
+}
+
 /* A piece of a copy */
 static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
 {
@@ -518,7 +555,9 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
     const uint8_t *area = np_request_inline(link, op->index);
 
     np_trace(NP_TRACE_FAULT, op->begin, op->fault.remote, op->fault.len);
-    if (op->fault.copy != NULL) {
+    if (op->fault.flags & NP_FAULT_WHEN) {
+        np_fault_when_answered(link, op);
+    } else if (op->fault.copy != NULL) {
         np_fault_piece_answered(link, op);
     } else if ((op->fault.flags & NP_FAULT_RETRY) &&
                ((op->status == UCS_ERR_NO_RESOURCE) ||

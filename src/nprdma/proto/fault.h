@@ -52,6 +52,10 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
  */
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
 
+/** Ask when the target has registered the memory of a copy (mem/model.h); its
+ *  answer is for np_pace_answered. Returns 0 if there is no room. */
+int np_fault_ask_when(np_link_t *link, np_op_t *copy_op);
+
 /** The FAULT of @a op, as its slot has it */
 void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot);
 

@@ -15,6 +15,7 @@
 #include "entries.h"
 #include "../mem/key.h"
 #include "../iov.h"
+#include "../mem/model.h"
 
 /** Takes what a buffered read has brought */
 typedef void (*np_unpack_t)(void *arg, const void *data, size_t len);
@@ -41,6 +42,17 @@ typedef enum np_op_kind {
 
 typedef struct np_op np_op_t;
 
+/** The timing model's part of a copy; see pace.c */
+typedef struct np_pace {
+    int              is_on;
+    int              has_asked;  /**< the target, when .. */
+    int              has_theirs; /**< .. and it has answered */
+    uint64_t         posted;     /**< np_clock(), as all times */
+    np_model_times_t ours;
+    np_model_times_t theirs;
+    uint64_t         arrived;    /**< when the last that has moved will have */
+} np_pace_t;
+
 /** A transfer in pieces; see copy.c */
 typedef struct np_copy {
     np_dir_t    dir;
@@ -55,8 +67,9 @@ typedef struct np_copy {
     int         is_claimed;   /**< no piece is left to begin */
     int         has_asked;    /**< a part of it was not there: a FAULT was sent */
     int         is_refused;   /**< the kernel does not let us: use the rings */
-    uint32_t    chunk;        /**< bytes */
+    size_t      chunk;        /**< bytes */
     uint32_t    chunks;
+    np_pace_t   pace;
     uint32_t    ready;        /**< chunks from the back whose own pages we have
                                    brought in for the target */
     uint32_t    next;         /**< chunk behind the last that we have claimed */

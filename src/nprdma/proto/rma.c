@@ -12,6 +12,7 @@
 
 #include "copy.h"
 #include "fault.h"
+#include "pace.h"
 #include "piece.h"
 #include "request.h"
 
@@ -158,6 +159,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.has_asked      = 0;
     op->begin               = np_trace_begin();
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
+    np_pace_begin(op);
     return op;
 }
 
@@ -175,8 +177,9 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     }
 
     if (by_rings) {
-        op->copy.by_rings = 1;
-        op->copy.chunk    = np_rma_ring_piece(&link->port->config);
+        op->copy.by_rings   = 1;
+        op->copy.pace.is_on = 0;
+        op->copy.chunk      = np_rma_ring_piece(&link->port->config);
     }
     return np_copy_post(link, op);
 }
@@ -253,7 +256,7 @@ void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
 /* Can one piece be all of it? */
 static int np_rma_is_one_piece(uint64_t addr, size_t len)
 {
-    return (len <= NP_DMA_MAX) && (len < np_engine.config.share_min) &&
+    return (len <= NP_DMA_MAX) && !np_model_is_on && (len < np_engine.config.share_min) &&
            ((addr >> NP_ARENA_SHIFT) == ((addr + len - 1) >> NP_ARENA_SHIFT));
 }
 

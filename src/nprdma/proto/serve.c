@@ -20,7 +20,9 @@
 #include "../mem/access.h"
 #include "../mem/alloc.h"
 #include "../mem/mapper.h"
+#include "../mem/model.h"
 #include "../mem/swapper.h"
+#include "../clock.h"
 #include "../pause.h"
 #include "../trace.h"
 
@@ -459,6 +461,25 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
     return np_serve_copy(serving);
 }
 
+/* When is our memory registered? */
+static ucs_status_t np_serve_when(const np_slot_fault_t *fault,
+                                  np_answer_t *answer, uint64_t *first)
+{
+    ucs_status_t status = np_access_check(fault->remote, fault->len);
+    np_model_times_t times;
+
+    if ((status != UCS_OK) || !np_model_is_on) {
+        return (status != UCS_OK) ? status : UCS_ERR_INVALID_PARAM;
+    }
+
+    times        = np_model_register(fault->remote, fault->len,
+                                     !!(fault->flags & NP_FAULT_PUT),
+                                     np_clock() + np_model_latency());
+    *first       = times.first;
+    answer->last = times.last;
+    return UCS_OK;
+}
+
 /* @param [out] done  Bytes from its beginning that are done, if not all are. */
 static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
                                    np_stats_t *stats, uint64_t *done)
@@ -499,6 +520,8 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
     if (np_word_kind(job->word) == NP_SLOT_ATOMIC) {
         status = np_atomic_serve(&job->slot.atomic, moving, &result);
         NP_STATS_INC(stats, atomics);
+    } else if (job->slot.fault.flags & NP_FAULT_WHEN) {
+        status = np_serve_when(&job->slot.fault, answer, &result);
     } else {
         status = np_serve_fault(job, moving, stats, &result);
         np_trace(NP_TRACE_SERVE, begin, job->slot.fault.remote,

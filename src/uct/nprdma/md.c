@@ -181,6 +181,42 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.tlb_miss),
      UCS_CONFIG_TYPE_TIME},
 
+    {"SOFT_MODEL", "off",
+     "Model on soft0 what zero-copy transfers cost over an RNIC that registers\n"
+     "memory, and in which order that is done:\n"
+     " - off        - as fast as this host is.\n"
+     " - overlap    - on both sides at once, and in chunks.\n"
+     " - sequential - all of it at the target, then here, then it is sent.\n"
+     " - cached     - memory is registered, as by a cache that always hits.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.model.order),
+     UCS_CONFIG_TYPE_ENUM(np_model_order_names)},
+
+    {"SOFT_MODEL_RATE", "11921MBs",
+     "What the model's link carries; 11921MBs are 12.5e9 bytes a second.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.model.rate),
+     UCS_CONFIG_TYPE_BW},
+
+    {"SOFT_MODEL_LATENCY", "1us",
+     "One way over the model's link.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.model.latency),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"SOFT_MODEL_REG", "16us",
+     "What one registration costs in the model, whatever its size.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.model.reg),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"SOFT_MODEL_REG_RATE", "15895MBs",
+     "What is registered in a second beside that; 15895MBs are 0.06 ns a byte.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.model.reg_rate),
+     UCS_CONFIG_TYPE_BW},
+
+    {"SOFT_MODEL_SLOWDOWN", "1",
+     "The model's world is slower than its settings say by this factor, so that\n"
+     "what this host itself needs counts less.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.model.slowdown),
+     UCS_CONFIG_TYPE_DOUBLE},
+
     {NULL}
 };
 

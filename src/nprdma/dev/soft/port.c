@@ -23,6 +23,7 @@
 #include "../../clock.h"
 #include "../../engine.h"
 #include "../../mem/mapper.h"
+#include "../../mem/model.h"
 #include "../../mem/prepare.h"
 #include "../../mem/segment.h"
 #include "../../mem/table.h"
@@ -204,7 +205,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
                                   np_engine.config.tlb_miss * 1e9,
                                   port->stats);
     }
-    port->is_model = (port->tlb != NULL) ||
+    port->is_model = (port->tlb != NULL) || np_model_is_on ||
                      (np_engine.config.write_check != NP_WRITE_CHECK_AUTO);
     *port_p = port;
     return UCS_OK;

@@ -72,13 +72,15 @@ enum {
     NP_FAULT_PUT    = 1u << 0, /**< the initiator writes; else it reads */
     NP_FAULT_INLINE = 1u << 1, /**< data in the request's inline area */
     NP_FAULT_RETRY  = 1u << 2, /**< only bring it in: the answer is READY */
-    NP_FAULT_COPY   = 1u << 3  /**< by the CPU, whatever the entries say */
+    NP_FAULT_COPY   = 1u << 3, /**< by the CPU, whatever the entries say */
+    NP_FAULT_WHEN   = 1u << 4  /**< timing model: only say when it is registered */
 };
 
 typedef struct np_slot_fault {
     uint64_t local;     /**< address at the initiator, if not INLINE */
     uint64_t remote;    /**< address at the target */
-    uint32_t len;       /**< bytes, at most NP_FAULT_MAX; INLINE: NP_INLINE_SIZE */
+    uint32_t len;       /**< bytes, at most NP_FAULT_MAX; INLINE: NP_INLINE_SIZE;
+                             WHEN: any */
     uint32_t flags;     /**< NP_FAULT_.. */
     uint32_t epoch;     /**< of the link: nothing is moved in another one */
 } np_slot_fault_t;
@@ -127,7 +129,9 @@ typedef struct np_answer {
      * acquire */
     _Atomic uint64_t word;
     uint64_t         result;  /**< atomic: the value before; FAULT: bytes from
-                                   its beginning that are done, if not all */
+                                   its beginning that are done, if not all;
+                                   WHEN: of the first chunk, np_clock() */
+    uint64_t         last;    /**< WHEN: of the last chunk */
 } NP_LINE_ALIGNED np_answer_t;
 
 /** Who moves data on behalf of a link: each marks its own word while units are
