@@ -26,13 +26,14 @@ typedef enum np_prepare_use {
 /** Ranges that wait. Written under the queue's lock, and a hint for who has none. */
 extern _Atomic uint32_t np_prepare_waiting;
 
-/** From now on progress of this process maps what is prepared (soft0's ports) */
+/** From now on progress of this process brings in what is prepared: for soft0, and for
+ *  RDMA devices that register it later, in less time if its pages are there */
 void np_prepare_enable(void);
 
 /**
  * The program has announced a transfer of [@a va, @a va + @a len). Any thread;
  * waits for nobody and reports nothing. nprdma.ko, where it keeps this memory,
- * is told at once and works beside the program; what soft0 needs is done in
+ * is told at once and works beside the program; what others need is done in
  * progress calls.
  */
 void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use);

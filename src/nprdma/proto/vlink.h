@@ -144,6 +144,9 @@ int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr);
 /** Returns how much was done */
 unsigned np_vport_progress(np_vport_t *port);
 
+/** Progress has found nothing to do: bring in some of what waits (mem/prepare.h) */
+void np_vport_prepare(np_vport_t *port);
+
 /** Readable when there is something to progress, once armed */
 int np_vport_event_fd(np_vport_t *port);
 

@@ -14,6 +14,8 @@
 
 #include "verbs.h"
 
+#include "../../nprdma/mem/prepare.h"
+
 #include <ucs/sys/topo/base/topo.h>
 
 #include <limits.h>
@@ -164,6 +166,9 @@ static unsigned uct_nprdma_verbs_iface_progress(uct_iface_h tl_iface)
     count = np_vport_progress(iface->port);
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->super.arbiter))) {
         count += uct_nprdma_iface_progress_pending(&iface->super);
+    }
+    if (ucs_unlikely(np_prepare_has_work()) && (count == 0)) {
+        np_vport_prepare(iface->port);
     }
     return count;
 }

@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "hello.h"
 
+#include "../../mem/prepare.h"
 #include "../../proto/vput.h"
 #include "../../proto/vremote.h"
 
@@ -385,6 +386,11 @@ unsigned np_vport_progress(np_vport_t *port)
     return count;
 }
 
+void np_vport_prepare(np_vport_t *port)
+{
+    np_prepare_progress(port->stats);
+}
+
 int np_vport_event_fd(np_vport_t *port)
 {
     return port->event_fd;
@@ -476,7 +482,7 @@ ucs_status_t np_vport_arm(np_vport_t *port)
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
         !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
         !ucs_list_is_empty(&port->down) ||
-        !ucs_list_is_empty(&port->replaying)) {
+        !ucs_list_is_empty(&port->replaying) || np_prepare_has_work()) {
         return UCS_ERR_BUSY;
     }
 

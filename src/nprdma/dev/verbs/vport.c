@@ -19,6 +19,7 @@
 
 #include "../../engine.h"
 #include "../../mem/kmod.h"
+#include "../../mem/prepare.h"
 #include "../../proto/vremote.h"
 #include "views.h"
 
@@ -387,6 +388,9 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     }
 
     status = np_vport_choose_mapper(port);
+    if (!port->has_views) {
+        np_prepare_enable(); /* registering pages that are there is faster */
+    }
     if (status == UCS_OK) {
         status = np_vport_create_slab(port);
     }
