@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Buffers that are brought in as soon as their transfer is posted.
-#include "ucp_face.h"
+#include "prepare_scene.h"
 
-#include "../harness/paging.h"
 #include "../harness/swap.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -16,66 +14,18 @@ namespace {
 
 using C = nprdma_counters_t;
 
-constexpr size_t    MIB     = 1 << 20;
-constexpr size_t    QUANTUM = 64 << 10;
-constexpr size_t    LENGTH  = 4 * MIB;
-constexpr ucp_tag_t ALL     = ~(ucp_tag_t)0;
-constexpr int       TURNS   = 2000; // enough for all that waits
+constexpr size_t LENGTH = 4 * MIB;
 
 class Prepare : public testing::TestWithParam<Mode> {
 protected:
     static void run(const std::vector<std::string> &settings, const Body &body)
     {
         GetParam().run([=](Rank &rank) {
-            if (!is_soft()) {
-                throw Skipped("what is looked at is soft0's");
-            }
-            setenv("UCX_RNDV_THRESH", "8k", 1);
-            for (std::string setting : settings) {
-                size_t at = setting.find('=');
-                setenv(("UCX_NPRDMA_" + setting.substr(0, at)).c_str(),
-                       setting.substr(at + 1).c_str(), 1);
-            }
+            prepare_settings(settings);
             body(rank);
         });
     }
 };
-
-size_t resident(const Area &area, size_t length)
-{
-    std::vector<unsigned char> pages(length / PAGE);
-    size_t count = 0;
-
-    if (mincore(area.at(), length, pages.data()) != 0) {
-        throw Failed("mincore");
-    }
-    for (unsigned char page : pages) {
-        count += page & 1;
-    }
-    return count;
-}
-
-void turns(UcpNode &node)
-{
-    for (int i = 0; i < TURNS; ++i) {
-        node.progress();
-    }
-}
-
-// Both sides know each other, and what they reach of each other.
-void meet(UcpNode &node)
-{
-    static uint8_t out[100000], in[100000];
-
-    for (int i = 0; i < 20; ++i) {
-        ucs_status_ptr_t receive = ucp_tag_recv_nbx(
-                node.worker, in, sizeof(in), 9, ALL, &no_params());
-        node.finish(ucp_tag_send_nbx(node.ep, out, sizeof(out), 9,
-                                     &no_params()), "first message");
-        node.finish(receive, "first receive");
-        node.sync();
-    }
-}
 
 // What a receive brings in, before anything was sent.
 void receive_first(UcpNode &node, size_t length, size_t prepared)
