@@ -99,29 +99,37 @@ static void hooks_init(void)
 #undef HOOKS_FIND
 }
 
-/* Tell of the pieces of a list */
-static void hooks_announce_iov(const ucp_dt_iov_t *iov, size_t count,
-                               int is_receive)
+/* Memory that the engine is told of */
+typedef struct hooks_piece {
+    const void *buffer;
+    size_t     length;
+} hooks_piece_t;
+
+static unsigned hooks_look_at_iov(const ucp_dt_iov_t *iov, size_t count,
+                                  hooks_piece_t *pieces)
 {
+    unsigned found = 0;
     size_t i;
 
     for (i = 0; (i < count) && (i < HOOKS_MAX_IOV); ++i) {
         if (iov[i].length >= HOOKS_MIN) {
-            atomic_load_explicit(&hooks_prepare, memory_order_acquire)
-                    (iov[i].buffer, iov[i].length, is_receive);
+            pieces[found++] = (hooks_piece_t){iov[i].buffer, iov[i].length};
         }
     }
+    return found;
 }
 
-static void hooks_announce(const void *buffer, size_t count,
-                           const ucp_request_param_t *param, int is_receive)
+/* The pieces of a buffer that are worth being told of; at most HOOKS_MAX_IOV */
+static unsigned hooks_look(const void *buffer, size_t count,
+                           const ucp_request_param_t *param,
+                           hooks_piece_t *pieces)
 {
     size_t size = 1;
 
     if ((param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) &&
         (param->memory_type != UCS_MEMORY_TYPE_HOST) &&
         (param->memory_type != UCS_MEMORY_TYPE_UNKNOWN)) {
-        return;
+        return 0;
     }
 
     if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
@@ -130,16 +138,27 @@ static void hooks_announce(const void *buffer, size_t count,
             size = param->datatype >> UCP_DATATYPE_SHIFT;
             break;
         case UCP_DATATYPE_IOV:
-            hooks_announce_iov(buffer, count, is_receive);
-            return;
+            return hooks_look_at_iov(buffer, count, pieces);
         default:
-            return;
+            return 0;
         }
     }
 
-    if (!__builtin_mul_overflow(count, size, &size) && (size >= HOOKS_MIN)) {
+    if (__builtin_mul_overflow(count, size, &size) || (size < HOOKS_MIN)) {
+        return 0;
+    }
+    pieces[0] = (hooks_piece_t){buffer, size};
+    return 1;
+}
+
+static void hooks_announce(const hooks_piece_t *pieces, unsigned count,
+                           int is_receive)
+{
+    unsigned i;
+
+    for (i = 0; i < count; ++i) {
         atomic_load_explicit(&hooks_prepare, memory_order_acquire)
-                (buffer, size, is_receive);
+                (pieces[i].buffer, pieces[i].length, is_receive);
     }
 }
 
@@ -155,13 +174,17 @@ static inline int hooks_may_announce(size_t count,
 
 /*
  * A function of ours: calls UCP's, and if that has left a transfer on its way,
- * tells of its memory. First UCP: the message to the peer leaves before we do
- * anything.
+ * tells of its memory. First UCP: the message to the peer leaves before the
+ * engine does anything. What is told is looked at before that: when UCP's
+ * function returns, the transfer may be over (its callback was called in there,
+ * or by another thread), and list and parameters are the program's again.
  */
 #define HOOKS_DEFINE(_name, _is_receive, _params, ...) \
     HOOKS_EXPORT ucs_status_ptr_t _name _params \
     { \
+        hooks_piece_t pieces[HOOKS_MAX_IOV]; \
         ucs_status_ptr_t request; \
+        unsigned found; \
         \
         pthread_once(&hooks.once, hooks_init); \
         if (hooks._name == NULL) { \
@@ -172,11 +195,12 @@ static inline int hooks_may_announce(size_t count,
             return hooks._name(__VA_ARGS__); \
         } \
         \
+        found = hooks_look(buffer, count, param, pieces); \
         ++hooks_depth; \
         request = hooks._name(__VA_ARGS__); \
         --hooks_depth; \
         if (UCS_PTR_IS_PTR(request)) { \
-            hooks_announce(buffer, count, param, _is_receive); \
+            hooks_announce(pieces, found, _is_receive); \
         } \
         return request; \
     }

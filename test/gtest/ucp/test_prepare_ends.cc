@@ -232,6 +232,80 @@ TEST_P(PrepareEnds, FreedInTheCallback)
     });
 }
 
+// A list that is the program's own only until its callback, which comes in the
+// very call.
+struct List {
+    Area                  area{PAGE};
+    ucp_dt_iov_t          *iov = reinterpret_cast<ucp_dt_iov_t*>(area.at());
+    bool                  is_done = false;
+    ucp_request_param_t   params  = {};
+
+    List()
+    {
+        params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                              UCP_OP_ATTR_FIELD_USER_DATA |
+                              UCP_OP_ATTR_FIELD_DATATYPE |
+                              UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+        params.datatype     = UCP_DATATYPE_IOV;
+        params.user_data    = this;
+    }
+
+    void take_away()
+    {
+        is_done = true;
+        area.protect(0, PAGE, PROT_NONE);
+    }
+
+    static void received(void*, ucs_status_t, const ucp_tag_recv_info_t*,
+                         void *arg)
+    {
+        static_cast<List*>(arg)->take_away();
+    }
+
+    static void sent(void*, ucs_status_t, void *arg)
+    {
+        static_cast<List*>(arg)->take_away();
+    }
+};
+
+TEST_P(PrepareEnds, ListTakenAway)
+{
+    run([](Rank &rank) {
+        const size_t length = 100;
+        UcpNode node(rank, {UCP_FEATURE_TAG});
+        std::vector<uint8_t> from(length);
+        Area to(LENGTH);
+
+        pattern_fill(from.data(), length, 5);
+        for (int i = 0; i < 4; ++i) {
+            List send_list, list;
+            ucs_status_ptr_t send = nullptr, receive = nullptr;
+
+            if (rank.initiator()) {
+                send_list.iov[0]         = {from.data(), length};
+                send_list.params.cb.send = List::sent;
+                send = ucp_tag_send_nbx(node.ep, send_list.iov, 1, 2,
+                                        &send_list.params);
+            }
+            if (rank.target()) {
+                list.iov[0]         = {to.at(), MIB};
+                list.iov[1]         = {to.at(MIB), MIB};
+                list.params.cb.recv = List::received;
+                receive = ucp_tag_msg_recv_nbx(node.worker, list.iov, 2,
+                                               arrived(node, 2), &list.params);
+                // an eager message that is there already
+                EXPECT_TRUE(list.is_done);
+                node.finish(receive, "receive");
+                EXPECT_EQ("", pattern_diff(to.at(), length, 5));
+            }
+            if (rank.initiator()) {
+                node.finish(send, "send");
+            }
+            node.sync();
+        }
+    });
+}
+
 // More transfers than the queue of what is to be prepared takes, all from one
 // buffer, in ranges that overlap.
 TEST_P(PrepareEnds, OneBufferManyTransfers)
