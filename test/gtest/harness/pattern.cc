@@ -46,13 +46,29 @@ static void pattern_walk(size_t length, uint64_t seed, size_t offset,
     }
 }
 
+// Most are whole words: no call then.
+static bool is_same(const uint8_t *bytes, uint64_t word, size_t count)
+{
+    uint64_t found;
+
+    if (count == sizeof(word)) {
+        memcpy(&found, bytes, sizeof(found));
+        return found == word;
+    }
+    return memcmp(bytes, &word, count) == 0;
+}
+
 void pattern_fill(void *buffer, size_t length, uint64_t seed, size_t offset)
 {
     auto *bytes = static_cast<uint8_t*>(buffer);
 
     pattern_walk(length, seed, offset,
                  [bytes](size_t at, uint64_t word, size_t count) {
-                     memcpy(bytes + at, &word, count);
+                     if (count == sizeof(word)) {
+                         memcpy(bytes + at, &word, sizeof(word));
+                     } else {
+                         memcpy(bytes + at, &word, count);
+                     }
                      return true;
                  });
 }
@@ -65,7 +81,7 @@ std::string pattern_diff(const void *buffer, size_t length, uint64_t seed,
 
     pattern_walk(length, seed, offset,
                  [&](size_t at, uint64_t word, size_t count) {
-                     if (memcmp(bytes + at, &word, count) == 0) {
+                     if (is_same(bytes + at, word, count)) {
                          return true;
                      }
 
