@@ -23,9 +23,17 @@ for ranks in 1 2 4; do
     done
 done
 
+# Above, large buffers are announced; here none is
+for program in mpi_p2p mpi_types mpi_rma mpi_coll mpi_threads mpi_mem mpi_fork; do
+    UCX_NPRDMA_PREPARE=off run_mpi 130 2 "$NPRDMA_BUILD/$program"
+    tap_expect_success "$program, 2 ranks, no buffer is announced"
+done
+
+# And here all that a rendezvous moves
 for scheme in get_zcopy put_zcopy am; do
     for protov2 in n y; do
         UCX_RNDV_SCHEME=$scheme UCX_PROTO_ENABLE=$protov2 \
+            UCX_NPRDMA_PREPARE_MIN=4k \
             run_mpi 130 2 "$NPRDMA_BUILD/mpi_p2p"
         tap_expect_success \
             "mpi_p2p, rendezvous $scheme, UCX_PROTO_ENABLE=$protov2"
