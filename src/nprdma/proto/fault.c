@@ -480,6 +480,16 @@ static int np_fault_is_reverse(const np_op_t *op)
     return !(op->fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
 }
 
+/* NAK. UCP may forget to tell its user (its newer protocols do of a read). */
+static void np_fault_refused(np_link_t *link, const np_op_t *op)
+{
+    NP_STATS_INC(link->port->stats, naks);
+    np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->pid,
+             (op->fault.flags & NP_FAULT_PUT) ? "write" : "read",
+             op->fault.remote, op->fault.remote + op->fault.len,
+             ucs_status_string(op->status));
+}
+
 static void np_fault_when_answered(np_link_t *link, np_op_t *op)
 {
     const np_answer_t *answer = &link->shm->answers[op->index];
@@ -490,7 +500,7 @@ static void np_fault_when_answered(np_link_t *link, np_op_t *op)
         np_pace_answered(&copy_op->copy,
                          &(np_model_times_t){answer->result, answer->last});
     } else {
-        NP_STATS_INC(link->port->stats, naks);
+        np_fault_refused(link, op);
         copy_op->status = op->status;
     }
 }
@@ -532,7 +542,7 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
                            op->fault.len - done);
         }
     } else if (op->status != UCS_OK) {
-        NP_STATS_INC(link->port->stats, naks);
+        np_fault_refused(link, op);
     } else if (op->fault.flags & NP_FAULT_RETRY) {
         np_fault_retry(link, op);
     } else if (np_fault_is_reverse(op) && (copy->dir == NP_DIR_GET)) {
@@ -564,7 +574,7 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
                 (op->status == UCS_ERR_NO_PROGRESS))) {
         op->status = UCS_OK; /* who has asked asks again */
     } else if (op->status != UCS_OK) {
-        NP_STATS_INC(link->port->stats, naks);
+        np_fault_refused(link, op);
     } else if (op->fault.flags & NP_FAULT_RETRY) {
         ++link->releases;
         np_fault_release(link);

@@ -148,9 +148,18 @@ void np_op_complete(np_port_t *port, np_op_t *op)
     }
 }
 
+/* Does anything but its user rely on this operation? Nobody waits for it, or what
+ * is behind a fence does: UCP's word to the peer that a put is there must not go
+ * if it is not. */
+static int np_op_is_relied_on(const np_link_t *link, const np_op_t *op)
+{
+    return (op->comp == NULL) ||
+           ((link->gate & NP_GATE_FENCED) && (op->sequence <= link->fence));
+}
+
 void np_op_finish(np_link_t *link, np_op_t *op)
 {
-    if (ucs_unlikely((op->status != UCS_OK) && (op->comp == NULL))) {
+    if (ucs_unlikely((op->status != UCS_OK) && np_op_is_relied_on(link, op))) {
         /* as on any RDMA device, the end of the connection */
         np_error("a request to process %d has failed: %s", link->pid,
                  ucs_status_string(op->status));

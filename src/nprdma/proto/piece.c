@@ -64,9 +64,9 @@ static ucs_status_t np_piece_prepare_local(np_link_t *link,
         }
 
         if (status != UCS_OK) {
-            np_diag("local memory %#lx..%#lx cannot be %s: %s", va,
-                    va + piece->iov[i].len, write ? "written" : "read",
-                    ucs_status_string(status));
+            np_error("local memory %#lx..%#lx cannot be %s: %s", va,
+                     va + piece->iov[i].len, write ? "written" : "read",
+                     ucs_status_string(status));
             return status;
         }
     }

@@ -684,8 +684,11 @@ void np_vop_finish(np_vop_t *op, ucs_status_t status)
 
     np_vop_trace(op);
     np_vlink_unpost(op);
-    if ((comp == NULL) && (status != UCS_OK)) {
-        np_conn_fail(link->conn, status); /* nobody else would hear of it */
+    if ((status != UCS_OK) &&
+        ((comp == NULL) || (link->fence & NP_VLINK_FENCE))) {
+        /* nobody else would hear of it; or what is behind the fence, such as
+         * UCP's word that a put is there, must not go */
+        np_conn_fail(link->conn, status);
     }
     np_vlink_complete(link->port, comp, status);
     np_vlink_check_flushes(link, UCS_OK);
