@@ -112,7 +112,23 @@ TEST_P(PrepareHole, InTheSource)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ucp, PrepareHole, testing::ValuesIn(all_modes(true)),
+// Not by 1.13's new protocols and put: they tell the receiver behind a fence that
+// the data is there, so the endpoint fails (FencedRefusal), and then UCP asserts
+// that it has nothing to give up.
+std::vector<Mode> hole_modes()
+{
+    std::vector<Mode> modes;
+
+    for (const Mode &mode : all_modes(true)) {
+        if ((std::string("y") != mode.protocols) ||
+            (std::string("put_zcopy") != mode.rendezvous)) {
+            modes.push_back(mode);
+        }
+    }
+    return modes;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucp, PrepareHole, testing::ValuesIn(hole_modes()),
                          mode_name);
 
 // What the survivor has when its peer is killed.

@@ -288,6 +288,67 @@ INSTANTIATE_TEST_SUITE_P(
                    name_of(std::get<3>(info.param));
         });
 
+class FencedRefusal : public testing::TestWithParam<
+                              std::tuple<RmaKind, Topology>> {
+};
+
+// What waits behind a fence does not go when what is before it has failed.
+TEST_P(FencedRefusal, NothingFollows)
+{
+    RmaKind kind = std::get<0>(GetParam());
+
+    run_in(std::get<1>(GetParam()), [=](Rank &rank) {
+        paging_only();
+        check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
+        RefusalCase refusal(rank, kind);
+        Node &node    = refusal.node;
+        unsigned came = 0;
+        Comp comp;
+
+        node.iface.on_am(1, [](void *arg, void*, size_t, unsigned) {
+            ++*static_cast<unsigned*>(arg);
+            return UCS_OK;
+        }, &came);
+        if (rank.target()) {
+            refusal.area.unmap(BAD * PAGE, PAGE);
+        }
+        node.sync();
+        if (rank.initiator()) {
+            ssize_t ret = node.post("room", [&]() {
+                return rma_post(node, kind, refusal.local.at(100),
+                                UCT_MEM_HANDLE_NULL, LENGTH,
+                                refusal.bad.address + BAD * PAGE,
+                                refusal.bad.rkey(), &comp);
+            });
+            ASSERT_EQ(UCS_INPROGRESS, ret);
+            ASSERT_EQ(UCS_OK, uct_ep_fence(node.ep->ep, 0));
+            ret = node.post("what follows", [&]() {
+                return (ssize_t)uct_ep_am_short(node.ep->ep, 1, 0, nullptr, 0);
+            });
+            EXPECT_LT(ret, 0);
+            EXPECT_EQ(1u, comp.calls);
+            EXPECT_LT(comp.status, 0);
+            EXPECT_EQ(1u, node.iface.errors);
+        }
+        node.sync();
+        for (int i = 0; i < 1000; ++i) {
+            node.domain.progress();
+        }
+        EXPECT_EQ(0u, came);
+        node.sync();
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, FencedRefusal,
+        testing::Combine(testing::Values(RmaKind::PutZcopy, RmaKind::GetZcopy),
+                         testing::Values(Topology::TwoProcesses,
+                                         Topology::Loopback)),
+        [](const testing::TestParamInfo<FencedRefusal::ParamType> &info) {
+            return name_of(std::get<0>(info.param)) +
+                   name_of(std::get<1>(info.param));
+        });
+
 using OwnParam = std::tuple<RmaKind, Spoil, Known>;
 
 class OwnRefusal : public testing::TestWithParam<OwnParam> {
