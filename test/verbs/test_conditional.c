@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Conditional writes: a put waits in the engine until the key of its sink has come,
+ * in READY messages that bear its name (docs/verbs.md, "A transfer"). What happens
+ * when these come for nobody, for another life, too often or not in order, and when
+ * either end goes meanwhile. Prints TAP. The first RNIC port is used.
+ */
+
+#define _GNU_SOURCE
+#include "sides.h"
+
+#include "../engine/tap.h"
+
+#include "nprdma/proto/vop.h"
+#include "nprdma/svc/service.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define AREA  (2ul << 20)
+
+unsigned tap_count, tap_failures;
+
+static side_t theirs;
+static np_key_t *key;
+static uint8_t *mine;
+static pid_t target_pid;
+
+
+static int target(const np_vport_config_t *config, int fd)
+{
+    side_t side;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    open_port(config, NULL);
+    make_area(&side, AREA);
+    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
+        return 1;
+    }
+    np_service_start();
+    for (;;) {
+        np_vport_progress(port);
+    }
+}
+
+static int start_put(np_vlink_t *link, comp_t *comp, uint64_t seed)
+{
+    const np_iov_t iov = {mine, AREA};
+    ucs_status_t status;
+
+    *comp = (comp_t){0, UCS_OK};
+    fill(mine, seed, AREA);
+    POST(status, np_vlink_move(NP_DIR_PUT, link, key, &iov, 1, theirs.area,
+                               comp));
+    return status == UCS_INPROGRESS;
+}
+
+/* The put has ended well, and this is what the target has */
+static int put_is_right(const comp_t *comp, uint64_t seed)
+{
+    static uint8_t seen[AREA];
+    struct iovec here = {seen, AREA}, there = {(void*)theirs.area, AREA};
+
+    return wait_until(is_done, comp) && (comp->status == UCS_OK) &&
+           (process_vm_readv(target_pid, &here, 1, &there, 1, 0) ==
+            (ssize_t)AREA) && is_right(seen, seed, AREA);
+}
+
+/* The name of what this link does */
+static uint32_t name_of(const np_vlink_t *link)
+{
+    return ucs_list_head(&link->ops, np_vop_t, list)->name;
+}
+
+/* A key comes, as if the target had sent it: of nothing, so that a write to it
+ * would be seen */
+static void bring_key(np_conn_t *conn, uint32_t name, uint64_t offset,
+                      uint64_t len)
+{
+    np_vctl_t ctl = {
+        .msg.kind    = NP_VMSG_READY,
+        .msg.ack     = conn->tx_acked,
+        .body.op     = name,
+        .body.addr   = 4096,
+        .body.offset = offset,
+        .body.len    = len,
+        .body.rkey   = 0xdead
+    };
+
+    np_vserve_message(conn, &ctl.msg, sizeof(ctl));
+}
+
+static void test_names(void)
+{
+    uint32_t first, second;
+    comp_t comp;
+
+    TAP_CHECK(start_put(&link_, &comp, 1), "a put waits for its key");
+    first = name_of(&link_);
+    bring_key(link_.conn, first + 12345, 0, AREA);
+    TAP_CHECK(put_is_right(&comp, 1), "a key for an unknown name is ignored");
+    bring_key(link_.conn, first, 0, AREA);
+    TAP_CHECK(start_put(&link_, &comp, 2), "a second put");
+    second = name_of(&link_);
+    TAP_CHECK((second != first) && (np_vop_find(link_.conn, first) == NULL),
+              "has another name");
+    bring_key(link_.conn, first, 0, AREA);
+    TAP_CHECK(put_is_right(&comp, 2), "and takes no key of the first one");
+}
+
+/* All that the target can say comes before we have registered anything */
+static void test_early(void)
+{
+    comp_t comp;
+    np_vop_t *op;
+
+    TAP_CHECK(start_put(&link_, &comp, 3), "a put whose source is not ready");
+    op = ucs_list_head(&link_.ops, np_vop_t, list);
+    TAP_CHECK((op->move.chunk_tail == 0) || (op->move.moved == 0),
+              "nothing of it has moved");
+    usleep(200000); /* the target needs no progress of ours */
+    TAP_CHECK(put_is_right(&comp, 3), "its keys are held until it is");
+}
+
+static int is_down(const void *arg)
+{
+    return ((const np_vlink_t*)arg)->is_down;
+}
+
+/* A link of its own whose put gets a wrong key: the link ends, and what else there
+ * is goes on */
+static void test_wrong(const char *name, uint64_t offset, uint64_t len,
+                       unsigned times)
+{
+    np_vlink_t link;
+    comp_t comp, other;
+    unsigned i;
+
+    np_vlink_init(&link, port, &theirs.dev, &theirs.port);
+    if (!start_put(&link, &comp, 4)) {
+        TAP_CHECK(0, "%s: a put", name);
+        return;
+    }
+    for (i = 0; (i < times) && !link.is_down; ++i) {
+        bring_key(link.conn, name_of(&link), offset + (i * len), len);
+    }
+    TAP_CHECK(is_down(&link), "%s ends the connection", name);
+    while (!is_done(&comp)) {
+        np_vport_progress(port);
+    }
+    TAP_CHECK((comp.count == 1) && (comp.status != UCS_OK),
+              "and its put, with an error");
+    down = UCS_OK;
+    np_vlink_close(&link);
+    TAP_CHECK(start_put(&link_, &other, 5) && put_is_right(&other, 5),
+              "another link goes on");
+}
+
+static void test_cancel(void)
+{
+    np_vlink_t link;
+    comp_t comp, other;
+    unsigned i;
+
+    for (i = 0; i < 20; ++i) {
+        np_vlink_init(&link, port, &theirs.dev, &theirs.port);
+        if (!start_put(&link, &comp, 6)) {
+            break;
+        }
+        usleep(i * 500); /* its keys come sooner or later */
+        if (i % 2) {
+            np_vport_progress(port);
+        }
+        np_vlink_cancel(&link, UCS_ERR_CANCELED);
+        np_vlink_close(&link);
+        if ((comp.count != 1) || ((comp.status != UCS_OK) &&
+                                  (comp.status != UCS_ERR_CANCELED))) {
+            break;
+        }
+    }
+    TAP_CHECK(i == 20, "puts that are given up end at once: %u of 20", i);
+    TAP_CHECK(start_put(&link_, &other, 7) && put_is_right(&other, 7),
+              "another link goes on");
+}
+
+static void test_death(void)
+{
+    double end;
+    comp_t comp;
+
+    kill(target_pid, SIGSTOP);
+    TAP_CHECK(start_put(&link_, &comp, 8), "a put to a target that has stopped");
+    kill(target_pid, SIGKILL);
+    waitpid(target_pid, NULL, 0);
+    for (end = now() + LIMIT; !is_done(&comp) && (now() < end);) {
+        np_vport_progress(port);
+    }
+    TAP_CHECK((comp.count == 1) && (comp.status != UCS_OK),
+              "its death ends the put, with an error");
+}
+
+int main(void)
+{
+    np_nic_name_t *names = NULL;
+    np_vport_config_t config;
+    side_t ours;
+    int fds[2];
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (np_nic_list(&names) == 0) {
+        printf("1..0 # SKIP no RNIC port is up\n");
+        return 0;
+    }
+
+    config = port_config(names[0].name);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+        return 1;
+    }
+
+    target_pid = fork();
+    if (target_pid == 0) {
+        return target(&config, fds[1]);
+    }
+
+    open_port(&config, NULL);
+    mine = make_area(&ours, AREA);
+    if ((read(fds[0], &theirs, sizeof(theirs)) != sizeof(theirs)) ||
+        (np_key_unpack(&theirs.key, &key) != UCS_OK)) {
+        return 1;
+    }
+
+    np_vlink_init(&link_, port, &theirs.dev, &theirs.port);
+    test_names();
+    test_early();
+    test_wrong("a key that is not the next", AREA / 2, 4096, 1);
+    test_wrong("a key beyond the transfer", 0, AREA + 1, 1);
+    test_wrong("a key of nothing", 0, 0, 1);
+    test_wrong("one key more than are held", 0, 4096, NP_VDEPTH_MAX + 1);
+    test_cancel();
+    test_death();
+
+    np_vlink_close(&link_);
+    np_key_release(key);
+    np_vport_close(port);
+    free(names);
+    printf("1..%u\n", tap_count);
+    return tap_failures != 0;
+}
