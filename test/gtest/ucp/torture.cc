@@ -22,9 +22,6 @@ namespace nt {
 
 constexpr size_t PAGE_SIZE = 4096;
 
-// Between two turns of a thread: there are more threads than processors.
-constexpr useconds_t PAUSE = 200;
-
 // The page that a thread finds protected, and gets by its handler.
 static uint8_t *volatile fault_page;
 static volatile sig_atomic_t fault_count;
@@ -81,7 +78,7 @@ static void own_signals()
     setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-Torture::Torture(uint64_t seed)
+Torture::Torture(uint64_t seed, unsigned pause) : m_pause(pause)
 {
     const Turn turns[] = {&Torture::heap_turn, &Torture::map_turn,
                           &Torture::child_turn, &Torture::fault_turn};
@@ -136,7 +133,7 @@ void Torture::thread(Turn turn, uint64_t seed)
 
     while (!m_stops) {
         (this->*turn)(random);
-        usleep(random.below(2 * PAUSE));
+        usleep(random.below(2 * m_pause));
     }
 }
 
@@ -232,7 +229,7 @@ void Torture::child_turn(Random &random)
             "a child ended with status " + std::to_string(status));
     require(pattern_diff(data.data(), data.size(), seed).empty(),
             "a child has written into its parent");
-    usleep(10 * PAUSE);
+    usleep(10 * m_pause);
 }
 
 void Torture::fault_turn(Random &random)

@@ -30,7 +30,9 @@ private:
 // SIGSEGV. All of them check what is in their memory.
 class Torture {
 public:
-    explicit Torture(uint64_t seed);
+    // `pause`: microseconds, about, between two turns of a thread; there are
+    // more threads than processors.
+    Torture(uint64_t seed, unsigned pause);
     ~Torture();
     Torture(const Torture&) = delete;
 
@@ -47,6 +49,7 @@ private:
     void child_turn(Random &random);
     void fault_turn(Random &random);
 
+    const unsigned           m_pause;
     std::vector<std::thread> m_threads;
     std::atomic<bool>        m_stops{false};
     std::mutex               m_lock; // guards what follows
