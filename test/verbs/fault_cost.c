@@ -22,9 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -144,12 +142,10 @@ static int target(const np_vport_config_t *config, int fd)
 {
     side_t ours, theirs;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     stay_on(1);
     open_port(config, on_am);
     area = make_area(&ours, 16 * PAGE);
-    if ((write(fd, &ours, sizeof(ours)) != sizeof(ours)) ||
-        (read(fd, &theirs, sizeof(theirs)) != sizeof(theirs))) {
+    if (!exchange_sides(fd, &ours, &theirs)) {
         return 1;
     }
     np_vlink_init(&back, port, &theirs.dev, &theirs.port);
@@ -372,7 +368,7 @@ int main(int argc, char **argv)
     unsigned rounds      = (argc > 1) ? atoi(argv[1]) : 200;
     np_nic_name_t *names = NULL;
     np_vport_config_t config;
-    int fds[2], status;
+    int fd, status;
     side_t ours;
     pid_t pid;
 
@@ -383,23 +379,14 @@ int main(int argc, char **argv)
 
     config = port_config(names[0].name);
     rounds = ucs_min(ucs_max(rounds, 1u), (unsigned)MAX);
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        return 1;
-    }
-
-    pid = fork();
-    if (pid == 0) {
-        return target(&config, fds[1]);
-    }
+    shared = share_memory(sizeof(*shared));
+    pid    = start_target(target, &config, &fd);
 
     is_initiator = 1;
     stay_on(0);
     open_port(&config, on_am);
     area = make_area(&ours, 16 * PAGE);
-    if ((read(fds[0], &side, sizeof(side)) != sizeof(side)) ||
-        (write(fds[0], &ours, sizeof(ours)) != sizeof(ours)) ||
+    if (!exchange_sides(fd, &ours, &side) ||
         (np_key_unpack(&side.key, &key) != UCS_OK)) {
         return 1;
     }

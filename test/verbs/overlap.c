@@ -18,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define SIZE_MIN    ((size_t)64 << 10)
@@ -55,13 +53,12 @@ static void stay_on(int cpu)
 
 static int target(const np_vport_config_t *config, int fd)
 {
-    side_t side;
+    side_t side, other;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     stay_on(1);
     open_port(config, NULL);
     memset(make_area(&side, SIZE_MAX_), 1, SIZE_MAX_);
-    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
+    if (!exchange_sides(fd, &side, &other)) {
         return 1;
     }
 
@@ -158,7 +155,7 @@ static int measure(np_key_t *key, uint8_t *mine, const side_t *to, size_t len,
 
 int main(int argc, char **argv)
 {
-    int rounds = (argc > 1) ? atoi(argv[1]) : 15, fds[2];
+    int rounds = (argc > 1) ? atoi(argv[1]) : 15, fd;
     size_t max = (argc > 2) ? strtoul(argv[2], NULL, 0) : SIZE_MAX_;
     np_nic_name_t *names;
     np_vport_config_t config;
@@ -182,20 +179,14 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     config       = port_config(names[0].name);
     config.chunk = CHUNK;
-    shared       = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        return 1;
-    }
-    if (fork() == 0) {
-        return target(&config, fds[1]);
-    }
+    shared       = share_memory(sizeof(*shared));
+    (void)start_target(target, &config, &fd);
 
     stay_on(0);
     open_port(&config, NULL);
     mine = make_area(&ours, SIZE_MAX_);
     memset(mine, 1, SIZE_MAX_);
-    if ((read(fds[0], &side, sizeof(side)) != sizeof(side)) ||
+    if (!exchange_sides(fd, &ours, &side) ||
         (np_key_unpack(&side.key, &key) != UCS_OK)) {
         return 1;
     }

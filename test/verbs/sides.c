@@ -12,9 +12,12 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -105,6 +108,38 @@ void *make_area(side_t *side, size_t size)
         np_key_pack_arenas(&side->key, arenas);
     }
     return area;
+}
+
+pid_t start_target(int (*target)(const np_vport_config_t *config, int fd),
+                   const np_vport_config_t *config, int *fd)
+{
+    int fds[2];
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+        printf("Bail out! no pair of sockets\n");
+        exit(1);
+    }
+
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        exit(target(config, fds[1]));
+    }
+    *fd = fds[0];
+    return pid;
+}
+
+int exchange_sides(int fd, const side_t *ours, side_t *theirs)
+{
+    return (write(fd, ours, sizeof(*ours)) == sizeof(*ours)) &&
+           (read(fd, theirs, sizeof(*theirs)) == sizeof(*theirs));
+}
+
+void *share_memory(size_t size)
+{
+    return mmap(NULL, size, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
 int wait_until(int (*condition)(const void *arg), const void *arg)

@@ -40,6 +40,17 @@ void open_port(const np_vport_config_t *config,
 /* Memory of ours that peers may reach, and how to reach us */
 void *make_area(side_t *side, size_t size);
 
+/* Another process that is target(), and dies with this one; fd: to talk with it, as it
+ * does by its own. Returns its pid. */
+pid_t start_target(int (*target)(const np_vport_config_t *config, int fd),
+                   const np_vport_config_t *config, int *fd);
+
+/* Both tell the other one how to reach them */
+int exchange_sides(int fd, const side_t *ours, side_t *theirs);
+
+/* Memory that a process and its targets have in common, all 0 */
+void *share_memory(size_t size);
+
 /* Progress until it is so; 0: not within LIMIT, or a link has failed */
 int wait_until(int (*condition)(const void *arg), const void *arg);
 

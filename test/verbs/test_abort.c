@@ -20,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -101,11 +99,11 @@ static uint8_t *small_pages(void *memory)
 static int target(const np_vport_config_t *config, int fd)
 {
     pthread_t thread;
+    side_t other;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     open_port(config, NULL);
     area = small_pages(make_area(&side, AREA));
-    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
+    if (!exchange_sides(fd, &side, &other)) {
         return 1;
     }
     np_service_start();
@@ -294,7 +292,7 @@ int main(int argc, char **argv)
     np_nic_name_t *names = NULL;
     np_vport_config_t config;
     np_vlink_t other;
-    int fds[2], status;
+    int fd, status;
     side_t ours;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -303,21 +301,12 @@ int main(int argc, char **argv)
         return 0;
     }
 
-    config = port_config(names[0].name);
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        return 1;
-    }
-
-    target_pid = fork();
-    if (target_pid == 0) {
-        return target(&config, fds[1]);
-    }
-
+    config     = port_config(names[0].name);
+    shared     = share_memory(sizeof(*shared));
+    target_pid = start_target(target, &config, &fd);
     open_port(&config, NULL);
     area = small_pages(make_area(&ours, AREA));
-    if ((read(fds[0], &side, sizeof(side)) != sizeof(side)) ||
+    if (!exchange_sides(fd, &ours, &side) ||
         (np_key_unpack(&side.key, &key) != UCS_OK)) {
         return 1;
     }

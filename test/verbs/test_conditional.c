@@ -18,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #define AREA  (2ul << 20)
@@ -34,12 +32,11 @@ static pid_t target_pid;
 
 static int target(const np_vport_config_t *config, int fd)
 {
-    side_t side;
+    side_t side, other;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     open_port(config, NULL);
     make_area(&side, AREA);
-    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
+    if (!exchange_sides(fd, &side, &other)) {
         return 1;
     }
     np_service_start();
@@ -209,7 +206,7 @@ int main(void)
     np_nic_name_t *names = NULL;
     np_vport_config_t config;
     side_t ours;
-    int fds[2];
+    int fd;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (np_nic_list(&names) == 0) {
@@ -217,19 +214,11 @@ int main(void)
         return 0;
     }
 
-    config = port_config(names[0].name);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        return 1;
-    }
-
-    target_pid = fork();
-    if (target_pid == 0) {
-        return target(&config, fds[1]);
-    }
-
+    config     = port_config(names[0].name);
+    target_pid = start_target(target, &config, &fd);
     open_port(&config, NULL);
     mine = make_area(&ours, AREA);
-    if ((read(fds[0], &theirs, sizeof(theirs)) != sizeof(theirs)) ||
+    if (!exchange_sides(fd, &ours, &theirs) ||
         (np_key_unpack(&theirs.key, &key) != UCS_OK)) {
         return 1;
     }

@@ -23,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -241,10 +239,11 @@ static void obey(event_t event)
 
 static int target(const np_vport_config_t *config, int fd)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    side_t other;
+
     open_port(config, NULL);
     area = make_area(&side, AREA);
-    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
+    if (!exchange_sides(fd, &side, &other)) {
         return 1;
     }
     np_service_start();
@@ -603,7 +602,7 @@ int main(int argc, char **argv)
     np_vport_config_t config;
     side_t ours;
     event_t event;
-    int fds[2], status;
+    int fd, status;
     size_t i;
     pid_t pid;
 
@@ -617,20 +616,11 @@ int main(int argc, char **argv)
     port_breaks        = (argc > 2) ? atoi(argv[2]) : 0;
     config.break_every = port_breaks;
     config.put_once    = 7; /* so that the smallest take both ways */
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        return 1;
-    }
-
-    pid = fork();
-    if (pid == 0) {
-        return target(&config, fds[1]);
-    }
-
+    shared = share_memory(sizeof(*shared));
+    pid    = start_target(target, &config, &fd);
     open_port(&config, NULL);
     area = make_area(&ours, AREA);
-    if (read(fds[0], &side, sizeof(side)) != sizeof(side)) {
+    if (!exchange_sides(fd, &ours, &side)) {
         return 1;
     }
 

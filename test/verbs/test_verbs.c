@@ -21,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -203,13 +201,9 @@ static int target(const np_vport_config_t *config, int fd)
     side_t side, other;
     void *area;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     open_port(config, on_am);
     area = make_area(&side, AREA);
-    if (write(fd, &side, sizeof(side)) != sizeof(side)) {
-        return 1;
-    }
-    if (read(fd, &other, sizeof(other)) != sizeof(other)) {
+    if (!exchange_sides(fd, &side, &other)) {
         return 1;
     }
     np_service_start();
@@ -756,7 +750,7 @@ int main(int argc, char **argv)
     np_vport_config_t config;
     side_t side, ours;
     np_key_t *key;
-    int fds[2], status;
+    int fd, status;
     uint8_t *mine;
     double end;
     size_t len;
@@ -770,22 +764,12 @@ int main(int argc, char **argv)
 
     config             = port_config(names[0].name);
     config.break_every = (argc > 1) ? atoi(argv[1]) : 0;
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        return 1;
-    }
-
-    pid = fork();
-    if (pid == 0) {
-        return target(&config, fds[1]);
-    }
-
-    is_initiator = 1;
+    shared             = share_memory(sizeof(*shared));
+    pid                = start_target(target, &config, &fd);
+    is_initiator       = 1;
     open_port(&config, on_am);
     mine = make_area(&ours, AREA);
-    if ((read(fds[0], &side, sizeof(side)) != sizeof(side)) ||
-        (write(fds[0], &ours, sizeof(ours)) != sizeof(ours))) {
+    if (!exchange_sides(fd, &ours, &side)) {
         return 1;
     }
 
