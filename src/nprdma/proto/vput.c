@@ -19,13 +19,13 @@
 #include "vput.h"
 #include "vremote.h"
 
+#include "../clock.h"
 #include "../engine.h"
 #include "../extension.h"
 #include "order.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Progress calls for which a put may stay without its Read: what the target's
  * black-hole page has swallowed is seen that much later by who polls for it. In
@@ -62,8 +62,7 @@ typedef struct np_vbatch {
     unsigned     count;
     unsigned     writes;      /**< at least as many */
     unsigned     ticks;       /**< progress call in which it began */
-    time_t       sec;         /**< and when, by the coarse clock */
-    long         nsec;
+    uint64_t     tick;        /**< and when; np_clock_coarse() */
     int          is_posted;   /**< its Read */
     int          is_back;
     int          is_checked;  /**< or will not be: what is LIVE goes again */
@@ -174,13 +173,11 @@ void np_vput_confirm_all(np_vport_t *port)
 void np_vput_age(np_vport_t *port, unsigned ticks)
 {
     struct np_vputs *puts, *next;
-    struct timespec now;
+    const uint64_t now = np_clock_coarse();
 
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     ucs_list_for_each_safe(puts, next, &port->open_puts, list) {
         if (((ticks - puts->open->ticks) >= NP_VPUT_TICKS) ||
-            (puts->open->nsec != now.tv_nsec) ||
-            (puts->open->sec != now.tv_sec)) {
+            (puts->open->tick != now)) {
             np_vput_confirm(puts->link);
         }
     }
@@ -243,7 +240,6 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page)
     struct np_vputs *puts = link->puts;
     np_vbatch_t *batch    = (puts->batches[0].op == NULL) ? &puts->batches[0] :
                             &puts->batches[1];
-    struct timespec now;
     void *scratch;
     np_vop_t *op;
 
@@ -263,7 +259,6 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page)
         return NULL;
     }
 
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     op->batch         = batch;
     batch->op         = op;
     batch->remote     = remote;
@@ -273,8 +268,7 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page)
     batch->count      = 0;
     batch->writes     = 0;
     batch->ticks      = link->port->ticks;
-    batch->sec        = now.tv_sec;
-    batch->nsec       = now.tv_nsec;
+    batch->tick       = np_clock_coarse();
     batch->is_posted  = 0;
     batch->is_back    = 0;
     batch->is_checked = 0;

@@ -18,6 +18,7 @@
 
 #include "service.h"
 
+#include "../clock.h"
 #include "../engine.h"
 #include "../dev/soft/peer.h"
 #include "../proto/serve.h"
@@ -41,8 +42,8 @@
 /* Longest wait before a client that could not be served is tried again, ms */
 #define NP_SERVICE_RETRY_MAX 8
 
-/* Time between two looks at clients of a thread that polls, ms */
-#define NP_SERVICE_LOOK      4
+/* Time between two looks at clients of a thread that polls, nanoseconds */
+#define NP_SERVICE_LOOK      UINT64_C(4000000)
 
 /* What an event is about, beside pointers to clients */
 enum {
@@ -272,11 +273,8 @@ static unsigned np_service_serve_again(int is_all)
  * and the other thread is woken for what is urgent */
 static void np_service_poll_clients(uint64_t *look)
 {
-    struct timespec ts;
-    uint64_t now;
+    const uint64_t now = np_clock_coarse();
 
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-    now = (ts.tv_sec * 1000ul) + (ts.tv_nsec / 1000000);
     if (now >= *look) {
         *look = now + NP_SERVICE_LOOK;
         (void)np_service_serve_again(1);
@@ -289,7 +287,7 @@ static void *np_service_main(void *arg)
     np_stats_t *stats = np_stats_get();
     unsigned looks    = 0; /* that are left, for strangers */
     int retry         = 1; /* ms until clients are tried again */
-    uint64_t look     = 0; /* at the clients, ms */
+    uint64_t look     = 0; /* at the clients; np_clock_coarse() */
     struct epoll_event event;
     int count;
 

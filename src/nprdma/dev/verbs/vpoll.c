@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "hello.h"
 
+#include "../../clock.h"
 #include "../../mem/prepare.h"
 #include "../../proto/vput.h"
 #include "../../proto/vremote.h"
@@ -266,16 +267,6 @@ static void np_vport_fail_all(ucs_list_link_t *list)
     }
 }
 
-/* Precise to a tick of the kernel, and never a system call, which a look at the
- * exact time is on some machines */
-static uint64_t np_vport_now_msec(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-    return (ts.tv_sec * 1000ul) + (ts.tv_nsec / 1000000);
-}
-
 void np_vport_arm_low(np_vport_t *port)
 {
     struct ibv_srq_attr attr = {
@@ -313,7 +304,7 @@ static void np_vport_housekeep(np_vport_t *port)
         np_vport_reap(port);
     }
 
-    now = np_vport_now_msec();
+    now = np_clock_coarse() / 1000000;
     if (now < port->next_look) {
         return;
     }
