@@ -43,7 +43,9 @@ in_order() {
             for (i = 1; i <= NR; ++i) {
                 $0 = line[i]
                 mine = $3 == receiver
-                if (mine && $4 == "post_recv" && $1 <= get) posted = 1
+                # behind the get where the message was there before: UCP
+                # moves it before it returns
+                if (mine && $4 == "post_recv") posted = 1
                 if (mine && $4 == "prepare" && $1 <= get) prepared = 1
                 if (mine && $4 == "fault_in") faults++
                 if (!mine && $4 == "RTS" && $1 <= get) rts = 1
