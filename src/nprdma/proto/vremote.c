@@ -48,6 +48,7 @@ static np_vremote_t *np_vremote_add(np_vlink_t *link, uint32_t arena)
 
     if (remote != NULL) {
         remote->va    = (uint64_t)arena << NP_ARENA_SHIFT;
+        remote->link  = link;
         remote->next  = link->remotes;
         link->remotes = remote;
     }
@@ -95,7 +96,7 @@ int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
 {
     uint64_t page       = (va - remote->va) >> NP_PAGE_SHIFT;
     const uint64_t last = (va + len - 1 - remote->va) >> NP_PAGE_SHIFT;
-    const uint32_t *block;
+    const np_vblock_t *block;
     uint64_t total = 0;
     uint32_t entry;
 
@@ -105,7 +106,7 @@ int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
             return 0;
         }
 
-        entry = block[page % NP_VREMOTE_BLOCK];
+        entry = block->entries[page % NP_VREMOTE_BLOCK];
         if ((entry & bits) != bits) {
             return 0;
         }
@@ -123,22 +124,46 @@ void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
                  np_page_count(va, len) * sizeof(uint32_t), op, number);
 }
 
+/* A block of which nothing is known: a new one, or the link's oldest. NULL: there is
+ * no memory */
+static np_vblock_t *np_vremote_block(np_vlink_t *link)
+{
+    np_vblock_t *block;
+
+    if (link->num_blocks < NP_VREMOTE_BLOCKS) {
+        block = malloc(sizeof(*block));
+        if (block == NULL) {
+            return NULL;
+        }
+        ++link->num_blocks;
+    } else {
+        block        = ucs_list_extract_head(&link->blocks, np_vblock_t, list);
+        *block->home = NULL;
+    }
+
+    ucs_list_add_tail(&link->blocks, &block->list);
+    memset(block->entries, 0, sizeof(block->entries));
+    return block;
+}
+
 void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
                       const uint32_t *entries)
 {
     uint64_t page       = (va - remote->va) >> NP_PAGE_SHIFT;
     const uint64_t last = (va + len - 1 - remote->va) >> NP_PAGE_SHIFT;
-    uint32_t **block;
+    np_vblock_t **home;
 
     for (; page <= last; ++page) {
-        block = &remote->blocks[page / NP_VREMOTE_BLOCK];
-        if (*block == NULL) {
-            *block = calloc(NP_VREMOTE_BLOCK, sizeof(**block));
-            if (*block == NULL) {
+        home = &remote->blocks[page / NP_VREMOTE_BLOCK];
+        if (*home == NULL) {
+            *home = np_vremote_block(remote->link);
+            if (*home == NULL) {
                 return;
             }
+            (*home)->home = home;
         }
-        (*block)[page % NP_VREMOTE_BLOCK] = (entries == NULL) ? 0 : *entries++;
+        (*home)->entries[page % NP_VREMOTE_BLOCK] = (entries == NULL) ? 0 :
+                                                    *entries++;
     }
 }
 
@@ -184,14 +209,15 @@ void np_vremote_lost(np_vlink_t *link)
 void np_vremote_cleanup(np_vlink_t *link)
 {
     np_vremote_t *remote;
-    unsigned i;
+
+    while (link->num_blocks > 0) {
+        free(ucs_list_extract_head(&link->blocks, np_vblock_t, list));
+        --link->num_blocks;
+    }
 
     while (link->remotes != NULL) {
         remote        = link->remotes;
         link->remotes = remote->next;
-        for (i = 0; i < ucs_static_array_size(remote->blocks); ++i) {
-            free(remote->blocks[i]);
-        }
         free(remote);
     }
 }

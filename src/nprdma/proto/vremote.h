@@ -6,7 +6,7 @@
  * such keys away.
  *
  * Memory: for each link and arena 2 KiB, and 4 KiB for each 4 MiB whose entries
- * are known.
+ * are known, of which a link knows 1 GiB at most.
  */
 
 #ifndef NP_VREMOTE_H_
@@ -19,6 +19,9 @@
 /** Pages whose entries are kept together */
 #define NP_VREMOTE_BLOCK  1024u
 
+/** Such blocks of a link: the one that it has had for longest makes room */
+#define NP_VREMOTE_BLOCKS 256u
+
 typedef enum np_vremote_state {
     NP_VREMOTE_UNKNOWN,
     NP_VREMOTE_ASKED,
@@ -26,17 +29,25 @@ typedef enum np_vremote_state {
     NP_VREMOTE_REFUSED
 } np_vremote_state_t;
 
+/** Entries as they were read last, in all 0: not known. Owner: the link. */
+typedef struct np_vblock {
+    ucs_list_link_t  list;         /**< of the link's, the oldest first */
+    struct np_vblock **home;       /**< in its arena */
+    uint32_t         entries[NP_VREMOTE_BLOCK];
+} np_vblock_t;
+
 /** An arena of a link's target. Owner: the link. */
 typedef struct np_vremote {
     struct np_vremote  *next;      /**< of the link's */
+    np_vlink_t         *link;
     np_vremote_state_t state;
     uint64_t           va;         /**< what the views cover */
     uint64_t           len;        /**< bytes */
     uint32_t           read;       /**< keys of the views and the table */
     uint32_t           write;
     uint32_t           table;
-    uint32_t           *blocks[NP_ARENA_PAGES / NP_VREMOTE_BLOCK]; /**< entries;
-                                        NULL: not known, as is an entry of 0 */
+    np_vblock_t        *blocks[NP_ARENA_PAGES / NP_VREMOTE_BLOCK]; /**< NULL: not
+                                                                         known */
 } np_vremote_t;
 
 /** What is known of [@a va, @a va + @a len), within one arena; NULL: nothing yet,
