@@ -34,6 +34,9 @@
  * absent, some hundred nanoseconds if the OS has it */
 #define NP_PREPARE_QUANTUM  (64 * UCS_KBYTE)
 
+/* What is recent: longer than a window of transfers that fit into a cache takes */
+#define NP_PREPARE_RECENT_NSEC 10000000ul
+
 /* Pages that come from swap, or for which this thread has to sleep: memory is
  * short, and what was announced can wait until it is used. Time alone tells
  * nothing: it may be another process's turn. Once is no pattern either. */
@@ -55,6 +58,7 @@ static struct {
     uint64_t           bytes;     /* of all that wait */
     _Atomic uint64_t   rest_until; /* nanoseconds; any thread */
     _Atomic unsigned   slow;      /* quanta in a row; any thread */
+    _Atomic uint64_t   last;      /* np_clock() of the last quantum; any thread */
     _Atomic int        is_enabled;
 } np_prepare_queue = {
     .lock = PTHREAD_MUTEX_INITIALIZER
@@ -215,6 +219,13 @@ static void np_prepare_judge(np_stats_t *stats, ucs_status_t status,
     }
 }
 
+int np_prepare_is_recent(void)
+{
+    return (np_clock() - atomic_load_explicit(&np_prepare_queue.last,
+                                              memory_order_relaxed)) <
+           NP_PREPARE_RECENT_NSEC;
+}
+
 void np_prepare_progress_slow(np_stats_t *stats)
 {
     np_prepare_range_t part;
@@ -233,6 +244,8 @@ void np_prepare_progress_slow(np_stats_t *stats)
     np_trace(NP_TRACE_PREPARE, begin, part.va, part.end - part.va);
     if (status == UCS_OK) {
         NP_STATS_INC(stats, prepared);
+        atomic_store_explicit(&np_prepare_queue.last, np_clock(),
+                              memory_order_relaxed);
     }
     np_prepare_judge(stats, status, np_prepare_waits() != waits);
 }

@@ -52,6 +52,9 @@ static UCS_F_ALWAYS_INLINE void np_prepare_progress(np_stats_t *stats)
     }
 }
 
+/** Has progress brought anything in within the last 10 ms? */
+int np_prepare_is_recent(void);
+
 /** Is there anything that progress would do? */
 static inline int np_prepare_has_work(void)
 {

@@ -30,12 +30,16 @@
 #include "../dev/soft/peer.h"
 #include "../engine.h"
 #include "../mem/mapper.h"
+#include "../mem/prepare.h"
 #include "../mem/region.h"
 #include "../trace.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
+
+/* Largest copy that a core finds in its cache, as seen (docs/figures.md) */
+#define NP_COPY_CACHED (1024 * UCS_KBYTE)
 
 /* Chunks that a target finds ready beside the one that it is in */
 #define NP_COPY_AHEAD 2
@@ -79,6 +83,15 @@ static size_t np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end
                    (((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - addr);
 }
 
+/* A read into memory that was just brought in: who has done that has it in its cache,
+ * and page faults of one side hold up copies of the other. Not if it is so large that
+ * no cache has it. */
+static int np_copy_is_new(const np_copy_t *copy)
+{
+    return (copy->len <= NP_COPY_CACHED) && (copy->dir == NP_DIR_GET) &&
+           np_prepare_is_recent();
+}
+
 /* Offer the copy to the target */
 static void np_copy_offer(np_link_t *link, np_copy_t *copy)
 {
@@ -89,6 +102,7 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
     if ((copy->iovcnt != 1) || link->no_share || (link->target == NULL) ||
         (copy->len < np_engine.config.share_min) || (copy->chunks < 2) ||
         (copy->chunks > NP_CLAIM_MASK) || (index >= NP_LINK_SHARES) ||
+        np_copy_is_new(copy) ||
         !np_ring_tx_has_slot(&link->ctl)) {
         return;
     }
