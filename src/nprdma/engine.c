@@ -10,9 +10,8 @@
 
 #include "engine.h"
 
-#include "mem/model.h"
-
 #include "trace.h"
+#include "mem/model.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>

@@ -146,7 +146,7 @@ static void np_copy_start(np_link_t *link, np_op_t *op)
     copy->chunks     = ucs_min(ucs_div_round_up(copy->len,
                                                 (size_t)copy->chunk),
                                (size_t)UINT32_MAX);
-    if (!copy->by_rings && !copy->pace.is_on) { /* an RNIC moves it, no CPU */
+    if (!copy->by_rings && !np_pace_is_on(copy)) { /* an RNIC moves it, no CPU */
         np_copy_offer(link, copy);
     }
 }
@@ -392,7 +392,7 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
         np_copy_start(link, op);
     }
 
-    if (copy->pace.is_on && (op->status != UCS_OK)) {
+    if (np_pace_is_on(copy) && (op->status != UCS_OK)) {
         np_copy_stop(op, op->status); /* and nothing is waited for */
     }
 
@@ -520,7 +520,7 @@ unsigned np_copy_progress(np_link_t *link)
                     break;
                 }
 
-                if (!op->copy.is_claimed && !op->copy.pace.is_on) {
+                if (!op->copy.is_claimed && !np_pace_is_on(&op->copy)) {
                     break; /* one after the other; those that wait for pages
                               hold back nobody */
                 }

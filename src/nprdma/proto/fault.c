@@ -499,13 +499,15 @@ static void np_fault_when_answered(np_link_t *link, np_op_t *op)
     if (op->status == UCS_OK) {
         np_pace_answered(&copy_op->copy,
                          &(np_model_times_t){answer->result, answer->last});
-    } else if (op->status == UCS_ERR_INVALID_PARAM) {
+        return;
+    }
+
+    copy_op->status = op->status;
+    if (op->status == UCS_ERR_INVALID_PARAM) {
         np_error("process %d has another UCX_NPRDMA_SOFT_MODEL: give both the "
                  "same", link->pid);
-        copy_op->status = op->status;
     } else {
         np_fault_refused(link, op);
-        copy_op->status = op->status;
     }
 }
 

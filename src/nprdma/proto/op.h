@@ -44,7 +44,6 @@ typedef struct np_op np_op_t;
 
 /** The timing model's part of a copy; see pace.c */
 typedef struct np_pace {
-    int              is_on;
     int              has_asked;  /**< the target, when .. */
     int              has_theirs; /**< .. and it has answered */
     uint64_t         posted;     /**< np_clock(), as all times */

@@ -31,17 +31,14 @@ static void np_pace_register(np_copy_t *copy, uint64_t not_before)
     }
 }
 
-void np_pace_begin(np_op_t *copy_op)
+void np_pace_begin(np_copy_t *copy)
 {
-    np_copy_t *copy = &copy_op->copy;
-
-    copy->pace = (np_pace_t){.is_on = np_model_is_on};
-    if (!copy->pace.is_on) {
+    if (!np_pace_is_on(copy)) {
         return;
     }
 
-    copy->pace.posted = np_clock();
-    copy->chunk       = np_model_chunk(copy->len);
+    copy->pace  = (np_pace_t){.posted = np_clock()};
+    copy->chunk = np_model_chunk(copy->len);
     if (np_model_is_overlapped()) {
         np_pace_register(copy, 0);
     }
@@ -67,19 +64,18 @@ static uint64_t np_pace_at(const np_model_times_t *times, uint64_t k, uint64_t n
 static uint64_t np_pace_ready(const np_copy_t *copy, size_t offset)
 {
     const np_pace_t *pace = &copy->pace;
-    const uint64_t chunks = ucs_div_round_up(copy->len, (size_t)copy->chunk);
     const uint64_t chunk  = offset / copy->chunk;
 
     return ucs_max(pace->posted,
-                   ucs_max(np_pace_at(&pace->ours, chunk, chunks),
-                           np_pace_at(&pace->theirs, chunk, chunks)));
+                   ucs_max(np_pace_at(&pace->ours, chunk, copy->chunks),
+                           np_pace_at(&pace->theirs, chunk, copy->chunks)));
 }
 
 size_t np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len)
 {
     np_copy_t *copy = &copy_op->copy;
 
-    if (!copy->pace.is_on) {
+    if (!np_pace_is_on(copy)) {
         return len;
     }
 
@@ -97,7 +93,7 @@ void np_pace_moved(np_copy_t *copy, size_t offset, size_t len)
     /* a read is a request and its answer */
     const unsigned ways = (copy->dir == NP_DIR_GET) ? 2 : 1;
 
-    if (copy->pace.is_on) {
+    if (np_pace_is_on(copy)) {
         copy->pace.arrived = np_model_transfer(np_pace_ready(copy, offset),
                                                copy->remote + offset, len) +
                              (ways * np_model_latency());
@@ -106,5 +102,5 @@ void np_pace_moved(np_copy_t *copy, size_t offset, size_t len)
 
 int np_pace_is_over(const np_copy_t *copy)
 {
-    return !copy->pace.is_on || (copy->pace.arrived <= np_clock());
+    return !np_pace_is_on(copy) || (copy->pace.arrived <= np_clock());
 }

@@ -11,8 +11,14 @@
 
 #include "op.h"
 
-/** A copy begins: it is under the model, if that is on */
-void np_pace_begin(np_op_t *copy_op);
+/** Is this copy under the model? What goes through rings is not. */
+static UCS_F_ALWAYS_INLINE int np_pace_is_on(const np_copy_t *copy)
+{
+    return ucs_unlikely(np_model_is_on) && !copy->by_rings;
+}
+
+/** A copy begins that does not go through rings; nothing if the model is off */
+void np_pace_begin(np_copy_t *copy);
 
 /** How many of the next @a len bytes from @a offset on can move now */
 size_t np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len);

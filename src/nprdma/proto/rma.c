@@ -159,7 +159,6 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.has_asked      = 0;
     op->begin               = np_trace_begin();
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
-    np_pace_begin(op);
     return op;
 }
 
@@ -177,10 +176,10 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     }
 
     if (by_rings) {
-        op->copy.by_rings   = 1;
-        op->copy.pace.is_on = 0;
-        op->copy.chunk      = np_rma_ring_piece(&link->port->config);
+        op->copy.by_rings = 1;
+        op->copy.chunk    = np_rma_ring_piece(&link->port->config);
     }
+    np_pace_begin(&op->copy);
     return np_copy_post(link, op);
 }
 

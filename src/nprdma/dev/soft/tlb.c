@@ -11,7 +11,6 @@
 #include "tlb.h"
 
 #include "../../clock.h"
-
 #include "../../mem/table.h"
 
 #include <stdlib.h>

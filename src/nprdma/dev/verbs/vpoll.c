@@ -379,7 +379,7 @@ unsigned np_vport_progress(np_vport_t *port)
 
 void np_vport_prepare(np_vport_t *port)
 {
-    np_prepare_progress(port->stats);
+    np_prepare_progress_slow(port->stats);
 }
 
 int np_vport_event_fd(np_vport_t *port)
