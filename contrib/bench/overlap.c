@@ -38,13 +38,6 @@ static uint64_t overlap_now(void)
     return bench_seconds() * 1e9;
 }
 
-static int overlap_compare(const void *a, const void *b)
-{
-    const double x = *(const double*)a, y = *(const double*)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The views of a device forget this memory, as if it had never been registered;
  * its pages stay */
 static void overlap_forget(overlap_run_t *run, size_t size)
@@ -117,7 +110,7 @@ static void overlap_size(overlap_run_t *run, size_t size)
     }
 
     if (run->rank->rank == 0) {
-        qsort(times, rounds, sizeof(*times), overlap_compare);
+        bench_sort(times, rounds);
         printf("%zu %.2f %.2f %.2f\n", size,
                (times[(rounds - 1) / 2] + times[rounds / 2]) / 2, times[0],
                times[rounds - 1]);

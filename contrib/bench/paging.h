@@ -106,7 +106,6 @@ uint64_t paging_proc_kb(const char *file, const char *name);
 /* kB of what backs the memfds of nprdma whose name begins so */
 uint64_t paging_memfd_kb(const char *name);
 
-int paging_compare(const void *a, const void *b);
 double paging_percentile(double *values, size_t count, double percent);
 
 #endif

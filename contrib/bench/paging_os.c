@@ -29,18 +29,11 @@
 #  define MADV_POPULATE_WRITE 23
 #endif
 
-int paging_compare(const void *a, const void *b)
-{
-    double x = *(const double*)a, y = *(const double*)b;
-
-    return (x > y) - (x < y);
-}
-
 double paging_percentile(double *values, size_t count, double percent)
 {
     size_t i = count * percent / 100;
 
-    qsort(values, count, sizeof(*values), paging_compare);
+    bench_sort(values, count);
     return values[(i < count) ? i : (count - 1)];
 }
 

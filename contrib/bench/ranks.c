@@ -57,6 +57,18 @@ double bench_seconds(void)
     return now.tv_sec + (now.tv_nsec * 1e-9);
 }
 
+static int bench_compare(const void *a, const void *b)
+{
+    double x = *(const double*)a, y = *(const double*)b;
+
+    return (x > y) - (x < y);
+}
+
+void bench_sort(double *values, size_t count)
+{
+    qsort(values, count, sizeof(*values), bench_compare);
+}
+
 void *bench_memory(size_t len)
 {
     void *ptr = mmap(NULL, len, PROT_READ | PROT_WRITE,

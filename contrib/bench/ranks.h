@@ -47,6 +47,9 @@ void *bench_memory(size_t len);
 
 double bench_seconds(void);
 
+/* The least first */
+void bench_sort(double *values, size_t count);
+
 void bench_die(const char *format, ...)
         __attribute__((noreturn, format(printf, 1, 2)));
 
