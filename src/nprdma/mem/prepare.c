@@ -37,10 +37,13 @@
 /* What is recent: longer than a window of transfers that fit into a cache takes */
 #define NP_PREPARE_RECENT_NSEC 10000000ul
 
-/* Pages that come from swap, or for which this thread has to sleep: memory is
+/* Pages that come from swap, or for which this thread has to sleep long: memory is
  * short, and what was announced can wait until it is used. Time alone tells
- * nothing: it may be another process's turn. Once is no pattern either. */
+ * nothing: it may be another process's turn. Nor does a short sleep: another thread
+ * of the process held its address space (tens of microseconds; a limit of memory
+ * puts to sleep for milliseconds). Once is no pattern either. */
 #define NP_PREPARE_SLOW_QUANTA 2
+#define NP_PREPARE_SLEEP_NSEC  1000000ul
 #define NP_PREPARE_REST_NSEC   100000000ul
 
 typedef struct np_prepare_range {
@@ -196,13 +199,29 @@ static void np_prepare_drop(uint64_t now)
     }
 }
 
-/* What this thread has waited for its pages: major faults, and sleeps */
-static uint64_t np_prepare_waits(void)
-{
-    struct rusage usage;
+/* What this thread had to wait for */
+typedef struct np_prepare_waits {
+    uint64_t faults; /* major faults */
+    uint64_t sleeps;
+    uint64_t time;   /* np_clock() */
+} np_prepare_waits_t;
 
-    return (getrusage(RUSAGE_THREAD, &usage) != 0) ? 0 :
-           (uint64_t)(usage.ru_majflt + usage.ru_nvcsw);
+static np_prepare_waits_t np_prepare_waits(void)
+{
+    struct rusage usage = {};
+
+    (void)getrusage(RUSAGE_THREAD, &usage);
+    return (np_prepare_waits_t){usage.ru_majflt, usage.ru_nvcsw, np_clock()};
+}
+
+/* Whether a quantum that began then has waited for memory */
+static int np_prepare_has_waited(const np_prepare_waits_t *begin)
+{
+    const np_prepare_waits_t end = np_prepare_waits();
+
+    return (end.faults != begin->faults) ||
+           ((end.sleeps != begin->sleeps) &&
+            ((end.time - begin->time) >= NP_PREPARE_SLEEP_NSEC));
 }
 
 static void np_prepare_judge(np_stats_t *stats, ucs_status_t status,
@@ -228,9 +247,10 @@ int np_prepare_is_recent(void)
 
 void np_prepare_progress_slow(np_stats_t *stats)
 {
+    np_prepare_waits_t waits;
     np_prepare_range_t part;
     ucs_status_t status;
-    uint64_t waits, begin;
+    uint64_t begin;
 
     if (!np_prepare_take(&part)) {
         return;
@@ -247,5 +267,5 @@ void np_prepare_progress_slow(np_stats_t *stats)
         atomic_store_explicit(&np_prepare_queue.last, np_clock(),
                               memory_order_relaxed);
     }
-    np_prepare_judge(stats, status, np_prepare_waits() != waits);
+    np_prepare_judge(stats, status, np_prepare_has_waited(&waits));
 }
