@@ -287,7 +287,9 @@ static int np_vmove_send(np_vop_t *op, size_t end)
         if (move->no_keys && (op->link != NULL)) {
             /* a put that needs no answer */
             ctl->msg.kind  = NP_VMSG_PUT;
-            ctl->msg.flags = move->is_absent ? NP_VMSG_ABSENT : 0;
+            ctl->msg.flags = (move->is_absent ? NP_VMSG_ABSENT : 0) |
+                             (((move->moved + len) == move->len) ?
+                              NP_VMSG_ACK_NOW : 0);
             ctl->body.addr = move->remote + move->moved;
         }
 
@@ -440,7 +442,7 @@ static int np_vmove_source(np_vop_t *op)
 
         if (move->no_keys && (move->last_seq == 0)) {
             move->last_seq = op->conn->tx_seq;
-            np_conn_owe_ack(op->conn);
+            np_conn_want_credit(op->conn);
         }
     }
     return again || !has_room;

@@ -380,7 +380,10 @@ static int np_vone_send_copy(np_vop_t *op)
     }
 
     *ctl = (np_vctl_t){
-        .msg  = {.kind = NP_VMSG_PUT, .flags = NP_VMSG_ABSENT},
+        .msg  = {
+            .kind  = NP_VMSG_PUT,
+            .flags = NP_VMSG_ABSENT | NP_VMSG_ACK_NOW
+        },
         .body = {.addr = addr}
     };
     --op->link->ones;
@@ -396,7 +399,7 @@ static int np_vone_send_copy(np_vop_t *op)
     };
     np_conn_send(op->conn, &ctl->msg, sizeof(*ctl) + len);
     op->move.last_seq = op->conn->tx_seq;
-    np_conn_owe_ack(op->conn);
+    np_conn_want_credit(op->conn);
     NP_STATS_INC(op->port->stats, remote_faults);
     return 0;
 }

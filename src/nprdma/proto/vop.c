@@ -228,9 +228,12 @@ void np_vop_serve(np_conn_t *conn, np_vop_t *op)
 
 void np_vop_served(np_vop_t *op)
 {
-    if (op->kind == NP_VOP_MOVE) {
-        np_trace(NP_TRACE_SERVE, op->begin, (uintptr_t)op->move.iov[0].base,
-                 op->move.len);
+    const np_vmove_t *move = &op->move;
+
+    np_trace(NP_TRACE_SERVE, op->begin, (uintptr_t)move->iov[0].base, move->len);
+    if (move->is_absent) {
+        np_vserve_absent(op->port, (uintptr_t)move->iov[0].base, move->len,
+                         !move->is_source);
     }
     ucs_list_del(&op->list);
     --op->conn->num_served;

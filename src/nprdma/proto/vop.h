@@ -56,8 +56,8 @@ typedef struct np_vmove {
     int         is_over;        /**< the other side moves nothing more */
     int         is_prepared;    /**< the one chunk is registered, not READY */
     int         has_sent;       /**< some of it went by messages */
-    int         is_absent;      /**< link's side: the target's pages were not in its
-                                     views; it is to bring them in there, too */
+    int         is_absent;      /**< the target's pages were not in its views; it is
+                                     to bring them in there, too */
     np_iov_t    iov[NP_MAX_IOV];  /**< ours */
     size_t      iovcnt;
     size_t      len;
@@ -318,6 +318,14 @@ void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg);
 
 /** And now the owner does: an active message */
 void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len);
+
+/** A peer has missed these pages in our views: they are brought in there when nobody
+ *  waits for an answer any more, since the kernel's thread may need our processor for
+ *  it. Any turn. */
+void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write);
+
+/** The port has nothing else to do. Any turn. */
+void np_vserve_bring_in(np_vport_t *port);
 
 /** A write with immediate has come */
 void np_vserve_written(np_conn_t *conn, uint32_t name);

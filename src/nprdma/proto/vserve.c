@@ -45,6 +45,24 @@ static void np_vserve_answer(np_conn_t *conn, np_vmsg_kind_t kind,
     np_conn_reply(conn, &ctl);
 }
 
+void np_vserve_bring_in(np_vport_t *port)
+{
+    const np_vabsent_t *absent;
+
+    while (port->num_absent > 0) {
+        absent = &port->absent[--port->num_absent];
+        np_kmod_prefetch(absent->va, absent->len, absent->write);
+    }
+}
+
+void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write)
+{
+    if (port->num_absent == NP_VPORT_ABSENT) {
+        np_vserve_bring_in(port);
+    }
+    port->absent[port->num_absent++] = (np_vabsent_t){va, len, write};
+}
+
 static void np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg,
                           const np_vbody_t *body, const void *data, size_t len)
 {
@@ -55,7 +73,7 @@ static void np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg,
         status = np_vcopy_put(&conn->port->stage, body->addr, (void*)data,
                               len);
         if (msg->flags & NP_VMSG_ABSENT) {
-            np_kmod_prefetch(body->addr, len, 1);
+            np_vserve_absent(conn->port, body->addr, len, 1);
         }
     }
     if (ucs_unlikely(status != UCS_OK)) {
@@ -84,11 +102,8 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
         return;
     }
 
-    if (msg->flags & NP_VMSG_ABSENT) {
-        np_kmod_prefetch(body->addr, body->len, msg->kind == NP_VMSG_WRITE);
-    }
-
     op->name           = body->op;
+    op->move.is_absent = !!(msg->flags & NP_VMSG_ABSENT);
     op->move.is_source = msg->kind == NP_VMSG_READ;
     op->move.no_keys   = !!(msg->flags & NP_VMSG_NO_KEYS);
     op->move.iov[0]    = (np_iov_t){(void*)body->addr, body->len};

@@ -333,7 +333,8 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
     }
 
     if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
-        ((++conn->tx_seq - conn->tx_flagged) >= half)) {
+        (((++conn->tx_seq - conn->tx_flagged) >= half) ||
+         ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW))) {
         msg->flags      |= NP_VMSG_ACK_NOW;
         conn->tx_flagged = conn->tx_seq;
     }

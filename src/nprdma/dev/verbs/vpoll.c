@@ -341,6 +341,9 @@ np_vport_work(np_vport_t *port, int is_send_due)
     if (ucs_unlikely(!ucs_list_is_empty(&port->asked))) {
         count += np_vremote_answer(port);
     }
+    if (ucs_unlikely((port->num_absent > 0) && (count == 0))) {
+        np_vserve_bring_in(port);
+    }
     return count;
 }
 

@@ -51,6 +51,15 @@ typedef struct np_vkept {
                                  in use until then */
 } np_vkept_t;
 
+/** Ranges that peers have missed in our views (np_vserve_absent) */
+#define NP_VPORT_ABSENT  16u
+
+typedef struct np_vabsent {
+    uint64_t va;
+    uint64_t len;
+    int      write;
+} np_vabsent_t;
+
 /** Messages that service threads keep at least */
 #define NP_VPORT_KEPT   256u
 
@@ -112,6 +121,8 @@ struct np_vport {
     np_vstage_t             stage;      /**< for puts of peers */
     struct np_nic_views     *own;       /**< the last that were used, or NULL */
     unsigned                num_served; /**< transfers of peers in work */
+    unsigned                num_absent;
+    np_vabsent_t            absent[NP_VPORT_ABSENT];
 
     np_vop_t                **ops;      /**< by name, see np_vop_find */
     unsigned                num_ops;
