@@ -28,6 +28,8 @@
 
 #define PAGE      4096ul
 #define MAX       2000    /* rounds */
+#define SETTLED   5000    /* microseconds */
+#define PINGS     5       /* of a round; the median counts */
 
 /* What becomes of the target's page */
 typedef enum absence {
@@ -207,7 +209,7 @@ static double median(double *times, unsigned count)
 }
 
 /* Seconds of half of a message and its answer */
-static double ping(void)
+static double ping_once(void)
 {
     static uint64_t count;
     double start = now();
@@ -219,6 +221,18 @@ static double ping(void)
         bail("no answer");
     }
     return (now() - start) / 2;
+}
+
+/* What a transfer before has left to do disturbs some */
+static double ping(void)
+{
+    double times[PINGS];
+    unsigned i;
+
+    for (i = 0; i < PINGS; ++i) {
+        times[i] = ping_once();
+    }
+    return median(times, PINGS) * 1e-6;
 }
 
 typedef struct counts {
@@ -252,7 +266,9 @@ static double move(np_dir_t dir, size_t len)
 }
 
 /* The page is in the target's views, as ours is: a transfer tells. A put of 8
- * bytes may be a message, which nothing shows; so put more. */
+ * bytes may be a message, which nothing shows; so put more. Each that was not
+ * one-sided has asked the target's kernel for the page, and the last of these may
+ * still be waiting for a processor: it would undo what the target does next. */
 static void settle(np_dir_t dir, size_t len)
 {
     double end = now() + LIMIT;
@@ -267,6 +283,7 @@ static void settle(np_dir_t dir, size_t len)
         }
     } while ((counts().two_sided != before.two_sided) ||
              (counts().one_sided != (before.one_sided + 1)));
+    usleep(SETTLED);
 }
 
 static int is_kept(absence_t absence)
@@ -331,6 +348,7 @@ static void measure(np_dir_t dir, size_t len, absence_t absence, unsigned rounds
         if (counts().one_sided != before.one_sided) {
             bail("a page that is absent was reached");
         }
+        settle(dir, len);
     }
     touch_us = median(system, rounds);
     unit     = median(pings, rounds);
