@@ -44,10 +44,11 @@
     X(ucp_put_nbx) \
     X(ucp_get_nbx)
 
-/* UCP's own, found at the first call of any */
+/* UCP's own, found at the first call of any. Nothing is read through them, so that
+ * relaxed will do. */
 static struct {
     pthread_once_t once;
-#define HOOKS_FIELD(_name) __typeof__(&_name) _name;
+#define HOOKS_FIELD(_name) __typeof__(&_name) _Atomic _name;
     HOOKS_LIST(HOOKS_FIELD)
 #undef HOOKS_FIELD
 } hooks = {
@@ -94,7 +95,10 @@ static void *hooks_find(const char *name)
 
 static void hooks_init(void)
 {
-#define HOOKS_FIND(_name) hooks._name = (__typeof__(&_name))hooks_find(#_name);
+#define HOOKS_FIND(_name) \
+    atomic_store_explicit(&hooks._name, \
+                          (__typeof__(&_name))hooks_find(#_name), \
+                          memory_order_relaxed);
     HOOKS_LIST(HOOKS_FIND)
 #undef HOOKS_FIND
 }
@@ -162,13 +166,25 @@ static void hooks_announce(const hooks_piece_t *pieces, unsigned count,
     }
 }
 
-/* Is this call the program's, and a large one's? Most are not. */
-static inline int hooks_may_announce(size_t count,
-                                     const ucp_request_param_t *param)
+/* Is it one small buffer? Most are, and have no time to lose. */
+static inline int hooks_is_small(size_t count, const ucp_request_param_t *param)
 {
-    return ((count >= HOOKS_MIN) ||
-            (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE)) &&
-           (hooks_depth == 0) &&
+    size_t size = 1;
+
+    if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
+        if ((param->datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG) {
+            return 0;
+        }
+        size = param->datatype >> UCP_DATATYPE_SHIFT;
+    }
+    return (count < HOOKS_MIN) && (size < HOOKS_MIN) &&
+           ((count * size) < HOOKS_MIN);
+}
+
+/* Is this call the program's, with an engine to tell? */
+static inline int hooks_may_announce(void)
+{
+    return (hooks_depth == 0) &&
            (atomic_load_explicit(&hooks_prepare, memory_order_relaxed) != NULL);
 }
 
@@ -180,29 +196,40 @@ static inline int hooks_may_announce(size_t count,
  * or by another thread), and list and parameters are the program's again.
  */
 #define HOOKS_DEFINE(_name, _is_receive, _params, ...) \
-    HOOKS_EXPORT ucs_status_ptr_t _name _params \
+    static __attribute__((noinline)) ucs_status_ptr_t hooked_##_name _params \
     { \
+        __typeof__(&_name) func; \
         hooks_piece_t pieces[HOOKS_MAX_IOV]; \
         ucs_status_ptr_t request; \
         unsigned found; \
         \
         pthread_once(&hooks.once, hooks_init); \
-        if (hooks._name == NULL) { \
+        func = atomic_load_explicit(&hooks._name, memory_order_relaxed); \
+        if (func == NULL) { \
             return UCS_STATUS_PTR(UCS_ERR_UNSUPPORTED); \
         } \
         \
-        if (!hooks_may_announce(count, param)) { \
-            return hooks._name(__VA_ARGS__); \
+        if (hooks_is_small(count, param) || !hooks_may_announce()) { \
+            return func(__VA_ARGS__); \
         } \
         \
         found = hooks_look(buffer, count, param, pieces); \
         ++hooks_depth; \
-        request = hooks._name(__VA_ARGS__); \
+        request = func(__VA_ARGS__); \
         --hooks_depth; \
         if (UCS_PTR_IS_PTR(request)) { \
             hooks_announce(pieces, found, _is_receive); \
         } \
         return request; \
+    } \
+    \
+    HOOKS_EXPORT ucs_status_ptr_t _name _params \
+    { \
+        __typeof__(&_name) func = atomic_load_explicit(&hooks._name, \
+                                                       memory_order_relaxed); \
+        \
+        return ((func != NULL) && hooks_is_small(count, param)) ? \
+               func(__VA_ARGS__) : hooked_##_name(__VA_ARGS__); \
     }
 
 HOOKS_DEFINE(ucp_tag_send_nbx, 0,

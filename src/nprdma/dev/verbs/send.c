@@ -125,9 +125,21 @@ np_conn_request(np_conn_t *conn, const void *data, size_t len, uint32_t lkey,
     return &port->wr;
 }
 
+static __attribute__((noinline)) void
+np_conn_refused(np_conn_t *conn, int error, const np_sq_entry_t *entry)
+{
+    np_error("%s: queue pair %u takes no request: %s", conn->port->nic->name,
+             conn->qpn, strerror(error));
+    if ((entry->buffer != NULL) && !entry->is_kept) {
+        np_vport_buffer_put(conn->port, entry->buffer);
+    }
+    np_conn_fail(conn, UCS_ERR_IO_ERROR);
+}
+
 /* @a is_kept: the buffer is not given back by the completion */
-static void np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer,
-                         int is_kept, np_vop_t *op, uint32_t number)
+static UCS_F_ALWAYS_INLINE void
+np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer, int is_kept,
+             np_vop_t *op, uint32_t number)
 {
     np_sq_entry_t *entry = &conn->sq[conn->sq_tail & conn->sq_mask];
     struct ibv_send_wr *bad;
@@ -140,12 +152,7 @@ static void np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer,
     entry->is_kept = is_kept;
     ret            = ibv_post_send(conn->qp, wr, &bad);
     if (ucs_unlikely(ret != 0)) {
-        np_error("%s: queue pair %u takes no request: %s",
-                 conn->port->nic->name, conn->qpn, strerror(ret));
-        if ((buffer != NULL) && !is_kept) {
-            np_vport_buffer_put(conn->port, buffer);
-        }
-        np_conn_fail(conn, UCS_ERR_IO_ERROR);
+        np_conn_refused(conn, ret, entry);
         return;
     }
 
@@ -355,8 +362,9 @@ static UCS_F_ALWAYS_INLINE void np_conn_count(np_conn_t *conn)
     }
 }
 
-static void np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len,
-                                 void *buffer, int is_kept)
+static UCS_F_ALWAYS_INLINE void
+np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len, void *buffer,
+                     int is_kept)
 {
     unsigned flags = (buffer == NULL) ? IBV_SEND_INLINE : 0;
 
