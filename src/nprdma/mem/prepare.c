@@ -39,11 +39,13 @@
 
 /* Pages that come from swap, or for which this thread has to sleep long: memory is
  * short, and what was announced can wait until it is used. Time alone tells
- * nothing: it may be another process's turn. Nor does a short sleep: another thread
- * of the process held its address space (tens of microseconds; a limit of memory
- * puts to sleep for milliseconds). Once is no pattern either. */
-#define NP_PREPARE_SLOW_QUANTA 2
+ * nothing: it may be another process's turn; a quantum that takes long only makes
+ * us ask the system about the next. Nor does a short sleep: another thread of the
+ * process held its address space (tens of microseconds; a limit of memory puts to
+ * sleep for milliseconds). Once is no pattern either. */
+#define NP_PREPARE_LONG_NSEC   30000ul
 #define NP_PREPARE_SLEEP_NSEC  1000000ul
+#define NP_PREPARE_SLOW_QUANTA 3 /* the first of them by time alone */
 #define NP_PREPARE_REST_NSEC   100000000ul
 
 typedef struct np_prepare_range {
@@ -61,7 +63,7 @@ static struct {
     uint64_t           bytes;     /* of all that wait */
     _Atomic uint64_t   rest_until; /* nanoseconds; any thread */
     _Atomic unsigned   slow;      /* quanta in a row; any thread */
-    _Atomic uint64_t   last;      /* np_clock() of the last quantum; any thread */
+    _Atomic uint64_t   last;      /* np_clock() after the last one; any thread */
     _Atomic int        is_enabled;
 } np_prepare_queue = {
     .lock = PTHREAD_MUTEX_INITIALIZER
@@ -199,11 +201,10 @@ static void np_prepare_drop(uint64_t now)
     }
 }
 
-/* What this thread had to wait for */
+/* How often this thread had to wait */
 typedef struct np_prepare_waits {
     uint64_t faults; /* major faults */
     uint64_t sleeps;
-    uint64_t time;   /* np_clock() */
 } np_prepare_waits_t;
 
 static np_prepare_waits_t np_prepare_waits(void)
@@ -211,31 +212,42 @@ static np_prepare_waits_t np_prepare_waits(void)
     struct rusage usage = {};
 
     (void)getrusage(RUSAGE_THREAD, &usage);
-    return (np_prepare_waits_t){usage.ru_majflt, usage.ru_nvcsw, np_clock()};
+    return (np_prepare_waits_t){usage.ru_majflt, usage.ru_nvcsw};
 }
 
-/* Whether a quantum that began then has waited for memory */
-static int np_prepare_has_waited(const np_prepare_waits_t *begin)
+/* Whether a quantum of that time has waited for memory */
+static int np_prepare_has_waited(const np_prepare_waits_t *begin, uint64_t nsec)
 {
     const np_prepare_waits_t end = np_prepare_waits();
 
     return (end.faults != begin->faults) ||
-           ((end.sleeps != begin->sleeps) &&
-            ((end.time - begin->time) >= NP_PREPARE_SLEEP_NSEC));
+           ((end.sleeps != begin->sleeps) && (nsec >= NP_PREPARE_SLEEP_NSEC));
 }
 
-static void np_prepare_judge(np_stats_t *stats, ucs_status_t status,
-                             int has_waited)
+/* Bring it in. Returns how many quanta in a row were slow. */
+static unsigned
+np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
 {
-    const unsigned slow = !has_waited ? 0 :
-                          atomic_load_explicit(&np_prepare_queue.slow,
-                                               memory_order_relaxed) + 1;
+    const unsigned slow      = atomic_load_explicit(&np_prepare_queue.slow,
+                                                    memory_order_relaxed);
+    np_prepare_waits_t waits = {};
+    uint64_t begin, end;
+    int is_slow;
 
-    atomic_store_explicit(&np_prepare_queue.slow, slow, memory_order_relaxed);
-    if ((status == UCS_ERR_NO_MEMORY) || (slow >= NP_PREPARE_SLOW_QUANTA)) {
-        NP_STATS_INC(stats, prepare_drops);
-        np_prepare_drop(np_clock());
+    if (slow > 0) {
+        waits = np_prepare_waits();
     }
+
+    begin     = np_clock();
+    *status_p = np_mapper_fault_in(part->va, part->end - part->va,
+                                   part->use == NP_PREPARE_RECV);
+    end       = np_clock();
+    is_slow   = (slow == 0) ? ((end - begin) >= NP_PREPARE_LONG_NSEC) :
+                np_prepare_has_waited(&waits, end - begin);
+    atomic_store_explicit(&np_prepare_queue.last, end, memory_order_relaxed);
+    atomic_store_explicit(&np_prepare_queue.slow, is_slow ? (slow + 1) : 0,
+                          memory_order_relaxed);
+    return is_slow ? (slow + 1) : 0;
 }
 
 int np_prepare_is_recent(void)
@@ -247,25 +259,24 @@ int np_prepare_is_recent(void)
 
 void np_prepare_progress_slow(np_stats_t *stats)
 {
-    np_prepare_waits_t waits;
     np_prepare_range_t part;
     ucs_status_t status;
     uint64_t begin;
+    unsigned slow;
 
     if (!np_prepare_take(&part)) {
         return;
     }
 
     /* a buffer that is gone meanwhile is an error, and none of ours */
-    begin  = np_trace_begin();
-    waits  = np_prepare_waits();
-    status = np_mapper_fault_in(part.va, part.end - part.va,
-                                part.use == NP_PREPARE_RECV);
+    begin = np_trace_begin();
+    slow  = np_prepare_bring_in(&part, &status);
     np_trace(NP_TRACE_PREPARE, begin, part.va, part.end - part.va);
     if (status == UCS_OK) {
         NP_STATS_INC(stats, prepared);
-        atomic_store_explicit(&np_prepare_queue.last, np_clock(),
-                              memory_order_relaxed);
     }
-    np_prepare_judge(stats, status, np_prepare_has_waited(&waits));
+    if ((status == UCS_ERR_NO_MEMORY) || (slow >= NP_PREPARE_SLOW_QUANTA)) {
+        NP_STATS_INC(stats, prepare_drops);
+        np_prepare_drop(np_clock());
+    }
 }
