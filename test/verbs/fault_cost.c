@@ -384,18 +384,15 @@ static void measure_all(unsigned rounds)
 int main(int argc, char **argv)
 {
     unsigned rounds      = (argc > 1) ? atoi(argv[1]) : 200;
-    np_nic_name_t *names = NULL;
     np_vport_config_t config;
-    int fd, status;
+    int fd, has_failed;
     side_t ours;
     pid_t pid;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (np_nic_list(&names) == 0) {
+    if (!find_port(&config)) {
         bail("no RNIC port is up");
     }
 
-    config = port_config(names[0].name);
     rounds = ucs_min(ucs_max(rounds, 1u), (unsigned)MAX);
     shared = share_memory(sizeof(*shared));
     pid    = start_target(target, &config, &fd);
@@ -404,18 +401,10 @@ int main(int argc, char **argv)
     stay_on(0);
     open_port(&config, on_am);
     area = make_area(&ours, 16 * PAGE);
-    if (!exchange_sides(fd, &ours, &side) ||
-        (np_key_unpack(&side.key, &key) != UCS_OK)) {
-        return 1;
-    }
-
-    np_vlink_init(&link_, port, &side.dev, &side.port);
+    key  = link_sides(fd, &ours, &side);
     measure_all(rounds);
     shared->stop = 1;
-    waitpid(pid, &status, 0);
-    np_vlink_close(&link_);
-    np_key_release(key);
-    np_vport_close(port);
-    free(names);
-    return !WIFEXITED(status) || (WEXITSTATUS(status) != 0);
+    has_failed   = !has_ended_well(pid);
+    leave_sides(key);
+    return has_failed;
 }

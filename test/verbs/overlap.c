@@ -157,7 +157,6 @@ int main(int argc, char **argv)
 {
     int rounds = (argc > 1) ? atoi(argv[1]) : 15, fd;
     size_t max = (argc > 2) ? strtoul(argv[2], NULL, 0) : SIZE_MAX_;
-    np_nic_name_t *names;
     np_vport_config_t config;
     double us[MEASURED];
     side_t side, ours;
@@ -171,13 +170,11 @@ int main(int argc, char **argv)
         return 2;
     }
 
-    if (np_nic_list(&names) == 0) {
+    if (!find_port(&config)) {
         fprintf(stderr, "overlap: no RNIC port is up\n");
         return 77;
     }
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    config       = port_config(names[0].name);
     config.chunk = CHUNK;
     shared       = share_memory(sizeof(*shared));
     (void)start_target(target, &config, &fd);
@@ -186,12 +183,7 @@ int main(int argc, char **argv)
     open_port(&config, NULL);
     mine = make_area(&ours, SIZE_MAX_);
     memset(mine, 1, SIZE_MAX_);
-    if (!exchange_sides(fd, &ours, &side) ||
-        (np_key_unpack(&side.key, &key) != UCS_OK)) {
-        return 1;
-    }
-
-    np_vlink_init(&link_, port, &side.dev, &side.port);
+    key = link_sides(fd, &ours, &side);
     measure_put(key, mine, &side, SIZE_MIN, 0);
     printf("# us, medians of %d; chunks of %zu KiB; hidden: of the smaller "
            "registration, of both\n", rounds, CHUNK >> 10);
@@ -211,9 +203,6 @@ int main(int argc, char **argv)
     }
 
     shared->stop = 1;
-    np_vlink_close(&link_);
-    np_key_release(key);
-    np_vport_close(port);
-    free(names);
+    leave_sides(key);
     return 0;
 }

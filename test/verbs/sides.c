@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,10 +49,17 @@ static void on_down(np_vlink_t *link, ucs_status_t status)
     down = status;
 }
 
-np_vport_config_t port_config(const char *device)
+int find_port(np_vport_config_t *config)
 {
-    return (np_vport_config_t){
-        .device            = device,
+    np_nic_name_t *names = NULL;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (np_nic_list(&names) == 0) {
+        return 0;
+    }
+
+    *config = (np_vport_config_t){
+        .device            = names[0].name, /* for as long as we live */
         .gid_index         = -1,
         .recv_buffers      = 64,
         .send_buffers      = 32,
@@ -67,6 +75,7 @@ np_vport_config_t port_config(const char *device)
         .retry_count       = 6,
         .reconnect_timeout = 5
     };
+    return 1;
 }
 
 void open_port(const np_vport_config_t *config,
@@ -134,6 +143,35 @@ int exchange_sides(int fd, const side_t *ours, side_t *theirs)
 {
     return (write(fd, ours, sizeof(*ours)) == sizeof(*ours)) &&
            (read(fd, theirs, sizeof(*theirs)) == sizeof(*theirs));
+}
+
+np_key_t *link_sides(int fd, const side_t *ours, side_t *theirs)
+{
+    np_key_t *key;
+
+    if (!exchange_sides(fd, ours, theirs) ||
+        (np_key_unpack(&theirs->key, &key) != UCS_OK)) {
+        printf("Bail out! the other side is not there\n");
+        exit(1);
+    }
+
+    np_vlink_init(&link_, port, &theirs->dev, &theirs->port);
+    return key;
+}
+
+void leave_sides(np_key_t *key)
+{
+    np_vlink_close(&link_);
+    np_key_release(key);
+    np_vport_close(port);
+}
+
+int has_ended_well(pid_t pid)
+{
+    int status;
+
+    return (waitpid(pid, &status, 0) == pid) && WIFEXITED(status) &&
+           (WEXITSTATUS(status) == 0);
 }
 
 void *share_memory(size_t size)

@@ -32,8 +32,10 @@ extern size_t max_message;
 /* Seconds */
 double now(void);
 
-/* What most want; @a am may be NULL */
-np_vport_config_t port_config(const char *device);
+/* The first port of an RNIC, set up as most want it. Returns 0: none is up. */
+int find_port(np_vport_config_t *config);
+
+/* @a am may be NULL */
 void open_port(const np_vport_config_t *config,
                void (*am)(void *arg, uint8_t id, void *data, unsigned len));
 
@@ -47,6 +49,15 @@ pid_t start_target(int (*target)(const np_vport_config_t *config, int fd),
 
 /* Both tell the other one how to reach them */
 int exchange_sides(int fd, const side_t *ours, side_t *theirs);
+
+/* exchange_sides, and link_ to the other one; returns the key of its area */
+np_key_t *link_sides(int fd, const side_t *ours, side_t *theirs);
+
+/* The end of both, and of the port */
+void leave_sides(np_key_t *key);
+
+/* Waits for the end of a target; has it returned 0? */
+int has_ended_well(pid_t pid);
 
 /* Memory that a process and its targets have in common, all 0 */
 void *share_memory(size_t size);

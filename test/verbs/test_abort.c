@@ -289,42 +289,29 @@ static void test_all(lane_t *lanes)
 int main(int argc, char **argv)
 {
     lane_t lanes[2]      = {{.link = &link_}, {.first = CALM}};
-    np_nic_name_t *names = NULL;
     np_vport_config_t config;
     np_vlink_t other;
-    int fd, status;
+    int fd;
     side_t ours;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if ((np_nic_list(&names) == 0) || !set_gap("microseconds", 0)) {
+    if (!find_port(&config) || !set_gap("microseconds", 0)) {
         printf("1..0 # SKIP no RNIC port, or no module nprdma_gap\n");
         return 0;
     }
 
-    config     = port_config(names[0].name);
     shared     = share_memory(sizeof(*shared));
     target_pid = start_target(target, &config, &fd);
     open_port(&config, NULL);
     area = small_pages(make_area(&ours, AREA));
-    if (!exchange_sides(fd, &ours, &side) ||
-        (np_key_unpack(&side.key, &key) != UCS_OK)) {
-        return 1;
-    }
-
+    key  = link_sides(fd, &ours, &side);
     lanes[1].link = &other;
-    np_vlink_init(&link_, port, &side.dev, &side.port);
     np_vlink_init(&other, port, &side.dev, &side.port);
     test_all(lanes);
     set_gap("microseconds", 0);
     shared->stop = 1;
-    waitpid(target_pid, &status, 0);
-    TAP_CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
-              "the target ends well");
+    TAP_CHECK(has_ended_well(target_pid), "the target ends well");
     np_vlink_close(&other);
-    np_vlink_close(&link_);
-    np_key_release(key);
-    np_vport_close(port);
-    free(names);
+    leave_sides(key);
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

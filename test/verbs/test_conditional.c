@@ -203,27 +203,19 @@ static void test_death(void)
 
 int main(void)
 {
-    np_nic_name_t *names = NULL;
     np_vport_config_t config;
     side_t ours;
     int fd;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (np_nic_list(&names) == 0) {
+    if (!find_port(&config)) {
         printf("1..0 # SKIP no RNIC port is up\n");
         return 0;
     }
 
-    config     = port_config(names[0].name);
     target_pid = start_target(target, &config, &fd);
     open_port(&config, NULL);
     mine = make_area(&ours, AREA);
-    if (!exchange_sides(fd, &ours, &theirs) ||
-        (np_key_unpack(&theirs.key, &key) != UCS_OK)) {
-        return 1;
-    }
-
-    np_vlink_init(&link_, port, &theirs.dev, &theirs.port);
+    key  = link_sides(fd, &ours, &theirs);
     test_names();
     test_early();
     test_wrong("a key that is not the next", AREA / 2, 4096, 1);
@@ -233,10 +225,7 @@ int main(void)
     test_cancel();
     test_death();
 
-    np_vlink_close(&link_);
-    np_key_release(key);
-    np_vport_close(port);
-    free(names);
+    leave_sides(key);
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

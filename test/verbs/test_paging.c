@@ -598,21 +598,18 @@ static void test_storm(double seconds)
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64, 3 * PAGE, 300000, 3ul << 20};
-    np_nic_name_t *names        = NULL;
     np_vport_config_t config;
     side_t ours;
     event_t event;
-    int fd, status;
+    int fd;
     size_t i;
     pid_t pid;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (np_nic_list(&names) == 0) {
+    if (!find_port(&config)) {
         printf("1..0 # SKIP no RNIC port is up\n");
         return 0;
     }
 
-    config             = port_config(names[0].name);
     port_breaks        = (argc > 2) ? atoi(argv[2]) : 0;
     config.break_every = port_breaks;
     config.put_once    = 7; /* so that the smallest take both ways */
@@ -620,15 +617,7 @@ int main(int argc, char **argv)
     pid    = start_target(target, &config, &fd);
     open_port(&config, NULL);
     area = make_area(&ours, AREA);
-    if (!exchange_sides(fd, &ours, &side)) {
-        return 1;
-    }
-
-    np_vlink_init(&link_, port, &side.dev, &side.port);
-    if (np_key_unpack(&side.key, &key) != UCS_OK) {
-        return 1;
-    }
-
+    key  = link_sides(fd, &ours, &side);
     warm_up();
     for (event = NOTHING; event < EVENTS; ++event) {
         for (i = 0; i < (sizeof(sizes) / sizeof(sizes[0])); ++i) {
@@ -644,13 +633,8 @@ int main(int argc, char **argv)
     TAP_CHECK(down == UCS_OK, "the link is as it was");
 
     shared->stop = 1;
-    waitpid(pid, &status, 0);
-    TAP_CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
-              "the target ends well");
-    np_vlink_close(&link_);
-    np_key_release(key);
-    np_vport_close(port);
-    free(names);
+    TAP_CHECK(has_ended_well(pid), "the target ends well");
+    leave_sides(key);
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -746,7 +746,6 @@ static void test_flood(const side_t *side, np_key_t *key, pid_t pid,
 
 int main(int argc, char **argv)
 {
-    np_nic_name_t *names = NULL;
     np_vport_config_t config;
     side_t side, ours;
     np_key_t *key;
@@ -756,25 +755,18 @@ int main(int argc, char **argv)
     size_t len;
     pid_t pid;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (np_nic_list(&names) == 0) {
+    if (!find_port(&config)) {
         printf("1..0 # SKIP no RNIC port is up\n");
         return 0;
     }
 
-    config             = port_config(names[0].name);
     config.break_every = (argc > 1) ? atoi(argv[1]) : 0;
     shared             = share_memory(sizeof(*shared));
     pid                = start_target(target, &config, &fd);
     is_initiator       = 1;
     open_port(&config, on_am);
     mine = make_area(&ours, AREA);
-    if (!exchange_sides(fd, &ours, &side)) {
-        return 1;
-    }
-
-    np_vlink_init(&link_, port, &side.dev, &side.port);
-    check(np_key_unpack(&side.key, &key) == UCS_OK, "the key is one");
+    key  = link_sides(fd, &ours, &side);
     test_am();
     test_small(&side, key, pid);
     for (len = 1; len <= (4ul << 20); len *= 7) {
@@ -805,10 +797,7 @@ int main(int argc, char **argv)
     printf("# after %.1f s: %s\n", LIMIT - (end - now()),
            ucs_status_string(down));
 
-    np_vlink_close(&link_);
-    np_key_release(key);
-    np_vport_close(port);
-    free(names);
+    leave_sides(key);
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }
