@@ -2,7 +2,7 @@
 /*
  * What it costs to make memory remotely accessible: a region, its views
  * attached to a device, against ibv_reg_mr of the same touched memory, in turn.
- * And what it adds to swapping memory out. Prints figures; asserts that creation
+ * And what it adds when the kernel takes pages. Prints figures; asserts that creation
  * brings nothing in.
  */
 
@@ -121,8 +121,8 @@ static void say(double times[REG_ROUNDS][REG_LAST], uint64_t length)
            (unsigned long)(length >> 20), REG_ROUNDS);
 }
 
-/* Milliseconds to move a region out, of which nothing or all is mapped */
-static double swap_once(int dev, int number, char *memory, int map,
+/* Milliseconds to take a region's pages, of which no or every view has them */
+static double take_once(int dev, int number, char *memory, int advice, int map,
                         uint64_t *flushes)
 {
     uint64_t before, done;
@@ -135,35 +135,45 @@ static double swap_once(int dev, int number, char *memory, int map,
     }
     before = kmod_counters(dev).flushes;
     start  = now();
-    madvise(memory, SWAP_LENGTH, MADV_PAGEOUT);
+    madvise(memory, SWAP_LENGTH, advice);
     start    = now() - start;
     *flushes = kmod_counters(dev).flushes - before;
     return start;
 }
 
-static void swap_out(int dev, int edu)
+/* MADV_PAGEOUT: the kernel tells of each page by itself. MADV_DONTNEED: of all by
+ * one call, so that a flush is of many. */
+static void take(const kmod_region_t *region, int dev, char *memory, int advice,
+                 const char *name)
 {
-    char *memory = kmod_map(SWAP_LENGTH);
     double times[2][REG_ROUNDS];
     uint64_t flushes = 0;
-    kmod_region_t region;
     unsigned i;
 
-    madvise(memory, SWAP_LENGTH, MADV_NOHUGEPAGE);
-    kmod_region_open(&region, dev, memory, SWAP_LENGTH, edu);
     for (i = 0; i < REG_ROUNDS; ++i) {
-        times[0][i] = swap_once(dev, region.number, memory, 0, &flushes);
-        times[1][i] = swap_once(dev, region.number, memory, 1, &flushes);
+        times[0][i] = take_once(dev, region->number, memory, advice, 0, &flushes);
+        times[1][i] = take_once(dev, region->number, memory, advice, 1, &flushes);
     }
     qsort(times[0], REG_ROUNDS, sizeof(double), compare);
     qsort(times[1], REG_ROUNDS, sizeof(double), compare);
-    printf("# swap-out of %lu MiB: %.1f ms (%.1f to %.1f) unmapped, %.1f ms "
+    printf("# %s of %lu MiB: %.1f ms (%.1f to %.1f) unmapped, %.1f ms "
            "(%.1f to %.1f) mapped in two views, ratio %.2f, %lu flushes\n",
-           SWAP_LENGTH >> 20, times[0][REG_ROUNDS / 2], times[0][0],
+           name, SWAP_LENGTH >> 20, times[0][REG_ROUNDS / 2], times[0][0],
            times[0][REG_ROUNDS - 1], times[1][REG_ROUNDS / 2], times[1][0],
            times[1][REG_ROUNDS - 1],
            times[1][REG_ROUNDS / 2] / times[0][REG_ROUNDS / 2],
            (unsigned long)flushes);
+}
+
+static void take_all(int dev, int edu)
+{
+    char *memory = kmod_map(SWAP_LENGTH);
+    kmod_region_t region;
+
+    madvise(memory, SWAP_LENGTH, MADV_NOHUGEPAGE);
+    kmod_region_open(&region, dev, memory, SWAP_LENGTH, edu);
+    take(&region, dev, memory, MADV_PAGEOUT, "MADV_PAGEOUT");
+    take(&region, dev, memory, MADV_DONTNEED, "MADV_DONTNEED");
     kmod_region_close(&region);
     munmap(memory, SWAP_LENGTH);
 }
@@ -203,7 +213,7 @@ int main(int argc, char **argv)
     }
     say(times, length);
     munmap(memory, length);
-    swap_out(dev, edu);
+    take_all(dev, edu);
     number = kmod_create(dev, fresh, length, 0);
     TAP_CHECK((number > 0) &&
               (attach(edu, kmod_export(dev, number, NPRDMA_EXPORT_READ)) <
