@@ -117,11 +117,11 @@ np_conn_request(np_conn_t *conn, const void *data, size_t len, uint32_t lkey,
 
     port->sge.addr      = (uintptr_t)data;
     port->sge.length    = len;
-    port->sge.lkey      = lkey;
-    port->wr.sg_list    = &port->sge;
-    port->wr.num_sge    = 1;
     port->wr.opcode     = opcode;
     port->wr.send_flags = flags;
+    if (!(flags & IBV_SEND_INLINE)) {
+        port->sge.lkey  = lkey;
+    }
     return &port->wr;
 }
 
@@ -263,7 +263,11 @@ void np_conn_ring_all(np_vport_t *port)
 void np_conn_heard(np_conn_t *conn, unsigned flags)
 {
     ++conn->heard;
-    conn->replaced   = 0;
+    conn->replaced = 0;
+    if (!conn->is_link) {
+        return; /* it waits for nobody */
+    }
+
     conn->is_distant = !!(flags & NP_VMSG_DISTANT);
     if (ucs_unlikely(conn->has_rung)) {
         conn->has_rung   = 0;
@@ -322,11 +326,19 @@ np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
     return 0;
 }
 
+/* Link: it counts, and asks how far the target is at every half of the credits */
+static UCS_F_ALWAYS_INLINE void np_conn_number(np_conn_t *conn, np_vmsg_t *msg)
+{
+    if (((++conn->tx_seq - conn->tx_flagged) >= ucs_max(conn->credits / 2, 1u)) ||
+        ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW)) {
+        msg->flags      |= NP_VMSG_ACK_NOW;
+        conn->tx_flagged = conn->tx_seq;
+    }
+}
+
 /* What every message tells beside what it is for */
 static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
 {
-    unsigned half = ucs_max(conn->credits / 2, 1u);
-
     if (!conn->is_link) {
         if (ucs_queue_is_empty(&conn->replies)) {
             conn->rx_told = conn->rx_seq;
@@ -339,11 +351,8 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
         return;
     }
 
-    if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE) &&
-        (((++conn->tx_seq - conn->tx_flagged) >= half) ||
-         ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW))) {
-        msg->flags      |= NP_VMSG_ACK_NOW;
-        conn->tx_flagged = conn->tx_seq;
+    if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE)) {
+        np_conn_number(conn, msg);
     }
     if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
         np_conn_asks(conn, msg);
@@ -395,7 +404,10 @@ void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len)
 
 void np_conn_send_small(np_conn_t *conn, np_vmsg_t *msg, size_t len)
 {
-    np_conn_fill(conn, msg);
+    np_conn_number(conn, msg);
+    if (ucs_unlikely(conn->is_distant)) {
+        msg->flags |= NP_VMSG_WAKE; /* as np_conn_fill */
+    }
     if (ucs_likely(conn->sent != NULL)) {
         conn->sent[conn->tx_seq & conn->sent_mask] = (np_vsent_t){.len = len};
     }

@@ -374,6 +374,8 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     port->timer_fd   = -1;
     port->bell_fd    = -1;
     port->service_fd = -1;
+    port->wr.sg_list = &port->sge;
+    port->wr.num_sge = 1;
     port->cookie     = np_engine.cookie;
     port->stats      = np_stats_get();
     np_vport_init_lists(port);

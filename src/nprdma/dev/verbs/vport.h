@@ -89,7 +89,7 @@ struct np_vport {
     unsigned                posted;     /**< work requests that may need one */
     unsigned                awaited;    /**< of these, those an operation waits for */
     unsigned                max_inline;
-    struct ibv_send_wr      wr;         /**< what is posted next */
+    struct ibv_send_wr      wr;         /**< what is posted next, of sge alone */
     struct ibv_sge          sge;
 
     uint8_t                 *slab;      /**< receive, send, datagram buffers */
