@@ -2,8 +2,8 @@
 /*
  * What it costs to make memory remotely accessible: a region, its views
  * attached to a device, against ibv_reg_mr of the same touched memory, in turn.
- * And what it adds when the kernel takes pages. Prints figures; asserts that creation
- * brings nothing in.
+ * And what it adds when the kernel takes pages. Prints figures; asserts that
+ * creation brings nothing in.
  */
 
 #include "kmod.h"
@@ -151,8 +151,10 @@ static void take(const kmod_region_t *region, int dev, char *memory, int advice,
     unsigned i;
 
     for (i = 0; i < REG_ROUNDS; ++i) {
-        times[0][i] = take_once(dev, region->number, memory, advice, 0, &flushes);
-        times[1][i] = take_once(dev, region->number, memory, advice, 1, &flushes);
+        times[0][i] = take_once(dev, region->number, memory, advice, 0,
+                                &flushes);
+        times[1][i] = take_once(dev, region->number, memory, advice, 1,
+                                &flushes);
     }
     qsort(times[0], REG_ROUNDS, sizeof(double), compare);
     qsort(times[1], REG_ROUNDS, sizeof(double), compare);

@@ -383,7 +383,7 @@ static void measure_all(unsigned rounds)
 
 int main(int argc, char **argv)
 {
-    unsigned rounds      = (argc > 1) ? atoi(argv[1]) : 200;
+    unsigned rounds = (argc > 1) ? atoi(argv[1]) : 200;
     np_vport_config_t config;
     int fd, has_failed;
     side_t ours;

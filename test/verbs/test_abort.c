@@ -288,7 +288,7 @@ static void test_all(lane_t *lanes)
 
 int main(int argc, char **argv)
 {
-    lane_t lanes[2]      = {{.link = &link_}, {.first = CALM}};
+    lane_t lanes[2] = {{.link = &link_}, {.first = CALM}};
     np_vport_config_t config;
     np_vlink_t other;
     int fd;

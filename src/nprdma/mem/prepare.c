@@ -228,7 +228,7 @@ static int np_prepare_has_waited(const np_prepare_waits_t *begin, uint64_t nsec)
 static unsigned
 np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
 {
-    const unsigned slow      = atomic_load_explicit(&np_prepare_queue.slow,
+    unsigned slow            = atomic_load_explicit(&np_prepare_queue.slow,
                                                     memory_order_relaxed);
     np_prepare_waits_t waits = {};
     uint64_t begin, end;
@@ -244,10 +244,10 @@ np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
     end       = np_clock();
     is_slow   = (slow == 0) ? ((end - begin) >= NP_PREPARE_LONG_NSEC) :
                 np_prepare_has_waited(&waits, end - begin);
+    slow      = is_slow ? (slow + 1) : 0;
     atomic_store_explicit(&np_prepare_queue.last, end, memory_order_relaxed);
-    atomic_store_explicit(&np_prepare_queue.slow, is_slow ? (slow + 1) : 0,
-                          memory_order_relaxed);
-    return is_slow ? (slow + 1) : 0;
+    atomic_store_explicit(&np_prepare_queue.slow, slow, memory_order_relaxed);
+    return slow;
 }
 
 int np_prepare_is_recent(void)
