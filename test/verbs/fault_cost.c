@@ -91,7 +91,7 @@ static void take_away(absence_t absence)
 {
     if (absence == SWAPPED) {
         fill(area, shared->seed, PAGE); /* there may be none */
-        shared->result = page_out(area);
+        shared->result = page_out(area, getpagesize());
         return;
     }
 

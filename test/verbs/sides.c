@@ -200,38 +200,49 @@ int is_done(const void *arg)
     return ((const comp_t*)arg)->count > 0;
 }
 
-/* Bit 62 of its pagemap entry */
-static int is_swapped(const void *page)
+static int is_present(int pagemap, const void *page)
 {
-    uint64_t entry = 0;
-    int fd         = open("/proc/self/pagemap", O_RDONLY);
+    uint64_t entry;
 
-    if (pread(fd, &entry, sizeof(entry),
-              (uintptr_t)page / getpagesize() * sizeof(entry)) !=
-        (ssize_t)sizeof(entry)) {
-        entry = 0;
-    }
-    close(fd);
-    return (entry >> 62) & 1;
+    return (pread(pagemap, &entry, sizeof(entry),
+                  (uintptr_t)page / getpagesize() * sizeof(entry)) !=
+            (ssize_t)sizeof(entry)) ||
+           ((entry >> 63) != 0);
 }
 
-int page_out(void *page)
+static void run_on(unsigned cpu)
+{
+    cpu_set_t cpus;
+
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
+    sched_setaffinity(0, sizeof(cpus), &cpus);
+}
+
+int page_out(void *pages, size_t len)
 {
     const unsigned num_cpus = sysconf(_SC_NPROCESSORS_CONF);
-    cpu_set_t one, all;
-    unsigned tries;
+    const size_t page       = getpagesize();
+    int pagemap             = open("/proc/self/pagemap", O_RDONLY);
+    char *at                = pages, *end = at + len;
+    unsigned tries          = 0;
+    cpu_set_t all;
 
     sched_getaffinity(0, sizeof(all), &all);
-    for (tries = 0; (tries < 200) && !is_swapped(page); ++tries) {
-        if (tries > 0) {
-            CPU_ZERO(&one);
-            CPU_SET(tries % num_cpus, &one);
-            sched_setaffinity(0, sizeof(one), &one);
+    madvise(at, len, 21 /* MADV_PAGEOUT */);
+    while (at < end) {
+        if (!is_present(pagemap, at)) {
+            at += page;
+        } else if (tries++ < 200) {
+            run_on(tries % num_cpus);
+            madvise(at, page, 21);
+        } else {
+            break;
         }
-        madvise(page, getpagesize(), 21 /* MADV_PAGEOUT */);
     }
     sched_setaffinity(0, sizeof(all), &all);
-    return is_swapped(page);
+    close(pagemap);
+    return at >= end;
 }
 
 static uint8_t pattern(uint64_t seed, size_t i)

@@ -68,9 +68,9 @@ int wait_until(int (*condition)(const void *arg), const void *arg);
 /* Of a comp_t */
 int is_done(const void *arg);
 
-/* A page goes to swap; 0: it does not. (One may wait in some processor's batch,
- * which that one alone empties.) */
-int page_out(void *page);
+/* Every page goes to swap; 0: one does not. (It may wait in some processor's
+ * batch, which that one alone empties.) */
+int page_out(void *pages, size_t len);
 
 /* Bytes that differ by seed and place; is_right says which one is not */
 void fill(uint8_t *data, uint64_t seed, size_t len);

@@ -83,7 +83,8 @@ static void *come_and_go(void *arg)
         return NULL;
     }
     while (storm) {
-        (void)page_out(area + ((1 + (i++ % (SLOTS - 1))) * SLOT));
+        (void)page_out(area + ((1 + (i++ % (SLOTS - 1))) * SLOT),
+                       getpagesize());
         usleep(1000);
     }
     return NULL;
