@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Measures what overlapped registration gains, under soft0's timing model: one
-# large message at a time, of memory that has not been registered before.
+# Measures what overlapped preparation gains: one large message at a time, under
+# soft0's timing model of memory that has not been registered before, and without
+# it of memory whose pages the OS has taken.
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -18,7 +19,7 @@ out=$nprdma_top/build/overlap
 costs=("ucx 16 15895" "frrwp 7.42 5073")
 
 usage() {
-    sed -n '3,4s/^# //p' "$0"
+    sed -n '3,5s/^# //p' "$0"
     cat <<END
 
 Usage: bench-overlap.sh [OPTION...]
@@ -103,12 +104,25 @@ for cost in "${costs[@]}"; do
     measure "$cost" overlap warm "${run[@]}" -w "${sizes[@]}"
 done
 
+for name in sequential overlapped unannounced; do
+    options=(-o)
+    prepare=both
+    case $name in
+    sequential) options=(-o -s) ;;
+    unannounced) prepare=off ;;
+    esac
+    echo "not modelled: $name" >&2
+    UCX_TLS=nprdma UCX_NPRDMA_PREPARE=$prepare "${run[@]}" "${options[@]}" \
+        "${sizes[@]}" >"$out/run" || nprdma_die "overlap failed: see above"
+    sed "s/^/none 0 0 1 $name /" "$out/run" >>"$out/samples"
+done
+
 code=0
 awk -v plot="$out/overlap" -f "$nprdma_top/contrib/bench/overlap.awk" \
     "$out/samples" >"$out/table.txt" || code=$?
 cat "$out/table.txt"
 cat <<END
-Modelled: soft0 at 1/$slowdown of its model's speed, times divided by that;
+Soft0. Modelled: at 1/$slowdown of its model's speed, times divided by that. All:
 medians of $rounds messages. $(date -I), load $(cut -d ' ' -f 1 /proc/loadavg).
 END
 if command -v gnuplot >/dev/null; then

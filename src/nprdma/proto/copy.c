@@ -41,8 +41,9 @@
 /* Largest copy that a core finds in its cache, as seen (docs/figures.md) */
 #define NP_COPY_CACHED (1024 * UCS_KBYTE)
 
-/* Chunks that a target finds ready beside the one that it is in */
-#define NP_COPY_AHEAD 2
+/* Bytes whose translations the kernel guards with one lock (a table of them). While
+ * pages are brought in under it, nobody looks up others without waiting. */
+#define NP_COPY_BLOCK (2 * UCS_MBYTE)
 
 /* Move [offset, offset + len) of a copy, here and now; what has not arrived is
  * to do */
@@ -176,13 +177,28 @@ static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
     return count;
 }
 
-/* The target takes chunks whose pages we have: bring those of the next one in, as
- * long as it keeps up. One more than it has taken shows whether it does at all.
- * Returns the bytes that were looked at; 0: not now. */
+/* Chunks before the last that are brought in together: the rest of a block. A target
+ * that looks up pages in it meanwhile makes both wait: three times as long, for all
+ * of it, as if it had been left alone. */
+static uint32_t np_copy_block_chunks(const np_copy_t *copy, uint32_t front)
+{
+    const uint32_t last = copy->chunks - copy->ready;
+    const uint64_t base = (uintptr_t)copy->iov[0].base;
+    const uint64_t end  = base + ucs_min((uint64_t)last * copy->chunk,
+                                         copy->len);
+    const uint64_t from = ucs_align_down_pow2(end - 1, NP_COPY_BLOCK);
+
+    return ucs_min(ucs_max((end - from) / copy->chunk, UINT64_C(1)),
+                   (uint64_t)(last - front));
+}
+
+/* The target takes chunks whose pages we have: bring the block before in while it
+ * takes those of one, as long as it keeps up. One chunk shows whether it does at
+ * all. Returns the bytes that were looked at; 0: not now. */
 static size_t np_copy_prepare_back(np_link_t *link, np_copy_t *copy)
 {
-    const unsigned ahead = link->has_helped ? NP_COPY_AHEAD : 1;
-    uint64_t claim, offset, len;
+    uint32_t front, left, count;
+    uint64_t claim, offset, len, va;
 
     if ((copy->share == NULL) || (copy->dir != NP_DIR_GET)) {
         return 0;
@@ -190,17 +206,26 @@ static size_t np_copy_prepare_back(np_link_t *link, np_copy_t *copy)
 
     claim       = atomic_load_explicit(&copy->share->claim,
                                        memory_order_relaxed);
+    front       = np_claim_front(claim);
     copy->ready = ucs_max(copy->ready, np_claim_back(claim));
-    if (((copy->ready + np_claim_front(claim)) >= copy->chunks) ||
-        ((copy->ready - np_claim_back(claim)) >= ahead)) {
+    left        = copy->ready - np_claim_back(claim);
+    if (((copy->ready + front) >= copy->chunks) ||
+        (left > (link->has_helped ? NP_COPY_BLOCK / copy->chunk : 0))) {
         return 0;
     }
 
-    ++copy->ready;
-    offset = (uint64_t)(copy->chunks - copy->ready) * copy->chunk;
-    len    = ucs_min((uint64_t)copy->chunk, copy->len - offset);
-    /* what cannot be brought in is found out by whoever moves it */
-    (void)np_mapper_fault_in((uintptr_t)copy->iov[0].base + offset, len, 1);
+    count        = link->has_helped ? np_copy_block_chunks(copy, front) : 1;
+    len          = ucs_min((uint64_t)(copy->chunks - copy->ready) * copy->chunk,
+                           copy->len);
+    copy->ready += count;
+    offset       = (uint64_t)(copy->chunks - copy->ready) * copy->chunk;
+    len         -= offset;
+    va           = (uintptr_t)copy->iov[0].base + offset;
+    if (!np_mapper_is_mapped(va, len, 1)) {
+        NP_STATS_INC(link->port->stats, local_faults);
+        /* what cannot be brought in is found out by whoever moves it */
+        (void)np_mapper_fault_in(va, len, 1);
+    }
     return len;
 }
 
