@@ -118,6 +118,50 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op)
     ucs_list_add_tail(&link->ops, &op->list);
 }
 
+void np_vop_unpost(np_vop_t *op)
+{
+    op->link->is_refused = 0;
+    --op->link->outstanding;
+    if (op->kind == NP_VOP_ATOMIC) {
+        --op->link->atomics;
+    } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
+        --op->link->ones;
+    }
+    if (op->is_ordered) {
+        np_overlap_remove(&op->link->overlap, &op->interval);
+    }
+    ucs_list_del(&op->list);
+    np_vop_put(op);
+}
+
+static void np_vop_trace(const np_vop_t *op)
+{
+    if (op->kind == NP_VOP_MOVE) {
+        np_trace(op->move.is_source ? NP_TRACE_PUT : NP_TRACE_GET, op->begin,
+                 op->move.remote, op->move.len);
+    } else if (op->kind == NP_VOP_ONE) {
+        np_trace((op->one.dir == NP_DIR_PUT) ? NP_TRACE_PUT : NP_TRACE_GET,
+                 op->begin, op->one.remote, op->one.len);
+    }
+}
+
+void np_vop_finish(np_vop_t *op, ucs_status_t status)
+{
+    np_vlink_t *link = op->link;
+    void *comp       = op->comp;
+
+    np_vop_trace(op);
+    np_vop_unpost(op);
+    if ((status != UCS_OK) &&
+        ((comp == NULL) || (link->fence & NP_VLINK_FENCE))) {
+        /* nobody else would hear of it; or what is behind the fence, such as
+         * UCP's word that a put is there, must not go */
+        np_conn_fail(link->conn, status);
+    }
+    np_vlink_complete(link->port, comp, status);
+    np_vlink_check_flushes(link, UCS_OK);
+}
+
 np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name)
 {
     uint32_t index = name & NP_VOP_INDEX_MASK;

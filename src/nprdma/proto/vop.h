@@ -170,6 +170,9 @@ void np_vop_put(np_vop_t *op);
 /** Outstanding from now on, with a name of its own */
 void np_vop_post(np_vlink_t *link, np_vop_t *op);
 
+/** Not any more, and gone */
+void np_vop_unpost(np_vop_t *op);
+
 /** The link's operation of this name; NULL: it is over */
 np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name);
 
@@ -257,7 +260,10 @@ np_vlink_complete(np_vport_t *port, void *comp, ucs_status_t status)
     }
 }
 
-/** The handshake is over */
+/** Begin the handshake; the link may be down at once */
+void np_vlink_connect(np_vlink_t *link);
+
+/** It is over */
 void np_vlink_connected(np_vlink_t *link);
 
 /** It does not work any more; told in the next progress */

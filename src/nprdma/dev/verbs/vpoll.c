@@ -1,9 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What happens to a port: completions, the time, and who deals with them. The
- * owner does in its progress; while it computes a service thread answers peers'
- * requests, and keeps for the owner what only that may handle: active messages,
+ * What happens to a port: completions, and the time. Its owner deals with them in
+ * its progress; while that computes a service thread answers peers' requests
+ * (vwait.c), and keeps for the owner what only that may handle: active messages,
  * and whatever is about the port's own links.
  */
 
@@ -21,9 +21,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/timerfd.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Progress calls between two looks at the time; the former while something is
  * connecting or ending */
@@ -34,17 +31,8 @@
  * operation waits for a completion: few are asked for */
 #define NP_VPORT_SEND_TICKS  8
 
-/* The longest tick of a kernel */
-#define NP_VPORT_TICK_MSEC   10
-
 /* Buffers are few when one in so many is left */
 #define NP_VPORT_LOW         4
-
-/* Time in which a program that is in progress would look at its port, us */
-#define NP_VPORT_PATIENCE  20
-
-/* Rounds in which a thread waits for room rather than to come again */
-#define NP_VPORT_ROUNDS    256
 
 
 void np_vport_forget(np_vport_t *port, const np_conn_t *conn)
@@ -281,7 +269,7 @@ void np_vport_arm_low(np_vport_t *port)
     }
 }
 
-static void np_vport_take_low(np_vport_t *port)
+void np_vport_take_low(np_vport_t *port)
 {
     if (atomic_exchange_explicit(&port->is_low, 0, memory_order_relaxed)) {
         np_vport_arm_low(port);
@@ -347,6 +335,17 @@ np_vport_work(np_vport_t *port, int is_send_due)
     return count;
 }
 
+unsigned np_vport_serve_some(np_vport_t *port)
+{
+    return np_vport_work(port, 1);
+}
+
+void np_vport_look_next(np_vport_t *port)
+{
+    atomic_store_explicit(&port->ticks, NP_VPORT_TICKS - 1,
+                          memory_order_relaxed);
+}
+
 unsigned np_vport_progress(np_vport_t *port)
 {
     NP_TURN_OR_RETURN(&port->turn, 0);
@@ -383,227 +382,4 @@ unsigned np_vport_progress(np_vport_t *port)
 void np_vport_prepare(np_vport_t *port)
 {
     np_prepare_progress_slow(port->stats);
-}
-
-int np_vport_event_fd(np_vport_t *port)
-{
-    return port->event_fd;
-}
-
-static int np_vport_drain_channel(np_vport_t *port)
-{
-    struct ibv_cq *cq;
-    void *context;
-    int any = 0;
-
-    while (ibv_get_cq_event(port->channel, &cq, &context) == 0) {
-        ibv_ack_cq_events(cq, 1);
-        any = 1;
-    }
-    return any;
-}
-
-/* Events that have come for the owner; returns whether there were any */
-static int np_vport_take_events(np_vport_t *port)
-{
-    int any = np_vport_drain_channel(port);
-    uint64_t times;
-
-    any |= read(port->timer_fd, &times, sizeof(times)) > 0;
-    any |= read(port->bell_fd, &times, sizeof(times)) > 0;
-    np_nic_take_events(port->nic);
-    return any;
-}
-
-/* Does anything wait that nobody may ever complete? */
-static int np_vport_expects(np_vport_t *port)
-{
-    np_conn_t *conn;
-
-    ucs_list_for_each(conn, &port->ready, list) {
-        if (np_conn_expects(conn) || (conn->sq_head != conn->sq_tail)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Time must pass for what waits for others, or for room */
-static void np_vport_set_timer(np_vport_t *port)
-{
-    struct itimerspec spec = {};
-
-    if (!ucs_list_is_empty(&port->connecting) ||
-        !ucs_list_is_empty(&port->dying) || np_nic_is_removed(port->nic)) {
-        spec.it_value.tv_nsec = 20000000;
-    } else if (np_vport_expects(port)) {
-        spec.it_value.tv_nsec = (NP_VPORT_LOOK_MSEC + NP_VPORT_TICK_MSEC) *
-                                1000000;
-    } else {
-        return;
-    }
-
-    timerfd_settime(port->timer_fd, 0, &spec, NULL);
-    atomic_store_explicit(&port->ticks, NP_VPORT_TICKS - 1,
-                          memory_order_relaxed); /* look at the time next */
-}
-
-static int np_vport_notify(np_vport_t *port, struct ibv_cq *cq, int solicited)
-{
-    int ret = ibv_req_notify_cq(cq, solicited);
-
-    if (ret != 0) {
-        np_error("%s: no notification: %s", port->nic->name, strerror(ret));
-    }
-    return ret;
-}
-
-int np_vport_arm_service(np_vport_t *port)
-{
-    return np_vport_notify(port, port->recv_cq, 1);
-}
-
-ucs_status_t np_vport_arm(np_vport_t *port)
-{
-    NP_TURN_OR_RETURN(&port->turn, UCS_ERR_BUSY);
-
-    if (np_vport_take_events(port)) {
-        (void)np_vport_arm_service(port); /* it was theirs, too */
-        return UCS_ERR_BUSY;
-    }
-
-    np_vput_confirm_all(port);
-    if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
-        !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
-        !ucs_list_is_empty(&port->down) ||
-        !ucs_list_is_empty(&port->replaying) || np_prepare_has_work()) {
-        return UCS_ERR_BUSY;
-    }
-
-    if ((np_vport_notify(port, port->send_cq, 0) != 0) ||
-        (np_vport_notify(port, port->recv_cq, 0) != 0)) {
-        return UCS_ERR_IO_ERROR;
-    }
-
-    /* What came before that tells nobody */
-    port->num_stash = ucs_max(ibv_poll_cq(port->recv_cq, NP_VPORT_BATCH,
-                                          port->stash), 0);
-    if ((port->num_stash > 0) || (np_vport_poll_send(port) > 0)) {
-        return UCS_ERR_BUSY;
-    }
-
-    np_conn_ring_all(port); /* nobody will look at the time meanwhile */
-    np_vport_set_timer(port);
-    port->is_armed = 1;
-    return UCS_OK;
-}
-
-/* Only what peers asked for is a thread's */
-static int np_vport_has_served_todo(np_vport_t *port)
-{
-    np_vop_t *op;
-
-    ucs_list_for_each(op, &port->todo, todo) {
-        if (op->link == NULL) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static void np_vport_wake_owner(np_vport_t *port)
-{
-    const uint64_t one = 1;
-
-    if (port->is_armed && ((port->kept_head != port->kept_tail) ||
-                           !ucs_list_is_empty(&port->todo) ||
-                           !ucs_list_is_empty(&port->down) ||
-                           !ucs_list_is_empty(&port->replaying))) {
-        port->is_armed = 0;
-        if (write(port->bell_fd, &one, sizeof(one)) != sizeof(one)) {
-            np_error("%s: the program cannot be woken: %m", port->nic->name);
-        }
-    }
-}
-
-/* Told again of what comes: of requests, and of whatever the owner waits for */
-static void np_vport_arm_thread(np_vport_t *port)
-{
-    (void)np_vport_notify(port, port->recv_cq, !port->is_armed);
-    if (port->is_armed || (port->num_served > 0)) {
-        (void)np_vport_notify(port, port->send_cq, 0);
-    }
-}
-
-static int np_vport_serve_turn(np_vport_t *port)
-{
-    unsigned rounds = 0, count;
-
-    np_vport_drain_channel(port);
-    do {
-        while (!np_turn_is_wanted(&port->turn) &&
-               (np_vport_work(port, 1) > 0) && (++rounds < NP_VPORT_ROUNDS)) {
-        }
-        np_vport_wake_owner(port);
-        np_vport_arm_thread(port);
-        /* what came before that tells nobody */
-        count = np_vport_poll_recv(port) + np_vport_poll_send(port);
-    } while ((count > 0) && !np_turn_is_wanted(&port->turn) &&
-             (++rounds < NP_VPORT_ROUNDS));
-
-    np_vport_wake_owner(port);
-    return (count > 0) || np_turn_is_wanted(&port->turn) ||
-           np_vport_has_served_todo(port) ||
-           !ucs_list_is_empty(&port->asked) ||
-           !ucs_list_is_empty(&port->replies);
-}
-
-/* Does the owner look at its port? Only then it is given time to. No turn. */
-static int np_vport_is_attended(np_vport_t *port)
-{
-    const struct timespec patience = {.tv_nsec = NP_VPORT_PATIENCE * 1000};
-    unsigned ticks;
-
-    ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed);
-    if (ticks == port->ticks_seen) {
-        return 0; /* not since we have looked last */
-    }
-
-    nanosleep(&patience, NULL);
-    port->ticks_seen = atomic_load_explicit(&port->ticks,
-                                            memory_order_relaxed);
-    return port->ticks_seen != ticks;
-}
-
-/* A program that waits in a loop sees to everything, and would only be disturbed:
- * be told of the next request that waits too long. That may have been this one, if
- * the program has just left: its sender rings again. */
-static void np_vport_leave_alone(np_vport_t *port)
-{
-    np_vport_drain_channel(port);
-    (void)np_vport_arm_service(port);
-}
-
-int np_vport_serve(np_service_client_t *client)
-{
-    np_vport_t *port = ucs_container_of(client, np_vport_t, service);
-    int is_again;
-
-    np_nic_take_events(port->nic);
-    if (np_vport_is_attended(port)) {
-        np_vport_leave_alone(port);
-        /* until the program has seen that buffers were few, or has left */
-        return atomic_load_explicit(&port->is_low, memory_order_relaxed);
-    }
-
-    if (!np_turn_take(&port->turn)) {
-        return 1;
-    }
-
-    port->is_thread = 1;
-    is_again        = np_vport_serve_turn(port);
-    port->is_thread = 0;
-    np_vport_take_low(port);
-    np_turn_give(&port->turn);
-    return is_again;
 }

@@ -149,9 +149,18 @@ struct np_vport {
     uint32_t                kept_head;
 };
 
-/** What progress and waiting are made of (vpoll.c) */
+/** What progress and waiting (vwait.c) are made of */
 unsigned np_vport_poll_recv(np_vport_t *port);
 unsigned np_vport_poll_send(np_vport_t *port);
+
+/** All that a service thread does for peers, once; returns how much. Its turn. */
+unsigned np_vport_serve_some(np_vport_t *port);
+
+/** The owner looks at the time in its next progress */
+void np_vport_look_next(np_vport_t *port);
+
+/** If the device has said that receive buffers are few: let it say so again */
+void np_vport_take_low(np_vport_t *port);
 
 /** The datagram queue pair works again. Owner's turn. */
 void np_vport_restart_ud(np_vport_t *port);

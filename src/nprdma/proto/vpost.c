@@ -1,0 +1,574 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Links over queue pairs: what may start, and starts.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vlink.h"
+
+#include "order.h"
+#include "vput.h"
+
+#include <string.h>
+
+
+static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
+{
+    if (link->is_down) {
+        return link->status;
+    }
+
+    if (link->has_pending) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->conn == NULL) {
+        np_vlink_connect(link);
+        return link->is_down ? link->status : UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->conn->state != NP_CONN_READY) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->fence & NP_VLINK_REPLAY) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (link->fence != 0) {
+        if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+            np_vlink_ask(link);
+            return UCS_ERR_NO_RESOURCE;
+        }
+        link->fence = 0;
+    }
+
+    if (!np_conn_has_credit(link->conn)) {
+        np_conn_want_credit(link->conn);
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
+}
+
+/* May a message be sent? */
+static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
+{
+    return ucs_likely((link->conn != NULL) && !link->is_down &&
+                      !link->has_pending && (link->fence == 0) &&
+                      np_conn_has_room(link->conn) &&
+                      np_conn_has_credit(link->conn)) ?
+           UCS_OK : np_vlink_enter_slow(link);
+}
+
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
+                   size_t len)
+{
+    if (ucs_unlikely((key->engine_id != link->addr.engine_id) ||
+                     !np_key_covers(key, addr, len))) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    return np_vlink_enter(link);
+}
+
+/* May a transfer start beside those in flight, as on soft0? Queue pairs do not
+ * order a Write behind the memory access of a Read before it. */
+static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
+                                   int is_write)
+{
+    if (ucs_likely((link->outstanding == 0) ||
+                   !np_order_waits(&link->overlap, addr, len, is_write))) {
+        return UCS_OK;
+    }
+
+    np_vput_confirm(link); /* one of them may be in the way */
+    link->is_refused = 1;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+/* May a transfer start, with this key? */
+static ucs_status_t
+np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
+                        size_t len, int is_write)
+{
+    ucs_status_t status;
+
+    status = np_vlink_enter_key(link, key, addr, len);
+    return ucs_likely(status == UCS_OK) ?
+           np_vlink_order(link, addr, len, is_write) : status;
+}
+
+int np_vlink_has_resources(np_vlink_t *link)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, 0);
+    int has_pending = link->has_pending;
+    ucs_status_t status;
+
+    if (link->is_refused && !link->is_down) {
+        return 0; /* until one of those in flight is complete */
+    }
+
+    link->has_pending = 0;
+    status            = np_vlink_enter(link);
+    link->has_pending = has_pending;
+    return (status != UCS_ERR_NO_RESOURCE) &&
+           (link->is_down || (link->port->free_send != NULL));
+}
+
+ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
+                               const void *payload, unsigned len)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    struct {
+        np_vmsg_t msg;
+        uint64_t  header;
+        uint8_t   payload[NP_CONN_INLINE];
+    } UCS_S_PACKED other, *small;
+    const size_t total = sizeof(other.msg) + sizeof(other.header) + len;
+    ucs_status_t status;
+    np_vmsg_t *msg;
+
+    status = np_vlink_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_likely(total <= link->port->max_inline)) {
+        small         = np_conn_small_place(link->conn, &other);
+        small->msg    = (np_vmsg_t){.kind = NP_VMSG_AM, .id = id};
+        small->header = header;
+        if (len > 0) {
+            memcpy(small->payload, payload, len);
+        }
+        np_conn_send_small(link->conn, &small->msg, total);
+        return UCS_OK;
+    }
+
+    msg = np_conn_begin(link->conn, NP_VMSG_AM);
+    if (msg == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    msg->id = id;
+    memcpy(msg + 1, &header, sizeof(header));
+    if (len > 0) {
+        memcpy(UCS_PTR_BYTE_OFFSET(msg + 1, sizeof(header)), payload, len);
+    }
+    np_conn_send(link->conn, msg, total);
+    return UCS_OK;
+}
+
+/* An active message that is written into a buffer */
+static ucs_status_t
+np_vlink_am_begin(np_vlink_t *link, uint8_t id, np_vmsg_t **msg_p)
+{
+    ucs_status_t status;
+
+    status = np_vlink_enter(link);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    *msg_p = np_conn_begin(link->conn, NP_VMSG_AM);
+    if (*msg_p == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    (*msg_p)->id = id;
+    return UCS_OK;
+}
+
+ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
+                          size_t (*pack)(void *dest, void *arg), void *arg)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    ucs_status_t status;
+    np_vmsg_t *msg;
+    size_t len;
+
+    status = np_vlink_am_begin(link, id, &msg);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    len = pack(msg + 1, arg);
+    np_conn_send(link->conn, msg, sizeof(*msg) + len);
+    return len;
+}
+
+ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
+                             unsigned header_len, const np_iov_t *iov,
+                             size_t iovcnt)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    ucs_status_t status;
+    np_vmsg_t *msg;
+    uint8_t *dest;
+    size_t i;
+
+    status = np_vlink_am_begin(link, id, &msg);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    dest = (uint8_t*)(msg + 1);
+    if (header_len > 0) {
+        memcpy(dest, header, header_len);
+        dest += header_len;
+    }
+    for (i = 0; i < iovcnt; dest += iov[i++].len) {
+        if (iov[i].len > 0) {
+            memcpy(dest, iov[i].base, iov[i].len);
+        }
+    }
+    np_conn_send(link->conn, msg, dest - (uint8_t*)msg);
+    return UCS_OK;
+}
+
+static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
+{
+    np_vctl_t *ctl = (np_vctl_t*)np_conn_begin(link->conn, kind);
+
+    if (ucs_likely(ctl != NULL)) {
+        memset(&ctl->body, 0, sizeof(ctl->body));
+    }
+    return ctl;
+}
+
+/* A transfer that may be one-sided, to be posted; NULL: no memory */
+static np_vop_t *
+np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
+                 uint64_t addr, void *comp)
+{
+    np_vop_t *op = np_vop_get(link->port, NP_VOP_ONE, comp);
+
+    if (ucs_likely(op != NULL)) {
+        op->one.dir    = dir;
+        op->one.base   = base;
+        op->one.len    = len;
+        op->one.remote = addr;
+    }
+    return op;
+}
+
+static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
+{
+    np_vop_post(link, op);
+    np_vop_hold(op, op->one.remote, op->one.len, op->one.dir == NP_DIR_PUT);
+    if (np_vone_run(op)) {
+        np_vop_todo(op);
+    }
+    return UCS_INPROGRESS;
+}
+
+/* A put whose bytes are in a message that has been begun: one-sided where it may
+ * be, else the message goes */
+static ucs_status_t
+np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
+{
+    np_vop_t *op;
+
+    if (link->port->has_views &&
+        np_vone_is_copyable(link, NP_DIR_PUT, addr, len)) {
+        op = np_vlink_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
+        if (op == NULL) {
+            np_conn_drop(link->conn, &ctl->msg);
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->copy = ctl;
+        np_vlink_post_one(link, op);
+        return UCS_OK;
+    }
+
+    ctl->body.addr  = addr;
+    ctl->msg.flags |= link->port->has_views ? NP_VMSG_ABSENT : 0;
+    np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
+    link->put_seq = link->conn->tx_seq;
+    return UCS_OK;
+}
+
+ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
+                           size_t (*pack)(void *dest, void *arg), void *arg,
+                           uint64_t addr)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    ucs_status_t status;
+    np_vctl_t *ctl;
+    size_t len;
+
+    status = np_vlink_enter_key(link, key, addr, 0);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ctl = np_vlink_begin(link, NP_VMSG_PUT);
+    if (ctl == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    /* before anything is packed: what is packed is gone for the caller */
+    status = np_vlink_order(link, addr, NP_VSEG_DATA, 1);
+    if (ucs_unlikely(status != UCS_OK)) {
+        np_conn_drop(link->conn, &ctl->msg);
+        return status;
+    }
+
+    len = pack(ctl + 1, arg);
+    if (!np_key_covers(key, addr, len)) {
+        np_conn_drop(link->conn, &ctl->msg);
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    status = np_vlink_put(link, ctl, addr, len);
+    return (status == UCS_OK) ? (ssize_t)len : status;
+}
+
+ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
+                                 const void *data, size_t len, uint64_t addr)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    ucs_status_t status;
+    np_vctl_t *ctl;
+
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_vlink_enter_key(link, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (link->port->has_views) {
+        status = np_vput_post(link, data, len, addr);
+        if (status != UCS_ERR_UNSUPPORTED) {
+            return status;
+        }
+    }
+
+    status = np_vlink_order(link, addr, len, 1);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ctl = np_vlink_begin(link, NP_VMSG_PUT);
+    if (ctl == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    memcpy(ctl + 1, data, len);
+    return np_vlink_put(link, ctl, addr, len);
+}
+
+/* Ask for an operation; returns 0: no room */
+static int np_vlink_ask_for(np_vop_t *op)
+{
+    np_vctl_t ctl = op->request;
+
+    if (!np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl))) {
+        return 0;
+    }
+
+    op->request_seq = op->conn->tx_seq;
+    return 1;
+}
+
+/* Announce a transfer; returns 0: no room */
+static int np_vlink_announce(np_vop_t *op, np_vmsg_kind_t kind, uint64_t addr,
+                             size_t len, int no_keys)
+{
+    op->request = (np_vctl_t){
+        .msg  = {
+            .kind  = kind,
+            .flags = (no_keys ? NP_VMSG_NO_KEYS : 0) |
+                     (op->port->has_views ? NP_VMSG_ABSENT : 0)
+        },
+        .body = {.op = op->name, .addr = addr, .len = len}
+    };
+    return np_vlink_ask_for(op);
+}
+
+int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
+                        size_t iovcnt, uint64_t addr)
+{
+    const np_vport_config_t *config = &op->port->config;
+    size_t len                      = np_iov_length(iov, iovcnt);
+    int no_keys                     = (iovcnt != 1) ||
+                                      (len < config->direct_min);
+
+    op->kind = NP_VOP_MOVE;
+    op->move = (np_vmove_t){
+        .is_source = dir == NP_DIR_PUT,
+        .is_absent = op->port->has_views,
+        .no_keys   = no_keys,
+        .iovcnt    = iovcnt,
+        .len       = len,
+        .remote    = addr
+    };
+    memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
+    np_vmove_begin(op);
+    if (ucs_unlikely(config->is_sequential) && !no_keys) {
+        np_vmove_prepare(op);
+    }
+
+    if (((dir == NP_DIR_GET) || !no_keys) &&
+        !np_vlink_announce(op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
+                           NP_VMSG_WRITE, addr, len, no_keys)) {
+        np_vmove_release(op);
+        return 0;
+    }
+    return 1;
+}
+
+int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
+                          size_t len, uint64_t addr)
+{
+    op->kind          = NP_VOP_UNPACK;
+    op->unpack.unpack = unpack;
+    op->unpack.arg    = arg;
+    op->unpack.len    = len;
+    return np_vlink_announce(op, NP_VMSG_READ, addr, len, 1);
+}
+
+ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
+                           const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                           void *comp)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    size_t len = np_iov_length(iov, iovcnt);
+    ucs_status_t status;
+    np_vop_t *op;
+
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_vlink_enter_transfer(link, key, addr, len, dir == NP_DIR_PUT);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (link->port->has_views &&
+        np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
+        op = np_vlink_get_one(link, dir, iov[0].base, len, addr, comp);
+        return (op == NULL) ? UCS_ERR_NO_MEMORY : np_vlink_post_one(link, op);
+    }
+
+    op = np_vop_get(link->port, NP_VOP_MOVE, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    np_vop_post(link, op);
+    np_vop_hold(op, addr, len, dir == NP_DIR_PUT);
+    if (!np_vlink_begin_move(op, dir, iov, iovcnt, addr)) {
+        np_vop_unpost(op);
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
+                                 uint64_t addr, np_unpack_t unpack, void *arg,
+                                 void *comp)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    ucs_status_t status;
+    np_vop_t *op;
+
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_vlink_enter_transfer(link, key, addr, len, 0);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (link->port->has_views && np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
+        op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        op->one.unpack = unpack;
+        op->one.arg    = arg;
+        return np_vlink_post_one(link, op);
+    }
+
+    op = np_vop_get(link->port, NP_VOP_UNPACK, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    np_vop_post(link, op);
+    np_vop_hold(op, addr, len, 0);
+    if (!np_vlink_begin_unpack(op, unpack, arg, len, addr)) {
+        np_vop_unpost(op);
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
+                             np_atomic_op_t what, size_t size, uint64_t value,
+                             uint64_t compare, uint64_t addr, void *result,
+                             void *comp)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    ucs_status_t status;
+    np_vop_t *op;
+
+    if (ucs_unlikely((addr & (size - 1)) != 0)) {
+        np_error("atomic of %zu bytes on the unaligned address %#lx", size,
+                 addr);
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    /* behind the transfers before it, as on soft0 (np_atomic_post) */
+    if (link->outstanding != link->atomics) {
+        np_vlink_fence(link);
+    }
+
+    status = np_vlink_enter_key(link, key, addr, size);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    /* their answers are kept by the target until they have arrived */
+    if (link->atomics >= link->conn->credits) {
+        link->is_refused = 1;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    op = np_vop_get(link->port, NP_VOP_ATOMIC, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->atomic.result   = result;
+    op->atomic.size     = size;
+    op->atomic.is_taken = 0;
+    np_vop_post(link, op);
+    op->request = (np_vctl_t){
+        .msg  = {.kind = NP_VMSG_ATOMIC, .id = what, .size = size},
+        .body = {
+            .op      = op->name,
+            .addr    = addr,
+            .offset  = value,
+            .compare = compare
+        }
+    };
+    if (!np_vlink_ask_for(op)) {
+        np_vop_unpost(op);
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
+}
