@@ -72,7 +72,8 @@ typedef enum uct_nprdma_kind {
 
 typedef struct uct_nprdma_ep uct_nprdma_ep_t;
 
-/** What pending.c and atomic.c need of a device */
+/** What pending.c and ep.c need of a device: all but small data, for which each has
+ *  members of its own in the table of operations */
 typedef struct uct_nprdma_device {
     /** Would an operation start? Looks past hold. */
     int          (*has_resources)(uct_nprdma_ep_t *ep);
@@ -85,6 +86,13 @@ typedef struct uct_nprdma_device {
                            np_atomic_op_t op, size_t size, uint64_t value,
                            uint64_t compare, uint64_t addr, void *result,
                            void *comp);
+    /** As np_rma_move */
+    ucs_status_t (*move)(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
+                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                         void *comp);
+    /** As np_link_flush and np_link_cancel */
+    ucs_status_t (*flush)(uct_nprdma_ep_t *ep, void *comp);
+    void         (*cancel)(uct_nprdma_ep_t *ep, ucs_status_t status);
 } uct_nprdma_device_t;
 
 /** What interfaces of all devices share. Used by one thread at a time, or under
@@ -140,7 +148,18 @@ ucs_status_t uct_nprdma_iface_flushed(uct_nprdma_iface_t *iface,
 void uct_nprdma_ep_failed(uct_nprdma_ep_t *ep, ucs_status_t status,
                           const char *peer);
 
-/** atomic.c: members of every device's table of operations */
+/** ep.c: members of every device's table of operations */
+ucs_status_t
+uct_nprdma_ep_put_zcopy(uct_ep_h ep, const uct_iov_t *iov, size_t iovcnt,
+                        uint64_t remote_addr, uct_rkey_t rkey,
+                        uct_completion_t *comp);
+ucs_status_t
+uct_nprdma_ep_get_zcopy(uct_ep_h ep, const uct_iov_t *iov, size_t iovcnt,
+                        uint64_t remote_addr, uct_rkey_t rkey,
+                        uct_completion_t *comp);
+ucs_status_t
+uct_nprdma_ep_flush(uct_ep_h ep, unsigned flags, uct_completion_t *comp);
+ucs_status_t uct_nprdma_ep_fence(uct_ep_h ep, unsigned flags);
 ucs_status_t
 uct_nprdma_ep_atomic_cswap64(uct_ep_h ep, uint64_t compare, uint64_t swap,
                              uint64_t remote_addr, uct_rkey_t rkey,

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Endpoints of RDMA devices: UCT's operations in the engine's words. Atomics
- * are in atomic.c, what waits for room in pending.c.
+ * Endpoints of RDMA devices: UCT's operations in the engine's words. What all
+ * devices have alike is in ep.c, what waits for room in pending.c.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -55,7 +55,7 @@ static void uct_nprdma_verbs_ep_hold(uct_nprdma_ep_t *ep, int is_held)
     ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link.has_pending = is_held;
 }
 
-static void uct_nprdma_verbs_ep_keep_fence(uct_nprdma_ep_t *ep)
+static void uct_nprdma_verbs_ep_fence(uct_nprdma_ep_t *ep)
 {
     np_vlink_fence(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link);
 }
@@ -70,11 +70,33 @@ uct_nprdma_verbs_ep_atomic(uct_nprdma_ep_t *ep, np_key_t *key,
                            key, op, size, value, compare, addr, result, comp);
 }
 
+static ucs_status_t
+uct_nprdma_verbs_ep_move(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
+                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                         void *comp)
+{
+    return np_vlink_move(dir, &ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link, key, iov,
+                         iovcnt, addr, comp);
+}
+
+static ucs_status_t uct_nprdma_verbs_ep_flush(uct_nprdma_ep_t *ep, void *comp)
+{
+    return np_vlink_flush(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link, comp);
+}
+
+static void uct_nprdma_verbs_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
+{
+    np_vlink_cancel(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link, status);
+}
+
 const uct_nprdma_device_t uct_nprdma_verbs_device = {
     .has_resources = uct_nprdma_verbs_ep_has_resources,
     .hold          = uct_nprdma_verbs_ep_hold,
-    .fence         = uct_nprdma_verbs_ep_keep_fence,
-    .atomic        = uct_nprdma_verbs_ep_atomic
+    .fence         = uct_nprdma_verbs_ep_fence,
+    .atomic        = uct_nprdma_verbs_ep_atomic,
+    .move          = uct_nprdma_verbs_ep_move,
+    .flush         = uct_nprdma_verbs_ep_flush,
+    .cancel        = uct_nprdma_verbs_ep_cancel
 };
 
 void uct_nprdma_verbs_ep_link_down(np_vlink_t *link, ucs_status_t status)
@@ -202,34 +224,6 @@ uct_nprdma_verbs_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     return length;
 }
 
-static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_nprdma_verbs_ep_zcopy(np_dir_t dir, uct_nprdma_verbs_ep_t *ep,
-                          const uct_iov_t *iov, size_t iovcnt,
-                          uint64_t remote_addr, uct_rkey_t rkey,
-                          uct_completion_t *comp)
-{
-    np_iov_t list[NP_MAX_IOV];
-
-    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "zcopy");
-    return np_vlink_move(dir, &ep->link, (np_key_t*)rkey, list,
-                         uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
-}
-
-static ucs_status_t
-uct_nprdma_verbs_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
-                              size_t iovcnt, uint64_t remote_addr,
-                              uct_rkey_t rkey, uct_completion_t *comp)
-{
-    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
-    ucs_status_t status;
-
-    status = uct_nprdma_verbs_ep_zcopy(NP_DIR_PUT, ep, iov, iovcnt,
-                                       remote_addr, rkey, comp);
-    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, ZCOPY,
-                                 uct_iov_total_length(iov, iovcnt));
-    return status;
-}
-
 static ucs_status_t
 uct_nprdma_verbs_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
                               void *arg, size_t length, uint64_t remote_addr,
@@ -247,52 +241,6 @@ uct_nprdma_verbs_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
 }
 
 static ucs_status_t
-uct_nprdma_verbs_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
-                              size_t iovcnt, uint64_t remote_addr,
-                              uct_rkey_t rkey, uct_completion_t *comp)
-{
-    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
-    ucs_status_t status;
-
-    status = uct_nprdma_verbs_ep_zcopy(NP_DIR_GET, ep, iov, iovcnt,
-                                       remote_addr, rkey, comp);
-    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, ZCOPY,
-                                 uct_iov_total_length(iov, iovcnt));
-    return status;
-}
-
-static ucs_status_t
-uct_nprdma_verbs_ep_flush(uct_ep_h tl_ep, unsigned flags,
-                          uct_completion_t *comp)
-{
-    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
-    ucs_status_t status;
-
-    if (flags & UCT_FLUSH_FLAG_CANCEL) {
-        np_vlink_cancel(&ep->link, UCS_ERR_CANCELED);
-        return UCS_OK;
-    }
-
-    status = np_vlink_flush(&ep->link, comp);
-    if (status == UCS_INPROGRESS) {
-        UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super.super);
-    } else {
-        UCT_TL_EP_STAT_FLUSH(&ep->super.super);
-    }
-    return status;
-}
-
-static ucs_status_t uct_nprdma_verbs_ep_fence(uct_ep_h tl_ep, unsigned flags)
-{
-    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
-
-    ++ep->super.fences;
-    np_vlink_fence(&ep->link);
-    UCT_TL_EP_STAT_FENCE(&ep->super.super);
-    return UCS_OK;
-}
-
-static ucs_status_t
 uct_nprdma_verbs_ep_check(uct_ep_h tl_ep, unsigned flags,
                           uct_completion_t *comp)
 {
@@ -305,11 +253,11 @@ uct_nprdma_verbs_ep_check(uct_ep_h tl_ep, unsigned flags,
 const uct_iface_ops_t uct_nprdma_verbs_ep_ops = {
     .ep_put_short      = uct_nprdma_verbs_ep_put_short,
     .ep_put_bcopy      = uct_nprdma_verbs_ep_put_bcopy,
-    .ep_put_zcopy      = uct_nprdma_verbs_ep_put_zcopy,
+    .ep_put_zcopy      = uct_nprdma_ep_put_zcopy,
     .ep_get_short      = (uct_ep_get_short_func_t)
                          ucs_empty_function_return_unsupported,
     .ep_get_bcopy      = uct_nprdma_verbs_ep_get_bcopy,
-    .ep_get_zcopy      = uct_nprdma_verbs_ep_get_zcopy,
+    .ep_get_zcopy      = uct_nprdma_ep_get_zcopy,
     .ep_am_short       = uct_nprdma_verbs_ep_am_short,
     .ep_am_short_iov   = uct_nprdma_verbs_ep_am_short_iov,
     .ep_am_bcopy       = uct_nprdma_verbs_ep_am_bcopy,
@@ -322,8 +270,8 @@ const uct_iface_ops_t uct_nprdma_verbs_ep_ops = {
     .ep_atomic64_fetch = uct_nprdma_ep_atomic64_fetch,
     .ep_pending_add    = uct_nprdma_ep_pending_add,
     .ep_pending_purge  = uct_nprdma_ep_pending_purge,
-    .ep_flush          = uct_nprdma_verbs_ep_flush,
-    .ep_fence          = uct_nprdma_verbs_ep_fence,
+    .ep_flush          = uct_nprdma_ep_flush,
+    .ep_fence          = uct_nprdma_ep_fence,
     .ep_check          = uct_nprdma_verbs_ep_check,
     .ep_create         = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_verbs_ep_t),
     .ep_destroy        = UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_verbs_ep_t)

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Endpoints: atomics.
+ * Endpoints: what they do in the same way over all devices.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -10,6 +10,80 @@
 
 #include "nprdma.h"
 
+
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_ep_zcopy(np_dir_t dir, uct_nprdma_ep_t *ep, const uct_iov_t *iov,
+                    size_t iovcnt, uint64_t remote_addr, uct_rkey_t rkey,
+                    uct_completion_t *comp)
+{
+    np_iov_t list[NP_MAX_IOV];
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "zcopy");
+    return uct_nprdma_ep_iface(ep)->device->move(
+            ep, dir, (np_key_t*)rkey, list, uct_nprdma_iov(iov, iovcnt, list),
+            remote_addr, comp);
+}
+
+ucs_status_t
+uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                        uint64_t remote_addr, uct_rkey_t rkey,
+                        uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_ep_zcopy(NP_DIR_PUT, ep, iov, iovcnt, remote_addr,
+                                 rkey, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, PUT, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+ucs_status_t
+uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                        uint64_t remote_addr, uct_rkey_t rkey,
+                        uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ucs_status_t status;
+
+    status = uct_nprdma_ep_zcopy(NP_DIR_GET, ep, iov, iovcnt, remote_addr,
+                                 rkey, comp);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, ZCOPY,
+                                 uct_iov_total_length(iov, iovcnt));
+    return status;
+}
+
+ucs_status_t
+uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep               = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    const uct_nprdma_device_t *device = uct_nprdma_ep_iface(ep)->device;
+    ucs_status_t status;
+
+    if (flags & UCT_FLUSH_FLAG_CANCEL) {
+        device->cancel(ep, UCS_ERR_CANCELED);
+        return UCS_OK;
+    }
+
+    status = device->flush(ep, comp);
+    if (status == UCS_INPROGRESS) {
+        UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super);
+    } else {
+        UCT_TL_EP_STAT_FLUSH(&ep->super);
+    }
+    return status;
+}
+
+ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+
+    ++ep->fences;
+    uct_nprdma_ep_iface(ep)->device->fence(ep);
+    UCT_TL_EP_STAT_FENCE(&ep->super);
+    return UCS_OK;
+}
 
 static np_atomic_op_t uct_nprdma_atomic_op(unsigned opcode)
 {
