@@ -9,6 +9,7 @@
  */
 
 #define _GNU_SOURCE
+#include "events.h"
 #include "sides.h"
 
 #include "nprdma/engine.h"
@@ -17,14 +18,8 @@
 #include "nprdma/svc/service.h"
 #include "../engine/tap.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE    4096ul
@@ -33,31 +28,12 @@
 #define SLOT    (AREA / SLOTS)
 #define PLACES  40      /* of small puts */
 
-#ifndef MADV_PAGEOUT
-#  define MADV_PAGEOUT 21
-#endif
-
-typedef enum event {
-    NOTHING,
-    SWAP,       /* pages go to swap */
-    DROP,       /* they are given up: zeroes */
-    FORK,       /* a child shares them, then they are written */
-    MOVE,       /* to another address and back */
-    REPLACE,    /* other memory comes to the same place: zeroes */
-    MIGRATE,    /* to the other NUMA node, or the same */
-    PROTECT,    /* read-only, then writable again */
-    HUGE,       /* they may become one */
-    EVENTS,
-    FILL,       /* a pattern */
+/* What the target is told to do beside events */
+enum {
+    FILL = EVENTS,  /* a pattern */
     CHECK,
-    STORM,      /* swap and fork, again and again, until CALM */
+    STORM,          /* until CALM */
     CALM
-} event_t;
-
-static const char *const event_names[EVENTS] = {
-    "nothing", "swap-out", "MADV_DONTNEED", "fork and copy-on-write",
-    "mremap there and back", "munmap and mmap", "migration",
-    "mprotect and back", "huge pages"
 };
 
 typedef struct shared {
@@ -73,7 +49,6 @@ static shared_t *shared;
 static side_t side;
 static np_key_t *key;
 static uint8_t *area;           /* this side's */
-static _Atomic int storm;
 static unsigned port_breaks;    /* its queue pairs fail after so many requests */
 
 
@@ -91,138 +66,8 @@ static int has(const uint8_t *data, uint64_t seed, size_t len)
     return i == len;
 }
 
-/* A child has the same pages while we write to each of ours */
-static void fork_and_write(uint8_t *at, size_t len)
+static void obey(int event)
 {
-    uint8_t *byte;
-    int fds[2];
-    char c;
-    pid_t pid;
-
-    if (pipe(fds) != 0) {
-        return;
-    }
-
-    pid = fork();
-    if (pid == 0) {
-        close(fds[1]);
-        _exit(read(fds[0], &c, 1) != 0);
-    }
-
-    for (byte = at; byte < (at + len); byte += PAGE) {
-        /* written, and not undoing what others write there just now */
-        __atomic_fetch_or(byte, 0, __ATOMIC_SEQ_CST);
-    }
-    close(fds[0]);
-    close(fds[1]);
-    waitpid(pid, NULL, 0);
-}
-
-static void migrate(uint8_t *at, size_t len)
-{
-    void *page;
-    int node = (at[0] & 1), status;
-
-    for (; len > 0; at += PAGE, len -= PAGE, node ^= 1) {
-        page = at;
-        (void)syscall(SYS_move_pages, 0, 1ul, &page, &node, &status, 2);
-    }
-}
-
-static void *map_at(void *where, size_t len)
-{
-    return mmap(where, len, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS |
-                ((where == NULL) ? 0 : MAP_FIXED), -1, 0);
-}
-
-/* Not mremap(): libucm of UCX 1.13 puts its own in place, which loses the last
- * argument */
-static void remap(void *from, size_t len, void *to)
-{
-    if (syscall(SYS_mremap, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED,
-                to) < 0) {
-        perror("# mremap");
-    }
-}
-
-static void happen(event_t event, uint8_t *at, size_t len)
-{
-    void *away;
-
-    switch (event) {
-    case SWAP:
-        if (!page_out(at, len)) {
-            printf("# a page does not go to swap\n");
-        }
-        break;
-    case DROP:
-        madvise(at, len, MADV_DONTNEED);
-        break;
-    case FORK:
-        fork_and_write(at, len);
-        break;
-    case MOVE:
-        away = map_at(NULL, len);
-        remap(at, len, away);
-        map_at(at, len);
-        remap(away, len, at);
-        break;
-    case REPLACE:
-        munmap(at, len);
-        map_at(at, len);
-        break;
-    case MIGRATE:
-        migrate(at, len);
-        break;
-    case PROTECT:
-        mprotect(at, len, PROT_READ);
-        mprotect(at, len, PROT_READ | PROT_WRITE);
-        break;
-    case HUGE:
-        madvise(at, len, MADV_HUGEPAGE);
-        madvise(at, len, 25 /* MADV_COLLAPSE */);
-        break;
-    default:
-        break;
-    }
-}
-
-/* Other rights for a moment, under which it can still be read and written: who
- * writes to it just then must neither die nor be refused */
-static void protect_and_back(uint8_t *at, size_t len)
-{
-    mprotect(at, len, PROT_READ | PROT_WRITE | PROT_EXEC);
-    mprotect(at, len, PROT_READ | PROT_WRITE);
-}
-
-/* Nothing that loses data */
-static void *weather(void *arg)
-{
-    unsigned i = 0;
-    size_t at;
-
-    while (storm) {
-        at = (i * 37 % (AREA / PAGE / 8)) * 8 * PAGE;
-        switch (i++ % 8) {
-        case 0:
-            protect_and_back(area + at, 8 * PAGE);
-            break;
-        case 4:
-            happen(FORK, area + at, 8 * PAGE);
-            break;
-        default:
-            madvise(area + at, 8 * PAGE, MADV_PAGEOUT);
-            break;
-        }
-        usleep(1000); /* or nobody else would do anything */
-    }
-    return NULL;
-}
-
-static void obey(event_t event)
-{
-    static pthread_t thread;
     uint8_t *at = area + shared->offset;
 
     switch (event) {
@@ -233,12 +78,10 @@ static void obey(event_t event)
         shared->result = has(at, shared->seed, shared->len);
         break;
     case STORM:
-        storm = 1;
-        pthread_create(&thread, NULL, weather, NULL);
+        storm_begin(area, AREA);
         break;
     case CALM:
-        storm = 0;
-        pthread_join(thread, NULL);
+        storm_end();
         break;
     default:
         happen(event, at, shared->len);
@@ -272,7 +115,7 @@ static int is_obeyed(const void *arg)
     return shared->event == 0;
 }
 
-static int tell(event_t event, size_t offset, size_t len, uint64_t seed)
+static int tell(int event, size_t offset, size_t len, uint64_t seed)
 {
     shared->offset = offset;
     shared->len    = len;
@@ -558,7 +401,6 @@ static void test_storm(double seconds)
     static uint64_t seeds[SLOTS];
     const size_t sizes[] = {1, 8, 100, PAGE, 3 * PAGE + 17, 50000, SLOT};
     double end           = now() + seconds;
-    pthread_t thread;
     uint64_t count = 0;
     size_t slot, len;
     uint8_t *ours;
@@ -569,9 +411,8 @@ static void test_storm(double seconds)
         ok &= tell(FILL, slot * SLOT, SLOT, slot + 1);
         seeds[slot] = slot + 1;
     }
-    storm = 1;
-    ok   &= tell(STORM, 0, 0, 0);
-    ok   &= pthread_create(&thread, NULL, weather, NULL) == 0;
+    ok &= tell(STORM, 0, 0, 0);
+    ok &= storm_begin(area, AREA);
     for (; ok && ((now() < end) || ((now() < (end + LIMIT)) &&
                                     !is_mixed(&before))); ++count) {
         slot = random() % SLOTS;
@@ -592,8 +433,7 @@ static void test_storm(double seconds)
                  has(ours, seeds[slot], len);
         }
     }
-    storm = 0;
-    pthread_join(thread, NULL);
+    storm_end();
     ok &= tell(CALM, 0, 0, 0);
     for (slot = 0; slot < SLOTS; ++slot) {
         ok &= target_has(slot * SLOT, SLOT, seeds[slot]);
