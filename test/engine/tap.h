@@ -54,6 +54,7 @@ static inline int tap_child(int (*function)(void))
 /* What a process can do but once, in children: before it is done here */
 void test_table_children(void);
 void test_populate_children(void);
+void test_prepare(void);
 
 void test_table(void);
 void test_mapper(void);

@@ -11,7 +11,10 @@ int main(void)
 {
     const np_engine_config_t config = {
         .share_min   = 256 * 1024,
-        .share_chunk = 128 * 1024
+        .share_chunk = 128 * 1024,
+        .prepare     = NP_PREPARE_MODE_BOTH,
+        .prepare_min = 8192,
+        .prepare_max = 1 << 20
     };
     np_engine_config_t other = config;
 
@@ -25,6 +28,7 @@ int main(void)
     TAP_CHECK(np_engine_init(&other) == UCS_ERR_INVALID_PARAM,
               "other settings are refused");
 
+    test_prepare();
     test_signature();
     test_overlap();
     test_table();

@@ -17,6 +17,7 @@
 #include "kmod.h"
 #include "mapper.h"
 #include "model.h"
+#include "populate.h"
 #include "swapper.h"
 
 #include "../clock.h"
@@ -43,10 +44,13 @@
  * us ask the system about the next. Nor does a short sleep: another thread of the
  * process held its address space (tens of microseconds; a limit of memory puts to
  * sleep for milliseconds). Once is no pattern either. */
-#define NP_PREPARE_LONG_NSEC   30000ul
+#define NP_PREPARE_LONG_NSEC   10000ul
 #define NP_PREPARE_SLEEP_NSEC  1000000ul
 #define NP_PREPARE_SLOW_QUANTA 3 /* the first of them by time alone */
 #define NP_PREPARE_REST_NSEC   100000000ul
+
+/* Buffers that are remembered without tables */
+#define NP_PREPARE_KNOWN_BITS  8
 
 typedef struct np_prepare_range {
     uint64_t         va;
@@ -70,6 +74,14 @@ static struct {
 };
 
 _Atomic uint32_t np_prepare_waiting;
+
+/* Announced last, of those with the same hash: where, and how much; bit 0 of the
+ * latter: to be written. Any thread, relaxed: of two that write at once a mixture may
+ * stay, and then something is prepared twice, or not. */
+static struct {
+    _Atomic uint64_t va;
+    _Atomic uint64_t size;
+} np_prepare_known[1 << NP_PREPARE_KNOWN_BITS];
 
 
 static void np_prepare_after_fork(void)
@@ -128,6 +140,41 @@ static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use)
     pthread_mutex_unlock(&np_prepare_queue.lock);
 }
 
+/* Do peers reach our memory through soft0? What is announced before the first
+ * connection is not in its tables, and looked at again. Without peers tables would only
+ * grow with the memory that is used. */
+static int np_prepare_has_tables(void)
+{
+    return np_directory_own() != NULL;
+}
+
+/* A look at the tables, or was it announced before? */
+static int np_prepare_is_there(uint64_t va, uint64_t len, int write)
+{
+    const uint64_t size  = (len << 1) | write;
+    const unsigned index = ((va >> NP_PAGE_SHIFT) *
+                            UINT64_C(0x9e3779b97f4a7c15)) >>
+                           (64 - NP_PREPARE_KNOWN_BITS);
+
+    if (np_prepare_has_tables()) {
+        return np_table_has_views(va, len,
+                                  write ? NP_ENTRY_BITS : NP_ENTRY_READ);
+    }
+
+    if ((atomic_load_explicit(&np_prepare_known[index].va,
+                              memory_order_relaxed) == va) &&
+        (atomic_load_explicit(&np_prepare_known[index].size,
+                              memory_order_relaxed) == size)) {
+        return 1;
+    }
+
+    atomic_store_explicit(&np_prepare_known[index].va, va,
+                          memory_order_relaxed);
+    atomic_store_explicit(&np_prepare_known[index].size, size,
+                          memory_order_relaxed);
+    return 0;
+}
+
 void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
 {
     const int write = use == NP_PREPARE_RECV;
@@ -149,7 +196,7 @@ void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
     np_kmod_prepare(va, len, write);
     if (atomic_load_explicit(&np_prepare_queue.is_enabled,
                              memory_order_relaxed) &&
-        !np_table_has_views(va, len, write ? NP_ENTRY_BITS : NP_ENTRY_READ) &&
+        !np_prepare_is_there(va, len, write) &&
         (np_clock() >=
          atomic_load_explicit(&np_prepare_queue.rest_until,
                               memory_order_relaxed))) {
@@ -224,6 +271,17 @@ static int np_prepare_has_waited(const np_prepare_waits_t *begin, uint64_t nsec)
            ((end.sleeps != begin->sleeps) && (nsec >= NP_PREPARE_SLEEP_NSEC));
 }
 
+static ucs_status_t np_prepare_populate(const np_prepare_range_t *part)
+{
+    const uint64_t first = part->va & ~(NP_PAGE_SIZE - 1);
+    const uint64_t len   = ucs_align_up_pow2(part->end, NP_PAGE_SIZE) - first;
+    const int write      = part->use == NP_PREPARE_RECV;
+    uint64_t done;
+
+    return np_prepare_has_tables() ? np_mapper_fault_in(first, len, write) :
+           np_populate(first, len, write, &done);
+}
+
 /* Bring it in. Returns how many quanta in a row were slow. */
 static unsigned
 np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
@@ -239,8 +297,7 @@ np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
     }
 
     begin     = np_clock();
-    *status_p = np_mapper_fault_in(part->va, part->end - part->va,
-                                   part->use == NP_PREPARE_RECV);
+    *status_p = np_prepare_populate(part);
     end       = np_clock();
     is_slow   = (slow == 0) ? ((end - begin) >= NP_PREPARE_LONG_NSEC) :
                 np_prepare_has_waited(&waits, end - begin);
