@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # From lines of `overlap` behind those of bench-overlap.sh (COST REG RATE SLOWDOWN
-# NAME SIZE MEDIAN LEAST MOST SENDER RECEIVER TRANSFER) to the table, and to tables for osu-bench/plot.sh
-# (PREFIX-COST.latency and .bandwidth). Exits 1 if a goal is missed.
+# NAME SIZE MEDIAN LEAST MOST SENDER RECEIVER TRANSFER) to the table, and to tables
+# for osu-bench/plot.sh (PREFIX-COST.latency and .bandwidth). Exits 1 if a goal is
+# missed.
 
 function max(a, b) { return a > b ? a : b }
 

@@ -54,6 +54,8 @@ static inline int tap_child(int (*function)(void))
 /* What a process can do but once, in children: before it is done here */
 void test_table_children(void);
 void test_populate_children(void);
+
+/* Before anything makes a directory */
 void test_prepare(void);
 
 void test_table(void);

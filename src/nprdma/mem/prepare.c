@@ -75,13 +75,15 @@ static struct {
 
 _Atomic uint32_t np_prepare_waiting;
 
-/* Announced last, of those with the same hash: where, and how much; bit 0 of the
- * latter: to be written. Any thread, relaxed: of two that write at once a mixture may
- * stay, and then something is prepared twice, or not. */
-static struct {
+/* Queued last, of those with the same hash: where, and how much; bit 0 of the latter:
+ * to be written. Written under the queue's lock; relaxed: who reads a mixture prepares
+ * something once more, or not. */
+typedef struct np_prepare_known {
     _Atomic uint64_t va;
     _Atomic uint64_t size;
-} np_prepare_known[1 << NP_PREPARE_KNOWN_BITS];
+} np_prepare_known_t;
+
+static np_prepare_known_t np_prepare_known[1 << NP_PREPARE_KNOWN_BITS];
 
 
 static void np_prepare_after_fork(void)
@@ -116,9 +118,56 @@ static int np_prepare_is_wanted(np_prepare_use_t use)
                      NP_PREPARE_MODE_SEND));
 }
 
+/* Do peers reach our memory through soft0? What is announced before the first
+ * connection is not in its tables, and looked at again. Without peers tables would only
+ * grow with the memory that is used. */
+static int np_prepare_has_tables(void)
+{
+    return np_directory_own() != NULL;
+}
+
+static np_prepare_known_t *np_prepare_known_at(uint64_t va)
+{
+    return &np_prepare_known[((va >> NP_PAGE_SHIFT) *
+                              UINT64_C(0x9e3779b97f4a7c15)) >>
+                             (64 - NP_PREPARE_KNOWN_BITS)];
+}
+
+static uint64_t np_prepare_known_size(uint64_t len, np_prepare_use_t use)
+{
+    return (len << 1) | (use == NP_PREPARE_RECV);
+}
+
+/* A look at the tables, or was just this queued before? */
+static int np_prepare_is_there(uint64_t va, uint64_t len, np_prepare_use_t use)
+{
+    np_prepare_known_t *known = np_prepare_known_at(va);
+
+    if (np_prepare_has_tables()) {
+        return np_table_has_views(va, len, (use == NP_PREPARE_RECV) ?
+                                  NP_ENTRY_BITS : NP_ENTRY_READ);
+    }
+
+    return (atomic_load_explicit(&known->va, memory_order_relaxed) == va) &&
+           (atomic_load_explicit(&known->size, memory_order_relaxed) ==
+            np_prepare_known_size(len, use));
+}
+
+/* Under the queue's lock */
+static void
+np_prepare_remember(uint64_t va, uint64_t len, np_prepare_use_t use)
+{
+    np_prepare_known_t *known = np_prepare_known_at(va);
+
+    atomic_store_explicit(&known->va, va, memory_order_relaxed);
+    atomic_store_explicit(&known->size, np_prepare_known_size(len, use),
+                          memory_order_relaxed);
+}
+
 /* Put it into the queue, as much as the limit leaves */
 static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use)
 {
+    const uint64_t wanted = len;
     uint32_t waiting;
 
     if (pthread_mutex_trylock(&np_prepare_queue.lock) != 0) {
@@ -134,45 +183,11 @@ static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use)
                                NP_PREPARE_RANGES] =
                 (np_prepare_range_t){va, va + len, use};
         np_prepare_queue.bytes += len;
+        np_prepare_remember(va, wanted, use);
         atomic_store_explicit(&np_prepare_waiting, waiting + 1,
                               memory_order_relaxed);
     }
     pthread_mutex_unlock(&np_prepare_queue.lock);
-}
-
-/* Do peers reach our memory through soft0? What is announced before the first
- * connection is not in its tables, and looked at again. Without peers tables would only
- * grow with the memory that is used. */
-static int np_prepare_has_tables(void)
-{
-    return np_directory_own() != NULL;
-}
-
-/* A look at the tables, or was it announced before? */
-static int np_prepare_is_there(uint64_t va, uint64_t len, int write)
-{
-    const uint64_t size  = (len << 1) | write;
-    const unsigned index = ((va >> NP_PAGE_SHIFT) *
-                            UINT64_C(0x9e3779b97f4a7c15)) >>
-                           (64 - NP_PREPARE_KNOWN_BITS);
-
-    if (np_prepare_has_tables()) {
-        return np_table_has_views(va, len,
-                                  write ? NP_ENTRY_BITS : NP_ENTRY_READ);
-    }
-
-    if ((atomic_load_explicit(&np_prepare_known[index].va,
-                              memory_order_relaxed) == va) &&
-        (atomic_load_explicit(&np_prepare_known[index].size,
-                              memory_order_relaxed) == size)) {
-        return 1;
-    }
-
-    atomic_store_explicit(&np_prepare_known[index].va, va,
-                          memory_order_relaxed);
-    atomic_store_explicit(&np_prepare_known[index].size, size,
-                          memory_order_relaxed);
-    return 0;
 }
 
 void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
@@ -196,7 +211,7 @@ void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
     np_kmod_prepare(va, len, write);
     if (atomic_load_explicit(&np_prepare_queue.is_enabled,
                              memory_order_relaxed) &&
-        !np_prepare_is_there(va, len, write) &&
+        !np_prepare_is_there(va, len, use) &&
         (np_clock() >=
          atomic_load_explicit(&np_prepare_queue.rest_until,
                               memory_order_relaxed))) {
