@@ -105,15 +105,6 @@ err:
     return 0;
 }
 
-static void np_conn_forget_qp(np_conn_t *conn, uint32_t qpn)
-{
-    khiter_t iter = kh_get(np_conns, &conn->port->conns, qpn);
-
-    if (iter != kh_end(&conn->port->conns)) {
-        kh_del(np_conns, &conn->port->conns, iter);
-    }
-}
-
 /* Room for what a link must be able to send again */
 static int np_conn_create_sent(np_conn_t *conn)
 {
@@ -321,6 +312,22 @@ static void np_conn_drop_posted(np_conn_t *conn)
         entry->buffer = NULL;
         --conn->port->posted;
     }
+    conn->unsignaled = 0;
+}
+
+/* Completions of it are nobody's from now on, and the device needs neither
+ * buffers nor registrations for it. Not before: one that is in error only may
+ * hold a registration until it is destroyed (Soft-RoCE of 6.1, by a write that
+ * the error overtakes), and to give that back would take 50 s. */
+static void np_conn_end_qp(np_conn_t *conn, struct ibv_qp *qp)
+{
+    khiter_t iter = kh_get(np_conns, &conn->port->conns, qp->qp_num);
+
+    if (iter != kh_end(&conn->port->conns)) {
+        kh_del(np_conns, &conn->port->conns, iter);
+    }
+    ibv_destroy_qp(qp);
+    np_conn_drop_posted(conn);
 }
 
 /* The link will ask anew for what it was not answered */
@@ -337,24 +344,17 @@ static void np_conn_end_answers(np_conn_t *conn)
 ucs_status_t np_conn_renew(np_conn_t *conn)
 {
     struct ibv_qp *old = conn->qp;
-    uint32_t old_qpn   = conn->qpn;
 
-    if (!conn->is_link && (conn->state == NP_CONN_READY)) {
-        np_conn_stop(conn);
-        np_conn_end_answers(conn);
-    }
-
+    np_conn_stop(conn);
     if (!np_conn_start_qp(conn)) {
         conn->qp = old;
         return UCS_ERR_NO_MEMORY;
     }
 
-    /* afterwards, so that both have different numbers: completions of the old
-     * one are nobody's from now on */
-    np_conn_forget_qp(conn, old_qpn);
-    ibv_destroy_qp(old);
-    np_conn_drop_posted(conn);
-    conn->unsignaled = 0;
+    np_conn_end_qp(conn, old); /* afterwards: their numbers differ */
+    if (!conn->is_link) {
+        np_conn_end_answers(conn);
+    }
     return UCS_OK;
 }
 
@@ -377,6 +377,10 @@ void np_conn_kill(np_conn_t *conn)
 {
     conn->link = NULL;
     np_conn_die(conn, UCS_ERR_CANCELED);
+    if (conn->qp != NULL) {
+        np_conn_end_qp(conn, conn->qp);
+        conn->qp = NULL;
+    }
 }
 
 void np_conn_fail(np_conn_t *conn, ucs_status_t status)
@@ -418,6 +422,8 @@ static int np_conn_is_wanted(const np_conn_t *conn)
 
 void np_conn_lost(np_conn_t *conn, ucs_status_t status)
 {
+    ucs_status_t renewed;
+
     if ((conn->state == NP_CONN_CONNECTING) || (conn->state == NP_CONN_DEAD)) {
         return; /* it is known */
     }
@@ -433,22 +439,21 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
     ucs_debug("nprdma: %s: queue pair %u has failed: %s",
               conn->port->nic->name, conn->qpn, ucs_status_string(status));
     conn->status = status;
-    np_conn_stop(conn);
+    renewed      = np_conn_renew(conn);
     np_conn_wait(conn);
-    if (!conn->is_link) {
-        np_conn_end_answers(conn);
-        np_hello_reset(conn);
-        return;
+    if (conn->is_link) {
+        np_vport_forget(conn->port, conn);
+        np_vreplay_lost(conn);
     }
 
-    np_vport_forget(conn->port, conn);
-    np_vreplay_lost(conn);
-    if (np_conn_renew(conn) != UCS_OK) {
+    if (renewed != UCS_OK) {
         np_conn_fail(conn, status);
-        return;
+    } else if (conn->is_link) {
+        ++conn->epoch;
+        np_hello_again(conn);
+    } else {
+        np_hello_reset(conn);
     }
-    ++conn->epoch;
-    np_hello_again(conn);
 }
 
 void np_conn_close(np_conn_t *conn)
@@ -483,10 +488,10 @@ void np_conn_destroy(np_conn_t *conn)
 {
     np_vport_t *port = conn->port;
 
+    if (conn->qp != NULL) {
+        np_conn_end_qp(conn, conn->qp);
+    }
     np_vop_end_served(conn);
-    np_conn_forget_qp(conn, conn->qpn);
-    ibv_destroy_qp(conn->qp);
-    np_conn_drop_posted(conn); /* the device needs no buffer of it any more */
     np_conn_acked(conn, conn->tx_seq);
     np_vreplay_drop(conn);
     np_conn_free_replies(conn);
@@ -578,10 +583,8 @@ void np_conn_completed(np_conn_t *conn, const struct ibv_wc *wc)
             np_conn_fail(conn, UCS_ERR_IO_ERROR);
         } else {
             np_conn_lost(conn, np_conn_wc_status(wc->status));
-            if (conn->is_link) {
-                return; /* its queue is a new one */
-            }
         }
+        return;
     }
 
     ++conn->heard;

@@ -67,7 +67,7 @@ struct np_conn {
     int             is_link;
     np_conn_state_t state;
     ucs_status_t    status;      /**< why it is dead */
-    struct ibv_qp   *qp;
+    struct ibv_qp   *qp;         /**< NULL: dead, and nobody's */
     uint32_t        qpn;
     uint32_t        generation;  /**< of the queue pair, in this port */
     uint32_t        epoch;       /**< queue pairs that it had before */
@@ -79,6 +79,7 @@ struct np_conn {
     uint32_t        sq_head;     /**< completed */
     unsigned        unsignaled;
     uint32_t        num_posted;  /**< messages, see np_vport_config_t::break_every */
+    int             break_due;   /**< by it */
 
     np_vsent_t      *sent;       /**< link: by number, the last sent_mask + 1 */
     uint8_t         *small;      /**< NP_CONN_INLINE bytes for each */
@@ -149,20 +150,21 @@ ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer);
 void np_conn_fail(np_conn_t *conn, ucs_status_t status);
 
 /**
- * Its queue pair has failed. A link gets a new one and asks the other side to do
- * the same; the answering side waits to be asked. If that is not wanted, or has
+ * Its queue pair has failed. It gets a new one; a link asks the other side to do
+ * the same, the answering side waits to be asked. If that is not wanted, or has
  * been in vain: np_conn_fail.
  */
 void np_conn_lost(np_conn_t *conn, ucs_status_t status);
 
-/** Another queue pair in place of the present one, which moves nothing any more
- *  when this returns. UCS_ERR_NO_MEMORY: logged. */
+/** Another queue pair in place of the present one, which moves nothing and holds
+ *  no memory any more when this returns. UCS_ERR_NO_MEMORY: logged, and the
+ *  present one is in error. */
 ucs_status_t np_conn_renew(np_conn_t *conn);
 
 /** Put its queue pair into error; alone, in tests, this is a broken cable */
 void np_conn_break(np_conn_t *conn);
 
-/** Its link ends it at once, whatever is under way */
+/** Its link ends it at once, whatever is under way. Its queue pair is no more. */
 void np_conn_kill(np_conn_t *conn);
 
 /** Nobody uses it: end it when all is sent. Should its queue pair fail before, or

@@ -258,7 +258,8 @@ np_hello_accept(np_vport_t *port, np_conn_t *conn, const np_hello_t *hello)
         conn->credits   = hello->credits;
         conn->ud_qpn    = hello->ud_qpn;
         conn->ah        = np_hello_address(port, hello->gid, hello->lid);
-    } else if (np_conn_renew(conn) != UCS_OK) {
+    } else if ((conn->state == NP_CONN_READY) &&
+               (np_conn_renew(conn) != UCS_OK)) {
         np_conn_fail(conn, UCS_ERR_NO_MEMORY);
         return NULL;
     }

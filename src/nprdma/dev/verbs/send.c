@@ -362,12 +362,14 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
     }
 }
 
-/* For tests: see np_vport_config_t::break_every */
+/* For tests: see np_vport_config_t::break_every. The queue pair fails when what is
+ * in work is done, see np_vport_break_due. */
 static UCS_F_ALWAYS_INLINE void np_conn_count(np_conn_t *conn)
 {
     if (ucs_unlikely(conn->port->config.break_every != 0) &&
         ((++conn->num_posted % conn->port->config.break_every) == 0)) {
-        np_conn_break(conn);
+        conn->break_due = 1;
+        np_vport_look_next(conn->port);
     }
 }
 

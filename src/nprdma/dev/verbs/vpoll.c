@@ -276,12 +276,29 @@ void np_vport_take_low(np_vport_t *port)
     }
 }
 
+void np_vport_break_due(np_vport_t *port)
+{
+    np_conn_t *conn;
+
+    if (ucs_likely(port->config.break_every == 0)) {
+        return;
+    }
+
+    ucs_list_for_each(conn, &port->ready, list) {
+        if (conn->break_due) {
+            conn->break_due = 0;
+            np_conn_break(conn);
+        }
+    }
+}
+
 /* What needs no look each time */
 static void np_vport_housekeep(np_vport_t *port)
 {
     uint64_t now;
     np_conn_t *conn, *next;
 
+    np_vport_break_due(port);
     if (port->is_ud_broken) {
         np_vport_restart_ud(port);
     }

@@ -162,6 +162,11 @@ void np_vport_look_next(np_vport_t *port);
 /** If the device has said that receive buffers are few: let it say so again */
 void np_vport_take_low(np_vport_t *port);
 
+/** For tests, see np_vport_config_t::break_every. Not in the middle of serving a
+ *  write that has just come: the registration that it used is given back then, and
+ *  Soft-RoCE of 6.1 does not let go of it if an error overtakes the write. */
+void np_vport_break_due(np_vport_t *port);
+
 /** The datagram queue pair works again. Owner's turn. */
 void np_vport_restart_ud(np_vport_t *port);
 

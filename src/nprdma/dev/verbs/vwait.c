@@ -195,6 +195,7 @@ static int np_vport_serve_turn(np_vport_t *port)
              (++rounds < NP_VPORT_ROUNDS));
 
     np_vport_wake_owner(port);
+    np_vport_break_due(port);
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
            np_vport_has_served_todo(port) ||
            !ucs_list_is_empty(&port->asked) ||
