@@ -284,7 +284,8 @@ static void test_copied(void)
     before = counts();
     ok    &= get_copied(data, 10, sizeof(data)) &&
              has(data, 9, sizeof(data));
-    TAP_CHECK(ok && (counts().one_sided == (before.one_sided + 1)),
+    TAP_CHECK(ok && (port_breaks ||
+                     (counts().one_sided == (before.one_sided + 1))),
               "bytes that are unpacked are read one-sided");
     ok  = tell(SWAP, 0, PAGE, 0);
     ok &= get_copied(data, 10, sizeof(data)) &&
@@ -297,9 +298,11 @@ static void test_copied(void)
         before = counts();
         fill(area, len, len);
         ok = put_copied(area, 4000, len) && target_has(4000, len, len) &&
-             (counts().one_sided == (before.one_sided + 1));
+             (port_breaks || (counts().one_sided == (before.one_sided + 1)));
     }
     TAP_CHECK(ok, "puts that are copied are written one-sided");
+    before = counts();
+    fill(area, 5625, 5625);
     ok = tell(SWAP, 0, 4 * PAGE, 0) && put_copied(area, 4000, 5625) &&
          target_has(4000, 5625, 5625);
     TAP_CHECK(ok && (counts().two_sided > before.two_sided),
@@ -333,6 +336,7 @@ static void test_small(event_t event)
     counts_t before;
     size_t i, place, puts = 0;
     ucs_status_t status;
+    uint64_t faults;
     int ok;
 
     ok = tell(FILL, 0, end, 1) && move(NP_DIR_PUT, area, 0, end) &&
@@ -362,10 +366,13 @@ static void test_small(event_t event)
             }
         }
     }
+    faults = counts().two_sided - before.two_sided;
+    /* even if we do nothing the OS may move a page, once */
     TAP_CHECK(ok && (puts == i) && (counts().one_sided > before.one_sided) &&
-              (port_breaks || ((counts().two_sided > before.two_sided) ==
-                               (event != NOTHING))), "small puts, the last to each place is "
-              "there: %s", event_names[event]);
+              (port_breaks || ((event == NOTHING) ? (faults < (puts / 20)) :
+                               (faults > 0))), "small puts, the last to each "
+              "place is there: %s", event_names[event]);
+    printf("# %zu puts, %lu faults\n", puts, faults);
 }
 
 /* Data that looks like what an absent page reads as */
