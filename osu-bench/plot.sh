@@ -6,7 +6,8 @@ set -euo pipefail
 usage() {
     cat <<'END'
 Usage: plot.sh [-t TITLE] LATENCY-TABLE BANDWIDTH-TABLE PREFIX
-Writes PREFIX.svg and PREFIX.png.
+       plot.sh -g COMMANDS PREFIX
+Writes PREFIX.svg and PREFIX.png; of a file of gnuplot's commands with -g.
 
 A table has a header line and a line per message size; '#' may start the
 header, columns are separated by blanks, and '-' or 0 stands for no value:
@@ -21,20 +22,17 @@ die() {
 }
 
 title=
-while getopts :t:h option; do
+commands=
+while getopts :t:g:h option; do
     case $option in
     t) title=$OPTARG ;;
+    g) commands=$OPTARG ;;
     h) usage; exit 0 ;;
     :) die "option -$OPTARG needs a value; see plot.sh -h" ;;
     *) die "unknown option -$OPTARG; see plot.sh -h" ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# = 3 ] ||
-    die "wanted two tables and a prefix, found $# arguments; see plot.sh -h"
-latency=$1
-bandwidth=$2
-prefix=$3
 command -v gnuplot >/dev/null ||
     die "gnuplot not found: install gnuplot-nox (Debian) to get the plots"
 
@@ -94,7 +92,8 @@ plot for [i=2:$columns] "$1" using 1:i with linespoints lw 2 pt (i+3) ps 0.7 \\
 END
 }
 
-{
+# tables TITLE LATENCY-TABLE BANDWIDTH-TABLE: the commands that plot them
+tables() {
     cat <<'END'
 set datafile missing "-"
 set logscale x 2
@@ -109,19 +108,30 @@ set title noenhanced
 END
     # Quotes would end gnuplot's string
     printf 'set multiplot layout 1,2 title "%s" noenhanced\n' \
-        "$(tr -d '"\\`' <<<"$title")"
-    clean "$latency" "$work/latency"
+        "$(tr -d '"\\`' <<<"$1")"
+    clean "$2" "$work/latency"
     axes "$work/latency" "Latency" "microseconds" "left top"
-    clean "$bandwidth" "$work/bandwidth"
+    clean "$3" "$work/bandwidth"
     axes "$work/bandwidth" "Bandwidth" "MB/s" "right bottom"
     echo "unset multiplot"
-} >"$work/body"
+}
 
-width=1200
+if [ -n "$commands" ]; then
+    [ $# = 1 ] || die "wanted a prefix, found $# arguments; see plot.sh -h"
+    [ -r "$commands" ] || die "cannot read the commands $commands"
+    cp "$commands" "$work/body"
+else
+    [ $# = 3 ] ||
+        die "wanted two tables and a prefix, found $# arguments; see plot.sh -h"
+    tables "$title" "$1" "$2" >"$work/body"
+    shift 2
+fi
+prefix=$1
+
 for format in svg png; do
     case $format in
-    svg) terminal="svg size $width,480 dynamic background '#ffffff'" ;;
-    png) terminal="pngcairo size $width,480 background '#ffffff'" ;;
+    svg) terminal="svg size 1200,480 dynamic background '#ffffff'" ;;
+    png) terminal="pngcairo size 1200,480 background '#ffffff'" ;;
     esac
     {
         echo "set terminal $terminal"

@@ -12,9 +12,6 @@ die() {
 [ $# -eq 2 ] ||
     die "wanted: plot-buffers.sh BUFFERS PREFIX; writes PREFIX.svg, PREFIX.png"
 [ -r "$1" ] || die "cannot read $1"
-command -v gnuplot >/dev/null ||
-    die "gnuplot not found: install gnuplot-nox (Debian) to get the plots"
-prefix=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -68,20 +65,5 @@ END
     curves "Resident memory" 2
     curves "Pinned memory" 3
     echo "unset multiplot"
-} >"$work/body"
-
-for format in svg png; do
-    case $format in
-    svg) terminal="svg size 1200,480 dynamic background '#ffffff'" ;;
-    png) terminal="pngcairo size 1200,480 background '#ffffff'" ;;
-    esac
-    {
-        echo "set terminal $terminal"
-        echo "set output '$work/plot.$format'"
-        cat "$work/body"
-        echo "set output"
-    } >"$work/script"
-    gnuplot "$work/script" || die "gnuplot failed: see above"
-    cp "$work/plot.$format" "$prefix.$format"
-    echo "wrote $prefix.$format"
-done
+} >"$work/commands"
+"$(dirname "$0")/../../osu-bench/plot.sh" -g "$work/commands" "$2"
