@@ -42,6 +42,42 @@ static unsigned prepare_all(char *mem, np_stats_t *stats)
     return calls;
 }
 
+/* A window of small buffers that follow each other is brought in as one */
+static void test_prepare_window(void)
+{
+    const size_t len = PREPARE_PAGES / 8 * NP_PAGE_SIZE;
+    np_stats_t stats = {};
+    unsigned calls   = 0, i;
+    char *mem        = mmap(NULL, PREPARE_PAGES * NP_PAGE_SIZE,
+                            PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    for (i = 0; i < 8; ++i) {
+        np_prepare((uintptr_t)mem + i * len, len, NP_PREPARE_RECV);
+    }
+    TAP_CHECK(np_prepare_waiting == 1, "buffers that follow each other are one "
+              "range");
+    TAP_CHECK(!np_prepare_now(&stats, (uintptr_t)mem + len) &&
+              np_prepare_now(&stats, (uintptr_t)mem),
+              "the next can be brought in at once, and no other");
+    while (np_prepare_has_work()) {
+        np_prepare_progress(&stats);
+        ++calls;
+    }
+    TAP_CHECK((prepare_resident(mem) == PREPARE_PAGES) && (calls > 0),
+              "and the rest by quanta");
+
+    np_prepare((uintptr_t)mem, len, NP_PREPARE_SEND);
+    np_prepare((uintptr_t)mem + len, 2 * len, NP_PREPARE_RECV);
+    TAP_CHECK((np_prepare_waiting == 2) &&
+              !np_prepare_now(&stats, (uintptr_t)mem),
+              "what is read and what is written are two ranges");
+    while (np_prepare_has_work()) {
+        np_prepare_progress(&stats);
+    }
+    munmap(mem, PREPARE_PAGES * NP_PAGE_SIZE);
+}
+
 void test_prepare(void)
 {
     np_stats_t stats = {};
@@ -66,4 +102,5 @@ void test_prepare(void)
     }
     TAP_CHECK(np_directory_own() == NULL, "nor has one that is gone");
     munmap(mem, PREPARE_PAGES / 2 * NP_PAGE_SIZE);
+    test_prepare_window();
 }

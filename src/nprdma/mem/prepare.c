@@ -33,7 +33,7 @@
 
 /* What one progress call brings in: some tens of microseconds if all of it is
  * absent, some hundred nanoseconds if the OS has it */
-#define NP_PREPARE_QUANTUM  (64 * UCS_KBYTE)
+#define NP_PREPARE_QUANTUM  (128 * UCS_KBYTE)
 
 /* What is recent: longer than a window of transfers that fit into a cache takes */
 #define NP_PREPARE_RECENT_NSEC 10000000ul
@@ -164,28 +164,50 @@ np_prepare_remember(uint64_t va, uint64_t len, np_prepare_use_t use)
                           memory_order_relaxed);
 }
 
+/* The range of the queue's place */
+static np_prepare_range_t *np_prepare_range_at(unsigned index)
+{
+    return &np_prepare_queue.range[(np_prepare_queue.first + index) %
+                                   NP_PREPARE_RANGES];
+}
+
+/* Append to the queue, under its lock. What follows the range before is one with
+ * it: a window of small buffers is brought in with few calls. Returns 0: full. */
+static int np_prepare_append(uint64_t va, uint64_t len, np_prepare_use_t use)
+{
+    const uint32_t waiting   = atomic_load_explicit(&np_prepare_waiting,
+                                                    memory_order_relaxed);
+    np_prepare_range_t *last = (waiting == 0) ? NULL :
+                               np_prepare_range_at(waiting - 1);
+
+    if ((last != NULL) && (last->end == va) && (last->use == use)) {
+        last->end += len;
+    } else if (waiting < NP_PREPARE_RANGES) {
+        *np_prepare_range_at(waiting) = (np_prepare_range_t){va, va + len, use};
+        atomic_store_explicit(&np_prepare_waiting, waiting + 1,
+                              memory_order_relaxed);
+    } else {
+        return 0;
+    }
+
+    np_prepare_queue.bytes += len;
+    return 1;
+}
+
 /* Put it into the queue, as much as the limit leaves */
 static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use)
 {
     const uint64_t wanted = len;
-    uint32_t waiting;
 
     if (pthread_mutex_trylock(&np_prepare_queue.lock) != 0) {
         return;
     }
 
-    waiting = atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed);
-    len     = ucs_min(len, np_engine.config.prepare_max -
-                           ucs_min(np_engine.config.prepare_max,
-                                   np_prepare_queue.bytes));
-    if ((waiting < NP_PREPARE_RANGES) && (len > 0)) {
-        np_prepare_queue.range[(np_prepare_queue.first + waiting) %
-                               NP_PREPARE_RANGES] =
-                (np_prepare_range_t){va, va + len, use};
-        np_prepare_queue.bytes += len;
+    len = ucs_min(len, np_engine.config.prepare_max -
+                       ucs_min(np_engine.config.prepare_max,
+                               np_prepare_queue.bytes));
+    if ((len > 0) && np_prepare_append(va, len, use)) {
         np_prepare_remember(va, wanted, use);
-        atomic_store_explicit(&np_prepare_waiting, waiting + 1,
-                              memory_order_relaxed);
     }
     pthread_mutex_unlock(&np_prepare_queue.lock);
 }
@@ -219,8 +241,9 @@ void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
     }
 }
 
-/* Take the next quantum out of the queue; returns whether there was one */
-static int np_prepare_take(np_prepare_range_t *part)
+/* Take the next quantum out of the queue; returns whether there was one
+ * @param [in] at  Only what begins there and will be written; NULL: anything. */
+static int np_prepare_take(const uint64_t *at, np_prepare_range_t *part)
 {
     np_prepare_range_t *range;
     uint32_t waiting;
@@ -231,8 +254,13 @@ static int np_prepare_take(np_prepare_range_t *part)
     }
 
     waiting = atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed);
+    range   = np_prepare_range_at(0);
+    if ((waiting > 0) && (at != NULL) &&
+        ((range->va != *at) || (range->use != NP_PREPARE_RECV))) {
+        waiting = 0;
+    }
+
     if (waiting > 0) {
-        range = &np_prepare_queue.range[np_prepare_queue.first];
         /* ends where a page does */
         end       = ucs_min(range->end,
                             (range->va & ~(NP_PAGE_SIZE - 1)) +
@@ -329,15 +357,15 @@ int np_prepare_is_recent(void)
            NP_PREPARE_RECENT_NSEC;
 }
 
-void np_prepare_progress_slow(np_stats_t *stats)
+static int np_prepare_next(np_stats_t *stats, const uint64_t *at)
 {
     np_prepare_range_t part;
     ucs_status_t status;
     uint64_t begin;
     unsigned slow;
 
-    if (!np_prepare_take(&part)) {
-        return;
+    if (!np_prepare_take(at, &part)) {
+        return 0;
     }
 
     /* a buffer that is gone meanwhile is an error, and none of ours */
@@ -351,4 +379,15 @@ void np_prepare_progress_slow(np_stats_t *stats)
         NP_STATS_INC(stats, prepare_drops);
         np_prepare_drop(np_clock());
     }
+    return status == UCS_OK;
+}
+
+void np_prepare_progress_slow(np_stats_t *stats)
+{
+    (void)np_prepare_next(stats, NULL);
+}
+
+int np_prepare_now_slow(np_stats_t *stats, uint64_t va)
+{
+    return np_prepare_next(stats, &va);
 }

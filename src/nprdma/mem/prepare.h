@@ -52,6 +52,18 @@ static UCS_F_ALWAYS_INLINE void np_prepare_progress(np_stats_t *stats)
     }
 }
 
+/** As np_prepare_now() */
+int np_prepare_now_slow(np_stats_t *stats, uint64_t va);
+
+/** Memory is about to be written, from @a va on. If that was announced, and is next:
+ *  bring the quantum in, with what follows. Returns whether it has. */
+static UCS_F_ALWAYS_INLINE int np_prepare_now(np_stats_t *stats, uint64_t va)
+{
+    return (atomic_load_explicit(&np_prepare_waiting,
+                                 memory_order_relaxed) > 0) &&
+           np_prepare_now_slow(stats, va);
+}
+
 /** Has progress brought anything in within the last 10 ms? */
 int np_prepare_is_recent(void);
 

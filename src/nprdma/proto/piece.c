@@ -14,6 +14,7 @@
 
 #include "../engine.h"
 #include "../mem/mapper.h"
+#include "../mem/prepare.h"
 #include "../mem/signature.h"
 #include "../pause.h"
 
@@ -49,6 +50,11 @@ static ucs_status_t np_piece_prepare_local(np_link_t *link,
         va = (uintptr_t)piece->iov[i].base;
         if ((piece->iov[i].len == 0) ||
             ucs_likely(np_mapper_is_mapped(va, piece->iov[i].len, write))) {
+            continue;
+        }
+
+        if (write && np_prepare_now(link->port->stats, va) &&
+            np_mapper_is_mapped(va, piece->iov[i].len, write)) {
             continue;
         }
 
