@@ -279,6 +279,7 @@ source_prepare() {
 
 rxe_input() {
     cat "$KERNEL_DIR/release"
+    sha256sum <"$KERNEL_DIR/config" # that of 6.1-debug may change
     (cd "$LAB_TOP/contrib/rxe" &&
         sha256sum -- *.sh *.c *.h *-"${1%-debug}".patch)
 }
