@@ -14,7 +14,7 @@ namespace nt {
 
 constexpr ucp_tag_t ALL     = ~(ucp_tag_t)0;
 constexpr size_t    MIB     = 1 << 20;
-constexpr size_t    QUANTUM = 64 << 10; // what one progress call brings in
+constexpr size_t    QUANTUM = 128 << 10; // what one progress call brings in
 constexpr int       TURNS   = 2000;     // enough for all that waits
 
 // Settings are NAME=VALUE, of variables that begin with UCX_NPRDMA_.
