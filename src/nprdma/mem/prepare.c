@@ -357,6 +357,7 @@ int np_prepare_is_recent(void)
            NP_PREPARE_RECENT_NSEC;
 }
 
+/* Bring in what is next, see np_prepare_take(); returns whether it is there */
 static int np_prepare_next(np_stats_t *stats, const uint64_t *at)
 {
     np_prepare_range_t part;
