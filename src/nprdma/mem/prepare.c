@@ -35,9 +35,6 @@
  * absent, some hundred nanoseconds if the OS has it */
 #define NP_PREPARE_QUANTUM  (128 * UCS_KBYTE)
 
-/* What is recent: longer than a window of transfers that fit into a cache takes */
-#define NP_PREPARE_RECENT_NSEC 10000000ul
-
 /* Pages that come from swap, or for which this thread has to sleep long: memory is
  * short, and what was announced can wait until it is used. Time alone tells
  * nothing: it may be another process's turn; a quantum that takes long only makes
@@ -67,7 +64,6 @@ static struct {
     uint64_t           bytes;     /* of all that wait */
     _Atomic uint64_t   rest_until; /* nanoseconds; any thread */
     _Atomic unsigned   slow;      /* quanta in a row; any thread */
-    _Atomic uint64_t   last;      /* np_clock() after the last one; any thread */
     _Atomic int        is_enabled;
 } np_prepare_queue = {
     .lock = PTHREAD_MUTEX_INITIALIZER
@@ -345,16 +341,8 @@ np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
     is_slow   = (slow == 0) ? ((end - begin) >= NP_PREPARE_LONG_NSEC) :
                 np_prepare_has_waited(&waits, end - begin);
     slow      = is_slow ? (slow + 1) : 0;
-    atomic_store_explicit(&np_prepare_queue.last, end, memory_order_relaxed);
     atomic_store_explicit(&np_prepare_queue.slow, slow, memory_order_relaxed);
     return slow;
-}
-
-int np_prepare_is_recent(void)
-{
-    return (np_clock() - atomic_load_explicit(&np_prepare_queue.last,
-                                              memory_order_relaxed)) <
-           NP_PREPARE_RECENT_NSEC;
 }
 
 /* Bring in what is next, see np_prepare_take(); returns whether it is there */

@@ -64,9 +64,6 @@ static UCS_F_ALWAYS_INLINE int np_prepare_now(np_stats_t *stats, uint64_t va)
            np_prepare_now_slow(stats, va);
 }
 
-/** Has progress brought anything in within the last 10 ms? */
-int np_prepare_is_recent(void);
-
 /** Is there anything that progress would do? */
 static inline int np_prepare_has_work(void)
 {

@@ -30,20 +30,13 @@
 #include "../dev/soft/peer.h"
 #include "../engine.h"
 #include "../mem/mapper.h"
-#include "../mem/prepare.h"
 #include "../mem/region.h"
+#include "../mem/swapper.h"
 #include "../trace.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
-
-/* Largest copy that a core finds in its cache, as seen (docs/figures.md) */
-#define NP_COPY_CACHED (1024 * UCS_KBYTE)
-
-/* Bytes whose translations the kernel guards with one lock (a table of them). While
- * pages are brought in under it, nobody looks up others without waiting. */
-#define NP_COPY_BLOCK (2 * UCS_MBYTE)
 
 /* Move [offset, offset + len) of a copy, here and now; what has not arrived is
  * to do */
@@ -84,13 +77,16 @@ static size_t np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end
                    (((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - addr);
 }
 
-/* A read into memory that was just brought in: who has done that has it in its cache,
- * and page faults of one side hold up copies of the other. Not if it is so large that
- * no cache has it. */
-static int np_copy_is_new(const np_copy_t *copy)
+/* May the target use our memory through the kernel? Then each side brings in what it
+ * copies itself, to where it is in its own cache: of memory that one side has just brought
+ * in and the other writes, both wait for every line. What the program swaps by itself the
+ * kernel cannot bring in. */
+static int np_copy_is_open(const np_copy_t *copy)
 {
-    return (copy->len <= NP_COPY_CACHED) && (copy->dir == NP_DIR_GET) &&
-           np_prepare_is_recent();
+    const uint64_t va = (uintptr_t)copy->iov[0].base;
+
+    return np_regions_allow(va, copy->len) &&
+           !np_swap_range_touches(va, copy->len);
 }
 
 /* Offer the copy to the target */
@@ -103,7 +99,6 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
     if ((copy->iovcnt != 1) || link->no_share || (link->target == NULL) ||
         (copy->len < np_engine.config.share_min) || (copy->chunks < 2) ||
         (copy->chunks > NP_CLAIM_MASK) || (index >= NP_LINK_SHARES) ||
-        np_copy_is_new(copy) ||
         !np_ring_tx_has_slot(&link->ctl)) {
         return;
     }
@@ -125,7 +120,8 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
         .chunk        = copy->chunk,
         .chunks       = copy->chunks,
         .dir          = copy->dir,
-        .cpu          = sched_getcpu()
+        .cpu          = sched_getcpu(),
+        .is_open      = np_copy_is_open(copy)
     };
     share->status       = UCS_OK;
     atomic_store_explicit(&share->done, 0, memory_order_relaxed);
@@ -177,58 +173,6 @@ static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
     return count;
 }
 
-/* Chunks before the last that are brought in together: the rest of a block. A target
- * that looks up pages in it meanwhile makes both wait: three times as long, for all
- * of it, as if it had been left alone. */
-static uint32_t np_copy_block_chunks(const np_copy_t *copy, uint32_t front)
-{
-    const uint32_t last = copy->chunks - copy->ready;
-    const uint64_t base = (uintptr_t)copy->iov[0].base;
-    const uint64_t end  = base + ucs_min((uint64_t)last * copy->chunk,
-                                         copy->len);
-    const uint64_t from = ucs_align_down_pow2(end - 1, NP_COPY_BLOCK);
-
-    return ucs_min(ucs_max((end - from) / copy->chunk, UINT64_C(1)),
-                   (uint64_t)(last - front));
-}
-
-/* The target takes chunks whose pages we have: bring the block before in while it
- * takes those of one, as long as it keeps up. One chunk shows whether it does at
- * all. Returns the bytes that were looked at; 0: not now. */
-static size_t np_copy_prepare_back(np_link_t *link, np_copy_t *copy)
-{
-    uint32_t front, left, count;
-    uint64_t claim, offset, len, va;
-
-    if ((copy->share == NULL) || (copy->dir != NP_DIR_GET)) {
-        return 0;
-    }
-
-    claim       = atomic_load_explicit(&copy->share->claim,
-                                       memory_order_relaxed);
-    front       = np_claim_front(claim);
-    copy->ready = ucs_max(copy->ready, np_claim_back(claim));
-    left        = copy->ready - np_claim_back(claim);
-    if (((copy->ready + front) >= copy->chunks) ||
-        (left > (link->has_helped ? NP_COPY_BLOCK / copy->chunk : 0))) {
-        return 0;
-    }
-
-    count        = link->has_helped ? np_copy_block_chunks(copy, front) : 1;
-    len          = ucs_min((uint64_t)(copy->chunks - copy->ready) * copy->chunk,
-                           copy->len);
-    copy->ready += count;
-    offset       = (uint64_t)(copy->chunks - copy->ready) * copy->chunk;
-    len         -= offset;
-    va           = (uintptr_t)copy->iov[0].base + offset;
-    if (!np_mapper_is_mapped(va, len, 1)) {
-        NP_STATS_INC(link->port->stats, local_faults);
-        /* what cannot be brought in is found out by whoever moves it */
-        (void)np_mapper_fault_in(va, len, 1);
-    }
-    return len;
-}
-
 /* Something is wrong: nobody begins another chunk */
 static void np_copy_stop(np_op_t *op, ucs_status_t status)
 {
@@ -256,12 +200,6 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
     ucs_status_t status;
 
     while ((budget > 0) && np_fault_send_todo(link, op)) {
-        len = np_copy_prepare_back(link, copy);
-        if (len > 0) {
-            budget -= ucs_min(budget, len);
-            continue;
-        }
-
         if (copy->offset == copy->end) {
             count = np_copy_next(link, copy, &first);
             if (count == 0) {
@@ -353,6 +291,26 @@ static void np_copy_release_share(np_link_t *link, np_copy_t *copy)
     copy->share        = NULL;
 }
 
+static ucs_status_t np_copy_was_used(void *arg UCS_V_UNUSED)
+{
+    return UCS_OK;
+}
+
+/* Map what the target has moved for us: its pages were used a moment ago, and the OS need
+ * not be asked for them */
+static void np_copy_map_helped(const np_copy_t *copy, uint32_t back)
+{
+    uint64_t offset = (uint64_t)(copy->chunks - back) * copy->chunk, len;
+    np_bring_t bring;
+
+    for (; offset < copy->len; offset += len) {
+        len   = ucs_min(copy->len - offset, (uint64_t)NP_COPY_QUANTUM);
+        bring = (np_bring_t){.use = np_copy_was_used};
+        (void)np_mapper_fault_in_by((uintptr_t)copy->iov[0].base + offset, len,
+                                    copy->dir == NP_DIR_GET, &bring);
+    }
+}
+
 /* All chunks are claimed: are those of the target there? */
 static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
 {
@@ -385,6 +343,9 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
         return 0;
     }
 
+    if (op->status == UCS_OK) {
+        np_copy_map_helped(copy, ucs_min(back, copy->chunks));
+    }
     np_copy_release_share(link, copy);
     return 1;
 }

@@ -64,6 +64,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     help->share      = share;
     help->args       = share->args;
     help->generation = request->generation;
+    help->prepared   = 0;
     help->done       = 0;
     help->is_waiting = 0;
     if ((peer->cred.pid == 0) || (help->args.chunk == 0) ||
@@ -80,8 +81,8 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     return 1;
 }
 
-/* Are all pages of a chunk there? Ours are brought in; the initiator's are its own
- * to bring in, and to tell of by its views. */
+/* Are all pages of a chunk there? Ours are brought in. The initiator's are its own to
+ * bring in, and to tell of by its views, unless it leaves that to us. */
 static int np_help_is_ready(const np_help_t *help, uint64_t ours,
                             uint64_t theirs, uint64_t len)
 {
@@ -90,7 +91,7 @@ static int np_help_is_ready(const np_help_t *help, uint64_t ours,
     const np_table_t *table;
     uint64_t part, done;
 
-    for (done = 0; done < len; done += part) {
+    for (done = 0; !help->args.is_open && (done < len); done += part) {
         part  = ucs_min(len - done,
                         ((((theirs + done) >> NP_ARENA_SHIFT) + 1)
                                  << NP_ARENA_SHIFT) - (theirs + done));
@@ -117,6 +118,7 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
         .pid       = peer->cred.pid,
         .remote    = peer->remote,
         .moving    = &peer->drain.own[NP_MOVER_TARGET],
+        .is_open   = help->args.is_open,
         .has_local = 1
     };
     size_t done, len;
@@ -155,6 +157,24 @@ static int np_help_claim(np_help_t *help)
            (np_claim_back(before) == help->done);
 }
 
+/* Bring in what is left of our memory from the front on, some of it: the initiator is
+ * about to use it. Returns how much was looked at. */
+static size_t np_help_prepare(np_help_t *help)
+{
+    const size_t len  = ucs_min(help->args.len - help->prepared,
+                                (uint64_t)NP_COPY_QUANTUM);
+    const uint64_t va = help->args.target_va + help->prepared;
+    const int write   = help->args.dir == NP_DIR_PUT;
+
+    if ((len > 0) && !np_mapper_is_mapped(va, len, write)) {
+        NP_STATS_INC(help->peer->port->stats, local_faults);
+        /* what is not there is found out by who moves it */
+        (void)np_mapper_fault_in(va, len, write);
+    }
+    help->prepared += len;
+    return len;
+}
+
 /* Copy some chunks from the back, as many as are ready; returns how many.
  * @param [out] is_over  None is left, or none that we could do. */
 static unsigned np_help_run(np_help_t *help, int *is_over)
@@ -172,6 +192,12 @@ static unsigned np_help_run(np_help_t *help, int *is_over)
             (help->done >= args->chunks)) {
             *is_over = 1;
             break;
+        }
+
+        len = np_help_prepare(help);
+        if (len > 0) {
+            budget -= ucs_min(budget, len);
+            continue;
         }
 
         offset           = (size_t)(args->chunks - 1 - help->done) *

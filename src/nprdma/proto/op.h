@@ -69,8 +69,6 @@ typedef struct np_copy {
     size_t      chunk;        /**< bytes */
     uint32_t    chunks;
     np_pace_t   pace;
-    uint32_t    ready;        /**< chunks from the back whose own pages we have
-                                   brought in for the target */
     uint32_t    next;         /**< chunk behind the last that we have claimed */
     size_t      offset;       /**< of what we have claimed: where we are */
     size_t      end;

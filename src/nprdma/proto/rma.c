@@ -146,7 +146,6 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.is_refused     = 0;
     op->copy.chunk          = np_rma_share_chunk(len);
     op->copy.chunks         = 0;
-    op->copy.ready          = 0;
     op->copy.next           = 0;
     op->copy.offset         = 0;
     op->copy.end            = 0;

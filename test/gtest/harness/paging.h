@@ -13,6 +13,10 @@ namespace nt {
 
 constexpr size_t PAGE = 4096;
 
+// UCX_NPRDMA_SHARE_MIN: of a copy that both sides work on, either may find that the
+// other has brought in all that it is to use itself.
+constexpr size_t SHARED = 256 << 10;
+
 // By how much the counters of this process have grown. There is nothing to
 // count before nprdma was opened: throws Failed.
 class Growth {

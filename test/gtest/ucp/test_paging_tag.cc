@@ -64,6 +64,15 @@ Faults faults_of_all(UcpNode &node, const Growth &growth)
     return {mine.local + theirs.local, mine.remote + theirs.remote};
 }
 
+void expect_faults(const Faults &faults, size_t length)
+{
+    if (length >= SHARED) {
+        EXPECT_GT(faults.remote + faults.local, 0u) << length;
+    } else if (length > 0) {
+        EXPECT_GT(faults.remote, 0u) << length;
+    }
+}
+
 void message(UcpNode &node, const void *source, void *sink, size_t length,
              ucp_tag_t tag)
 {
@@ -122,8 +131,8 @@ TEST_P(PagingTag, EverySize)
             if (rank.target()) {
                 ASSERT_EQ("", sink.diff(tag)) << length;
             }
-            if (length > 0) {
-                EXPECT_GT(faults.remote, 0u) << length;
+            expect_faults(faults, length);
+            if ((length > 0) && (length < SHARED)) {
                 EXPECT_GT(faults.local, 0u) << length;
             }
         }
@@ -156,7 +165,7 @@ TEST_P(PagingTag, NeverTouched)
                 node.sync();
                 Growth growth;
                 message(node, from.at(9), to.at(5), length, tag);
-                EXPECT_GT(faults_of_all(node, growth).remote, 0u) << length;
+                expect_faults(faults_of_all(node, growth), length);
                 if (rank.target() && from_untouched) {
                     EXPECT_EQ(0, *to.at(5));
                     EXPECT_EQ(0, memcmp(to.at(5), to.at(6), length - 1));
@@ -252,9 +261,7 @@ TEST_P(PagingTagHuge, SixtyFourMegabytes)
         if (rank.target()) {
             EXPECT_EQ("", sink.diff(64));
         }
-        // A receiver that does not get its core may find all copied by the
-        // sender's help, and so meets no page of its own that is absent.
-        EXPECT_GT(faults.remote, 0u);
+        expect_faults(faults, HUGE_LENGTH);
         node.sync();
     });
 }

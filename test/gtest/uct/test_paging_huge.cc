@@ -122,8 +122,11 @@ TEST_P(HugePages, OnEitherSide)
                     Growth growth;
                     rma_finish(node, kind, mine.at(offset), used,
                                remote.address + offset, remote.rkey());
-                    EXPECT_EQ(round < 2, growth.of(&C::remote_faults) >
-                                         growth.of(&C::false_alarms))
+                    bool is_met = growth.of(&C::remote_faults) >
+                                  growth.of(&C::false_alarms);
+                    bool is_any = (round < 2) && rma_is_zcopy(kind) &&
+                                  (used >= SHARED);
+                    EXPECT_TRUE(is_any || (is_met == (round < 2)))
                             << name_of(kind) << ", round " << round << ": "
                             << growth.of(&C::remote_faults) << " faults, "
                             << growth.of(&C::false_alarms) << " false alarms";

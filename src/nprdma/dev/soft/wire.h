@@ -160,6 +160,8 @@ typedef struct np_share_args {
     uint32_t chunks;
     uint32_t dir;       /**< np_dir_t, seen by the initiator */
     int32_t  cpu;       /**< where the initiator runs, or -1 */
+    uint32_t is_open;   /**< the initiator's memory may be used through the kernel,
+                             whatever its views say */
 } np_share_args_t;
 
 /**
