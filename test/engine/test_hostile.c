@@ -463,6 +463,70 @@ static void hostile_claims_again(void)
     munmap(ours, len);
 }
 
+/* Help of the hostile pair's target with a copy into memory that it may bring in by
+ * itself; returns the status that it reports */
+static ucs_status_t
+hostile_help_open(hostile_pair_t *pair, uint64_t initiator, uint8_t *target,
+                  uint16_t generation)
+{
+    const np_slot_share_t request = {.index = 0, .generation = generation};
+    np_share_t *share             = &pair->link.shm->shares[0];
+    unsigned i;
+
+    share->args   = (np_share_args_t){
+        .initiator_va = initiator,
+        .target_va    = (uintptr_t)target,
+        .len          = HOSTILE_COPY,
+        .chunk        = HOSTILE_COPY / 4,
+        .chunks       = 4,
+        .dir          = NP_DIR_GET,
+        .cpu          = -1,
+        .is_open      = 1
+    };
+    share->status = UCS_OK;
+    atomic_store(&share->done, 0);
+    atomic_store(&share->claim, (uint64_t)generation << (2 * NP_CLAIM_BITS));
+    np_help_begin(pair->peer, &request);
+    for (i = 0; (i < PROGRESS_MAX) && !ucs_list_is_empty(&pair->target->helps);
+         ++i) {
+        np_help_progress(pair->target);
+    }
+    TAP_CHECK(ucs_list_is_empty(&pair->target->helps),
+              "open: the help ends, after %u chunks",
+              atomic_load(&share->done));
+    return share->status;
+}
+
+/* An initiator says that its memory can be written as it is: absent, and not there */
+static void hostile_open_copy(void)
+{
+    uint8_t *ours = hostile_map(HOSTILE_COPY);
+    uint8_t *his  = hostile_map(HOSTILE_COPY);
+    hostile_pair_t pair;
+    np_arenas_t arenas;
+    ucs_status_t status;
+
+    hostile_pair_open("open", &pair);
+    np_arenas_share((uintptr_t)his, HOSTILE_COPY, &arenas);
+    memset(his, 'x', HOSTILE_COPY);
+    status = hostile_help_open(&pair, (uintptr_t)ours, his, 1);
+    TAP_CHECK((status == UCS_OK) &&
+              (memcmp(ours, his, HOSTILE_COPY) == 0),
+              "open: absent memory is written (%d)", status);
+    TAP_CHECK(!np_mapper_is_mapped((uintptr_t)ours, 1, 1),
+              "open: and is not mapped by that");
+
+    munmap(ours, HOSTILE_COPY);
+    status = hostile_help_open(&pair, (uintptr_t)ours, his, 2);
+    TAP_CHECK(status == UCS_ERR_INVALID_ADDR,
+              "open: no memory at all is an error (%d)", status);
+    status = hostile_help_open(&pair, UINT64_MAX - 4095, his, 3);
+    TAP_CHECK(status != UCS_OK, "open: nor does an address wrap (%d)", status);
+    hostile_pair_close(&pair);
+    np_mapper_unmap((uintptr_t)his, HOSTILE_COPY);
+    munmap(his, HOSTILE_COPY);
+}
+
 /* A first message that is none */
 static void hostile_hello(const char *name, np_msg_t msg, int with_fds)
 {
@@ -520,6 +584,7 @@ void test_hostile(void)
     hostile_stopped();
     hostile_claims();
     hostile_claims_again();
+    hostile_open_copy();
     hostile_changed_slot();
     hostile_gone_meanwhile();
 

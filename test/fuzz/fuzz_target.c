@@ -251,7 +251,8 @@ static void hostile_share(hostile_t *hostile, const fuzz_record_t *record,
                         (chunk != 0) ? ucs_div_round_up(len, (uint64_t)chunk) :
                         0,
         .dir          = more->b,
-        .cpu          = -1
+        .cpu          = -1,
+        .is_open      = more->a & 8
     };
     atomic_store(&share->claim, ((uint64_t)more->c << 48) |
                                 ((more->a & 4) ? more->d : 0));

@@ -52,7 +52,8 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
         .len       = len,
         .direct    = (copy->window == NULL) ? NULL :
                      UCS_PTR_BYTE_OFFSET(copy->window_addr, offset),
-        .has_local = 1
+        .has_local = 1,
+        .is_shared = copy->share != NULL
     };
     const uint64_t begin = np_trace_begin();
     ucs_status_t status;

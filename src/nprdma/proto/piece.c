@@ -53,7 +53,8 @@ static ucs_status_t np_piece_prepare_local(np_link_t *link,
             continue;
         }
 
-        if (write && np_prepare_now(link->port->stats, va) &&
+        if (write && !piece->is_shared &&
+            np_prepare_now(link->port->stats, va) &&
             np_mapper_is_mapped(va, piece->iov[i].len, write)) {
             continue;
         }
