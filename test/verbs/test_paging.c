@@ -20,6 +20,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define PAGE    4096ul
@@ -32,6 +33,8 @@
 enum {
     FILL = EVENTS,  /* a pattern */
     CHECK,
+    STILL,          /* the OS makes no huge pages of it by itself, which it would after
+                       some seconds: its small ones go */
     STORM,          /* until CALM */
     CALM
 };
@@ -76,6 +79,9 @@ static void obey(int event)
         break;
     case CHECK:
         shared->result = has(at, shared->seed, shared->len);
+        break;
+    case STILL:
+        madvise(at, shared->len, MADV_NOHUGEPAGE);
         break;
     case STORM:
         storm_begin(area, AREA);
@@ -332,6 +338,7 @@ static void test_small(event_t event)
 {
     static size_t lens[PLACES], seeds[PLACES];
     const size_t first = 3 * PAGE - 80, step = 1300, end = 20 * PAGE;
+    const size_t all   = end + PAGE; /* with that of the put behind them */
     uint8_t data[64];
     counts_t before;
     size_t i, place, puts = 0;
@@ -339,10 +346,13 @@ static void test_small(event_t event)
     uint64_t faults;
     int ok;
 
-    ok = tell(FILL, 0, end, 1) && move(NP_DIR_PUT, area, 0, end) &&
-         move(NP_DIR_PUT, area, 0, end);
+    ok = tell(FILL, 0, all, 1) && move(NP_DIR_PUT, area, 0, all) &&
+         move(NP_DIR_PUT, area, 0, all);
+    if (event == NOTHING) {
+        ok &= tell(STILL, 0, AREA, 0);
+    }
     usleep(100000);
-    (void)is_one_sided(NP_DIR_PUT, area, 0, end);
+    (void)is_one_sided(NP_DIR_PUT, area, 0, all);
     before = counts();
     memset(lens, 0, sizeof(lens));
     for (i = 0; ok && (i < 2000); ++i) {

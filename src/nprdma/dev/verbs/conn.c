@@ -321,8 +321,13 @@ static void np_conn_drop_posted(np_conn_t *conn)
  * the error overtakes), and to give that back would take 50 s. */
 static void np_conn_end_qp(np_conn_t *conn, struct ibv_qp *qp)
 {
-    khiter_t iter = kh_get(np_conns, &conn->port->conns, qp->qp_num);
+    khiter_t iter;
 
+    if (qp == NULL) {
+        return;
+    }
+
+    iter = kh_get(np_conns, &conn->port->conns, qp->qp_num);
     if (iter != kh_end(&conn->port->conns)) {
         kh_del(np_conns, &conn->port->conns, iter);
     }
@@ -377,10 +382,8 @@ void np_conn_kill(np_conn_t *conn)
 {
     conn->link = NULL;
     np_conn_die(conn, UCS_ERR_CANCELED);
-    if (conn->qp != NULL) {
-        np_conn_end_qp(conn, conn->qp);
-        conn->qp = NULL;
-    }
+    np_conn_end_qp(conn, conn->qp);
+    conn->qp = NULL;
 }
 
 void np_conn_fail(np_conn_t *conn, ucs_status_t status)
@@ -488,9 +491,7 @@ void np_conn_destroy(np_conn_t *conn)
 {
     np_vport_t *port = conn->port;
 
-    if (conn->qp != NULL) {
-        np_conn_end_qp(conn, conn->qp);
-    }
+    np_conn_end_qp(conn, conn->qp);
     np_vop_end_served(conn);
     np_conn_acked(conn, conn->tx_seq);
     np_vreplay_drop(conn);
