@@ -186,7 +186,8 @@ void ask_for_bad_page(RefusalCase &refusal)
     Growth growth;
     Comp comp;
     ssize_t ret = node.post("room", [&]() {
-        return rma_post(node, refusal.kind, refusal.local.at(100),
+        // Not what is being put, which a get must not change
+        return rma_post(node, refusal.kind, refusal.local.at(62 * PAGE + 100),
                         UCT_MEM_HANDLE_NULL, LENGTH, address,
                         refusal.bad.rkey(), &comp);
     });
