@@ -81,31 +81,41 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     return 1;
 }
 
-/* Are all pages of a chunk there? Ours are brought in. The initiator's are its own to
- * bring in, and to tell of by its views, unless it leaves that to us. */
-static int np_help_is_ready(const np_help_t *help, uint64_t ours,
-                            uint64_t theirs, uint64_t len)
+/* Are the initiator's pages there? They are its own to bring in, and to tell of by its
+ * views, unless it leaves that to us. */
+static int np_help_has_theirs(const np_help_t *help, uint64_t va, uint64_t len)
 {
     const np_dir_t dir = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT :
                          NP_DIR_GET;
     const np_table_t *table;
     uint64_t part, done;
 
-    for (done = 0; !help->args.is_open && (done < len); done += part) {
+    if (help->args.is_open) {
+        return 1;
+    }
+
+    for (done = 0; done < len; done += part) {
         part  = ucs_min(len - done,
-                        ((((theirs + done) >> NP_ARENA_SHIFT) + 1)
-                                 << NP_ARENA_SHIFT) - (theirs + done));
+                        ((((va + done) >> NP_ARENA_SHIFT) + 1)
+                                 << NP_ARENA_SHIFT) - (va + done));
         table = (help->peer->remote == NULL) ? NULL :
                 np_remote_table(help->peer->remote,
-                                (theirs + done) >> NP_ARENA_SHIFT);
+                                (va + done) >> NP_ARENA_SHIFT);
         if ((table == NULL) ||
-            !np_dma_is_mapped(table, theirs + done, part, dir)) {
+            !np_dma_is_mapped(table, va + done, part, dir)) {
             return 0;
         }
     }
+    return 1;
+}
 
-    return np_mapper_fault_in(ours, len, help->args.dir == NP_DIR_PUT) ==
-           UCS_OK;
+/* Are all pages of a chunk there? Ours are brought in. */
+static int np_help_is_ready(const np_help_t *help, uint64_t ours,
+                            uint64_t theirs, uint64_t len)
+{
+    return np_help_has_theirs(help, theirs, len) &&
+           (np_mapper_fault_in(ours, len, help->args.dir == NP_DIR_PUT) ==
+            UCS_OK);
 }
 
 /* Move one chunk, if all of it is there on both sides */
