@@ -19,6 +19,7 @@ struct Setting {
     Settings   settings;
     std::vector<uint64_t C::*> small_counts, small_never;
     std::vector<uint64_t C::*> large_counts, large_never;
+    size_t     shared = SHARED; // from there on nobody need ask: no large_counts
 };
 
 const std::vector<Setting> SETTINGS = {
@@ -59,9 +60,9 @@ const std::vector<Setting> SETTINGS = {
       {"FAULT_MODE", "retry"}},
      {&C::retries}, {}, {&C::retries}, {}},
     {"NotShared", {{"SHARE_MIN", "inf"}},
-     {&C::inlines}, {}, {&C::reverses}, {}},
+     {&C::inlines}, {}, {&C::reverses}, {}, SIZE_MAX},
     {"SmallShares", {{"SHARE_MIN", "4k"}, {"SHARE_CHUNK", "4k"}},
-     {&C::inlines}, {}, {}, {}},
+     {&C::inlines}, {}, {&C::reverses}, {}, 4096},
     // Rings: the target's CPU copies, and nothing is ever absent for it
     {"Rings", {{"SINGLE_COPY", "off"}},
      {}, {&C::remote_faults}, {}, {&C::remote_faults}},
@@ -133,7 +134,7 @@ TEST_P(PagingMode, IsRight)
                         expect_counts(growth, setting.small_counts,
                                       setting.small_never, used);
                     } else if (rma_is_zcopy(kind) && (used >= 65000)) {
-                        expect_counts(growth, (used < SHARED) ?
+                        expect_counts(growth, (used < setting.shared) ?
                                               setting.large_counts :
                                               std::vector<uint64_t C::*>(),
                                       setting.large_never, used);
