@@ -14,7 +14,7 @@ die() {
 }
 
 usage() {
-    echo "Usage: contrib/rxe/build.sh [--kernel 6.1|6.12|6.1-debug] DIR"
+    echo "Usage: contrib/rxe/build.sh [--kernel 6.1|6.12|7|6.1-debug] DIR"
     echo "rdma_rxe.ko and dmabuf_pages.ko into DIR"
 }
 
@@ -39,7 +39,6 @@ out=$(cd "$1" && pwd -P)
 
 patch=$HERE/rxe-dmabuf-${series%-debug}.patch
 [ -e "$patch" ] || die "there is no patch for Linux $series"
-headers=$("$LAB" headers --quiet --kernel "$series")
 source=$("$LAB" source --quiet --kernel "$series" "$RXE")
 
 work=$(mktemp -d)
@@ -52,11 +51,12 @@ cp "$HERE"/dmabuf_pages.[ch] "$work/pages/"
 echo 'obj-m := dmabuf_pages.o' >"$work/pages/Makefile"
 for dir in "$work/$RXE" "$work/pages"; do
     # BTF would need the kernel's own, and pahole
-    make -s -j"$(nproc)" -C "$headers" M="$dir" CONFIG_RDMA_RXE=m \
+    "$LAB" toolchain --quiet --kernel "$series" \
+        make -s -j"$(nproc)" -C '{}' M="$dir" CONFIG_RDMA_RXE=m \
         CONFIG_DEBUG_INFO_BTF_MODULES= KCFLAGS=-Werror modules \
         >"$work/log" 2>&1 || {
         tail -n 30 "$work/log" >&2
-        die "the build against the headers of $(basename "$headers") failed"
+        die "the build against the headers of Linux $series failed"
     }
 done
 for module in "$work/$RXE/rdma_rxe.ko" "$work/pages/dmabuf_pages.ko"; do

@@ -26,10 +26,15 @@ apt_mirrors() {
 
 # apt_sources SUITE: our sources.list: the suite, its updates and security.
 # A suite of backports that the machine does not have itself is on the mirror
-# of the suite it belongs to.
+# of the suite it belongs to, and a suite of another Debian on that of ours.
 apt_sources() {
     local suite=$1 base=${1%-backports} uri release component keyring options
-    apt_mirrors | while read -r uri release component keyring; do
+    local mirrors
+    mirrors=$(apt_mirrors)
+    if ! grep -q " $base " <<<"$mirrors"; then
+        mirrors=$(sed -n "s/ $LAB_SUITE / $base /p" <<<"$mirrors")
+    fi
+    while read -r uri release component keyring; do
         options=
         if [ "$keyring" != - ]; then
             options="[signed-by=$keyring] "
@@ -44,7 +49,7 @@ apt_sources() {
             fi
             ;;
         esac
-    done | sort -u
+    done <<<"$mirrors" | sort -u
 }
 
 # apt_open SUITE DIR: fetches the lists of that suite into DIR; sets APT_GET,

@@ -4,7 +4,8 @@
 # shellcheck shell=bash disable=SC2034
 
 LAB_SUITE=bookworm
-LAB_KERNELS="6.1 6.12 6.1-debug"
+LAB_NEXT_SUITE=trixie
+LAB_KERNELS="6.1 6.12 7 6.1-debug"
 LAB_CACHE=${NPRDMA_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nprdma-lab}
 
 # Modules that the initramfs loads, in any order
@@ -132,54 +133,87 @@ root_make() {
     rm -rf "$dir/root.tar" "$dir/apt"
 }
 
+# 7 is the newest that the backports of the next Debian have
 kernel_suite() {
     case $1 in
     6.1) echo "$LAB_SUITE" ;;
+    7) echo "$LAB_NEXT_SUITE-backports" ;;
     *) echo "$LAB_SUITE-backports" ;;
     esac
 }
 
 kernel_input() {
     kernel_suite "$1"
-    declare -f kernel_make initramfs_make
+    declare -f kernel_packages unpack kernel_make initramfs_make
     echo "${LAB_BOOT_MODULES[*]}"
     cat "$LAB_DIR/guest/initramfs"
+}
+
+# depends PACKAGE PATTERN: on which packages whose name begins so
+depends() {
+    "${APT_CACHE[@]}" show "$1" 2>/dev/null | sed -n 's/^Depends: *//p' |
+        tr -s ' ,' '\n' | grep -E "^$2" | sort -V -u || true
+}
+
+# kernel_packages SERIES: what a kernel consists of: one package, or, since
+# Debian 13's backports, one that wants three others
+kernel_packages() {
+    local image
+    image=$(depends linux-image-amd64 "linux-image-${1//./\\.}\\." |
+        tail -n 1)
+    if [ -n "$image" ]; then
+        echo "$image"
+        depends "$image" 'linux-(base|binary|modules)-[0-9]'
+    fi
+}
+
+# unpack PACKAGE DIR [TAR-OPTION...]: where /bin and /lib are those of /usr,
+# whichever of both the package has
+unpack() {
+    mkdir -p "$2"/usr/{bin,lib}
+    ln -sfn usr/bin "$2/bin"
+    ln -sfn usr/lib "$2/lib"
+    dpkg-deb --fsys-tarfile "$1" |
+        tar -x -C "$2" --keep-directory-symlink "${@:3}"
 }
 
 # The image is unpacked, not installed; DIR gets vmlinuz, modules/VERSION,
 # initramfs, release
 kernel_make() {
-    local series=$1 dir=$2 suite package release
+    local series=$1 dir=$2 suite package release modules
+    local -a packages
     suite=$(kernel_suite "$series")
     if ! apt_open "$suite" "$dir/apt"; then
         CACHE_ERROR="no kernel $series: $APT_ERROR"
         return "$LAB_RC_SKIP"
     fi
-    package=$("${APT_CACHE[@]}" show linux-image-amd64 |
-        sed -n "s/^Depends: *\(linux-image-${series//./\\.}\.[^ ,]*\).*/\1/p" |
-        sort -V | tail -n 1)
-    if [ -z "$package" ]; then
+    mapfile -t packages < <(kernel_packages "$series")
+    if [ ${#packages[@]} -eq 0 ]; then
         CACHE_ERROR="no kernel $series: $suite has none"
         return "$LAB_RC_SKIP"
     fi
-    if ! apt_fetch "$dir" "$package" busybox-static; then
-        CACHE_ERROR="no kernel $series: cannot fetch $package from the mirror"
+    if ! apt_fetch "$dir" "${packages[@]}" busybox-static; then
+        CACHE_ERROR="no kernel $series: cannot fetch ${packages[0]} from the"
+        CACHE_ERROR+=" mirror"
         return "$LAB_RC_SKIP"
     fi
-    mkdir "$dir/image"
     # What no virtual machine has
-    dpkg-deb --fsys-tarfile "$dir"/linux-image-*.deb |
-        tar -x -C "$dir/image" \
-            --exclude='./lib/modules/*/kernel/sound' \
-            --exclude='./lib/modules/*/kernel/drivers/gpu' \
-            --exclude='./lib/modules/*/kernel/drivers/media' \
-            --exclude='./lib/modules/*/kernel/drivers/net/wireless' \
-            --exclude='./lib/modules/*/kernel/drivers/staging'
-    dpkg-deb -x "$dir"/busybox-static_*.deb "$dir/busybox"
+    for package in "$dir"/linux-*.deb; do
+        unpack "$package" "$dir/image" \
+            --exclude='./*lib/modules/*/kernel/sound' \
+            --exclude='./*lib/modules/*/kernel/drivers/gpu' \
+            --exclude='./*lib/modules/*/kernel/drivers/media' \
+            --exclude='./*lib/modules/*/kernel/drivers/net/wireless' \
+            --exclude='./*lib/modules/*/kernel/drivers/staging' || return 1
+    done
+    unpack "$dir"/busybox-static_*.deb "$dir/busybox" || return 1
     release=$(ls "$dir/image/lib/modules")
     echo "$release" >"$dir/release"
-    mv "$dir/image/boot/vmlinuz-$release" "$dir/vmlinuz"
-    mv "$dir/image/boot/config-$release" "$dir/config"
+    modules=$dir/image/lib/modules/$release
+    mv "$dir/image/boot/vmlinuz-$release" "$dir/vmlinuz" 2>/dev/null ||
+        mv "$modules/vmlinuz" "$dir/vmlinuz" || return 1
+    mv "$dir/image/boot/config-$release" "$dir/config" 2>/dev/null ||
+        mv "$modules/config" "$dir/config" || return 1
     /sbin/depmod -b "$dir/image" "$release" || return 1
     initramfs_make "$dir" "$release" || return 1
     mv "$dir/image/lib/modules" "$dir/modules"
@@ -197,9 +231,7 @@ headers_make() {
         CACHE_ERROR="no kernel headers $series: $APT_ERROR"
         return "$LAB_RC_SKIP"
     fi
-    mapfile -t packages < <("${APT_CACHE[@]}" show "$package" 2>>"$dir/log" |
-        sed -n 's/^Depends: *//p' | tr -s ' ,' '\n' |
-        grep -E '^linux-(headers|kbuild)-')
+    mapfile -t packages < <(depends "$package" 'linux-(headers|kbuild)-')
     if [ ${#packages[@]} -eq 0 ]; then
         CACHE_ERROR="no kernel headers $series: $suite has no $package (lab"
         CACHE_ERROR+=" clean fetches a newer kernel)"
@@ -219,26 +251,77 @@ headers_make() {
     rm -rf "$dir/apt" "$dir/usr/share" "$dir"/*.deb
 }
 
-# headers_prepare SERIES: HEADERS_DIR has the headers of the cached kernel
+# Headers of another Debian's kernel need its compiler and its C library: DIR
+# gets a whole /usr with both.
+toolchain_make() {
+    local series=$1 release=$2 dir=$3 suite
+    suite=$(kernel_suite "$series")
+    if ! apt_open "$suite" "$dir/apt"; then
+        CACHE_ERROR="no kernel headers $series: $APT_ERROR"
+        return "$LAB_RC_SKIP"
+    fi
+    if ! TMPDIR=$dir child mmdebstrap --quiet --variant=minbase \
+        --include="linux-headers-$release,gcc,libc6-dev,make" \
+        --aptopt='APT::Install-Recommends "false"' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' \
+        "${suite%-backports}" "$dir/root.tar" "$APT_SOURCES" \
+        >"$dir/log" 2>&1 ||
+        ! tar -x -f "$dir/root.tar" -C "$dir" --no-same-owner ./usr; then
+        tail -n 15 "$dir/log" >&2
+        CACHE_ERROR="cannot make the compiler for kernel $series: the end of"
+        CACHE_ERROR+=" the log is above"
+        return 1
+    fi
+    rm -rf "$dir/root.tar" "$dir/apt"
+}
+
+# headers_prepare SERIES: HEADERS_DIR has the headers of the cached kernel, and
+# TOOLCHAIN, if not empty, a /usr with what uses them
 headers_prepare() {
-    local release
+    local release maker=headers
     cache_prepare "$1"
+    TOOLCHAIN=
     if [ -d "$KERNEL_DIR/headers" ]; then
         HEADERS_DIR=$KERNEL_DIR/headers
         return
     fi
+    case $(kernel_suite "$1") in
+    "$LAB_SUITE"*) ;;
+    *) maker=toolchain ;;
+    esac
     release=$(cat "$KERNEL_DIR/release")
-    cached "headers-$1" 300 "$release $(declare -f headers_make)" \
-        headers_make "$1" "$release"
+    cached "headers-$1" 1000 "$release $(declare -f "${maker}_make")" \
+        "${maker}_make" "$1" "$release"
     HEADERS_DIR=$CACHED/usr/src/linux-headers-$release
+    if [ "$maker" = toolchain ]; then
+        TOOLCHAIN=$CACHED/usr
+    fi
+}
+
+# toolchain_run COMMAND...: after headers_prepare, where modules are built. {}
+# in it stands for the headers.
+toolchain_run() {
+    local headers=$HEADERS_DIR
+    local -a inside=()
+    if [ -n "$TOOLCHAIN" ]; then
+        headers=${headers#"${TOOLCHAIN%/usr}"}
+        # Its /usr in place of ours, for this command alone
+        # shellcheck disable=SC2016
+        inside=(unshare --mount --map-root-user sh -c
+            'mount --bind "$0" /usr && exec "$@"' "$TOOLCHAIN")
+    fi
+    child "${inside[@]}" "${@//"{}"/"$headers"}"
 }
 
 # Directories of the kernel's source, or all of it, unpacked out of Debian's
 # package of the very same version
 source_make() {
     local series=$1 version=$2 directories=$3 dir=$4 suite directory
-    local package=linux-source-$series
+    local package
     local -a members=()
+    package=linux-source-$(cut -d . -f 1,2 <<<"$version")
     suite=$(kernel_suite "$series")
     if ! apt_open "$suite" "$dir/apt"; then
         CACHE_ERROR="no kernel source $series: $APT_ERROR"
@@ -298,7 +381,7 @@ rxe_prepare() {
 initramfs_make() {
     local dir=$1 release=$2 tree=$1/tree module path
     mkdir -p "$tree"/{bin,modules}
-    cp "$dir/busybox/bin/busybox" "$tree/bin/"
+    cp "$dir/busybox/bin/busybox" "$tree/bin/" || return 1
     cp "$LAB_DIR/guest/initramfs" "$tree/init"
     chmod 755 "$tree/init"
     for module in "${LAB_BOOT_MODULES[@]}"; do
