@@ -400,4 +400,8 @@ module_misc_device(pages_device);
 
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("dma-bufs whose translations a test edits");
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+MODULE_IMPORT_NS("DMA_BUF");
+#else
 MODULE_IMPORT_NS(DMA_BUF);
+#endif

@@ -14,7 +14,6 @@
 #include <linux/iommu.h>
 #include <linux/mm.h>
 #include <linux/version.h>
-#include <linux/version.h>
 #include <rdma/ib_umem.h>
 
 #include "rxe.h"
@@ -45,7 +44,7 @@ static struct device *rxe_dma_device(struct rxe_dev *rxe)
 	struct device *dev;
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
-	ndev = rxe_ib_device_get_netdev(&rxe->ib_dev);
+	ndev = ib_device_get_netdev(&rxe->ib_dev, 1);
 	if (!ndev)
 		return NULL;
 #else
