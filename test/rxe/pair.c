@@ -133,30 +133,38 @@ static int post(pair_t *pair, struct ibv_send_wr *wr, pair_mem_t local,
 static int run(pair_t *pair, struct ibv_send_wr *wr, pair_mem_t local,
                size_t len)
 {
+    need(post(pair, wr, local, len) == 0, "ibv_post_send");
+    return pair_wait(pair);
+}
+
+void pair_post(pair_t *pair, enum ibv_wr_opcode opcode, pair_mem_t local,
+               pair_mem_t remote, size_t len)
+{
+    struct ibv_send_wr wr = {
+        .opcode  = opcode,
+        .wr.rdma = {.remote_addr = remote.addr, .rkey = remote.key}
+    };
+
+    need(post(pair, &wr, local, len) == 0, "ibv_post_send");
+}
+
+int pair_wait(pair_t *pair)
+{
     struct ibv_wc wc;
 
-    need(post(pair, wr, local, len) == 0, "ibv_post_send");
     return (poll_one(pair, &wc) == 0) ? (int)wc.status : PAIR_NOTHING;
 }
 
 int pair_write(pair_t *pair, pair_mem_t local, pair_mem_t remote, size_t len)
 {
-    struct ibv_send_wr wr = {
-        .opcode  = IBV_WR_RDMA_WRITE,
-        .wr.rdma = {.remote_addr = remote.addr, .rkey = remote.key}
-    };
-
-    return run(pair, &wr, local, len);
+    pair_post(pair, IBV_WR_RDMA_WRITE, local, remote, len);
+    return pair_wait(pair);
 }
 
 int pair_read(pair_t *pair, pair_mem_t local, pair_mem_t remote, size_t len)
 {
-    struct ibv_send_wr wr = {
-        .opcode  = IBV_WR_RDMA_READ,
-        .wr.rdma = {.remote_addr = remote.addr, .rkey = remote.key}
-    };
-
-    return run(pair, &wr, local, len);
+    pair_post(pair, IBV_WR_RDMA_READ, local, remote, len);
+    return pair_wait(pair);
 }
 
 int pair_add(pair_t *pair, pair_mem_t local, pair_mem_t remote, uint64_t add)

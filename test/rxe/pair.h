@@ -26,6 +26,13 @@ void pair_open(pair_t *pair, np_nic_t *nic);
 
 void pair_close(pair_t *pair);
 
+/** A Read or Write is posted; ends the program if that fails. */
+void pair_post(pair_t *pair, enum ibv_wr_opcode opcode, pair_mem_t local,
+               pair_mem_t remote, size_t len);
+
+/** The next completion: its ibv_wc_status, or PAIR_NOTHING */
+int pair_wait(pair_t *pair);
+
 /** One operation, until its completion: its ibv_wc_status, or PAIR_NOTHING */
 int pair_write(pair_t *pair, pair_mem_t local, pair_mem_t remote, size_t len);
 int pair_read(pair_t *pair, pair_mem_t local, pair_mem_t remote, size_t len);

@@ -4,13 +4,15 @@
  * What a page that is not there adds to a put or get over an RNIC, in turns with
  * one that is, in units of a control message: half of what an active message of
  * 8 bytes and its answer take. Beside it what the target's system takes to bring
- * such a page in for the target itself. Two processes, each on a processor.
+ * such a page in for the target itself. Then how long a transfer behind it has to
+ * wait. Two processes, each on a processor.
  *
  * fault_cost [ROUNDS]: of each (200). Prints figures; fails if bytes are wrong, or
  * if a transfer is one-sided that should not be.
  */
 
 #define _GNU_SOURCE
+#include "absence.h"
 #include "sides.h"
 
 #include "nprdma/engine.h"
@@ -21,27 +23,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PAGE      4096ul
-#define MAX       2000    /* rounds */
 #define SETTLED   5000    /* microseconds */
 #define PINGS     5       /* of a round; the median counts */
-
-/* What becomes of the target's page */
-typedef enum absence {
-    VIEWS,      /* it is there, and in no view */
-    MINOR,      /* given up; the next touch gets a new one */
-    SWAPPED,    /* on swap */
-    ABSENCES
-} absence_t;
-
-static const char *const absence_names[ABSENCES] = {
-    "there, in no view", "MADV_DONTNEED", "on zram"
-};
 
 typedef enum order {
     NOTHING,
@@ -56,7 +42,8 @@ typedef struct shared {
     _Atomic int      order;      /* NOTHING: the last one is done */
     _Atomic int      absence, is_write, result;
     _Atomic uint64_t seed, len;
-    _Atomic uint64_t ns, major;  /* of the touch */
+    _Atomic uint64_t ns;         /* of the touch */
+    unsigned         major;      /* touches that were major faults; the target's */
     _Atomic uint64_t pings;      /* answers that we have had */
 } shared_t;
 
@@ -87,39 +74,6 @@ static void stay_on(int cpu)
     sched_setaffinity(0, sizeof(set), &set);
 }
 
-static void take_away(absence_t absence)
-{
-    if (absence == SWAPPED) {
-        fill(area, shared->seed, PAGE); /* there may be none */
-        shared->result = page_out(area, getpagesize());
-        return;
-    }
-
-    madvise(area, PAGE, MADV_DONTNEED);
-    if (absence == VIEWS) {
-        memset(area, 0, PAGE);
-    }
-    shared->result = 1;
-}
-
-static void touch(int is_write)
-{
-    volatile uint8_t *byte = area;
-    struct rusage before, after;
-    double start;
-
-    getrusage(RUSAGE_SELF, &before);
-    start = now();
-    if (is_write) {
-        *byte = 1;
-    } else {
-        (void)*byte;
-    }
-    shared->ns    = (now() - start) * 1e9;
-    getrusage(RUSAGE_SELF, &after);
-    shared->major = after.ru_majflt - before.ru_majflt;
-}
-
 static void obey(order_t order)
 {
     switch (order) {
@@ -127,11 +81,12 @@ static void obey(order_t order)
         fill(area, shared->seed, PAGE);
         break;
     case TAKE:
-        take_away(shared->absence);
+        shared->result = take_page(area, shared->absence, shared->seed);
         break;
     case TOUCH:
-        take_away(shared->absence);
-        touch(shared->is_write);
+        shared->result = take_page(area, shared->absence, shared->seed);
+        shared->ns     = touch_page(area, shared->is_write, &shared->major) *
+                         1e9;
         break;
     default:
         shared->result = is_right(area, shared->seed, shared->len);
@@ -192,22 +147,6 @@ static int has_answer(const void *arg)
     return shared->pings >= *(const uint64_t*)arg;
 }
 
-/* Microseconds */
-static double median(double *times, unsigned count)
-{
-    unsigned i, j;
-    double time;
-
-    for (i = 1; i < count; ++i) {
-        time = times[i];
-        for (j = i; (j > 0) && (times[j - 1] > time); --j) {
-            times[j] = times[j - 1];
-        }
-        times[j] = time;
-    }
-    return times[count / 2] * 1e6;
-}
-
 /* Seconds of half of a message and its answer */
 static double ping_once(void)
 {
@@ -247,29 +186,47 @@ static counts_t counts(void)
     return (counts_t){sum.reads + sum.writes, sum.remote_faults};
 }
 
-/* Seconds of one transfer with the first bytes of the target's area */
-static double move(np_dir_t dir, size_t len)
+static void post(np_dir_t dir, size_t offset, size_t len, comp_t *comp)
 {
-    np_iov_t iov = {area, len};
-    comp_t comp  = {0};
-    double start = now();
+    np_iov_t iov = {area + offset, len};
     ucs_status_t status;
 
-    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, side.area, &comp));
-    if ((status == UCS_INPROGRESS) && wait_until(is_done, &comp)) {
-        status = comp.status;
+    *comp = (comp_t){0};
+    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, side.area + offset,
+                               comp));
+    if (status != UCS_INPROGRESS) {
+        *comp = (comp_t){1, status};
     }
-    if (status != UCS_OK) {
-        bail(ucs_status_string(status));
+}
+
+static void finish(const comp_t *comp)
+{
+    if (!wait_until(is_done, comp) || (comp->status != UCS_OK)) {
+        bail(ucs_status_string(comp->status));
     }
+}
+
+/* Seconds of one transfer with bytes of the target's area */
+static double move_at(np_dir_t dir, size_t offset, size_t len)
+{
+    double start = now();
+    comp_t comp;
+
+    post(dir, offset, len, &comp);
+    finish(&comp);
     return now() - start;
+}
+
+static double move(np_dir_t dir, size_t len)
+{
+    return move_at(dir, 0, len);
 }
 
 /* The page is in the target's views, as ours is: a transfer tells. A put of 8
  * bytes may be a message, which nothing shows; so put more. Each that was not
  * one-sided has asked the target's kernel for the page, and the last of these may
  * still be waiting for a processor: it would undo what the target does next. */
-static void settle(np_dir_t dir, size_t len)
+static void settle_at(np_dir_t dir, size_t offset, size_t len)
 {
     double end = now() + LIMIT;
     counts_t before;
@@ -277,7 +234,7 @@ static void settle(np_dir_t dir, size_t len)
     len = (dir == NP_DIR_PUT) ? ucs_max(len, 64ul) : len;
     do {
         before = counts();
-        move(dir, len);
+        move_at(dir, offset, len);
         if (now() > end) {
             bail("transfers do not become one-sided: is nprdma.ko there?");
         }
@@ -286,9 +243,9 @@ static void settle(np_dir_t dir, size_t len)
     usleep(SETTLED);
 }
 
-static int is_kept(absence_t absence)
+static void settle(np_dir_t dir, size_t len)
 {
-    return absence == SWAPPED;
+    settle_at(dir, 0, len);
 }
 
 /* One transfer whose bytes are looked at. Zeroes come from a page that is new. */
@@ -313,70 +270,107 @@ static double checked(np_dir_t dir, size_t len, uint64_t seed, int is_zero)
     return seconds;
 }
 
-static void measure(np_dir_t dir, size_t len, absence_t absence, unsigned rounds)
+static void take(void)
 {
-    static double there[MAX], gone[MAX], system[MAX], pings[MAX];
-    unsigned i, major = 0, messages = 0;
-    double extra, touch_us, unit;
+    if (!tell(TAKE)) {
+        bail("a page does not go to swap");
+    }
+}
+
+static void measure(np_dir_t dir, size_t len, absence_t absence, unsigned count)
+{
+    static rounds_t rounds;
+    unsigned i, messages = 0;
     counts_t before;
 
     shared->absence  = absence;
     shared->is_write = dir == NP_DIR_PUT;
-    for (i = 0; i < rounds; ++i) {
+    shared->major    = 0;
+    for (i = 0; i < count; ++i) {
         shared->seed = i;
         if (!tell(TOUCH)) {
             bail("a page does not go to swap");
         }
-        system[i] = (absence == VIEWS) ? 0 : (shared->ns * 1e-9);
-        major    += shared->major;
-        shared->seed = i;
+        rounds.touch[i] = shared->ns * 1e-9;
+        shared->seed    = i;
         tell(FILL);
         settle(dir, len);
-        pings[i]     = ping();
-        shared->seed = i;
+        rounds.message[i] = ping();
+        shared->seed      = i;
         tell(FILL);
-        before    = counts();
-        there[i]  = checked(dir, len, i, 0);
-        messages += counts().one_sided == before.one_sided;
-        shared->seed = i;
+        before          = counts();
+        rounds.there[i] = checked(dir, len, i, 0);
+        messages       += counts().one_sided == before.one_sided;
+        shared->seed    = i;
         tell(FILL);
-        if (!tell(TAKE)) {
-            bail("a page does not go to swap");
-        }
-        before  = counts();
-        gone[i] = checked(dir, len, i, !is_kept(absence));
+        take();
+        before           = counts();
+        rounds.absent[i] = checked(dir, len, i, !is_kept(absence));
         if (counts().one_sided != before.one_sided) {
             bail("a page that is absent was reached");
         }
         settle(dir, len);
     }
-    touch_us = median(system, rounds);
-    unit     = median(pings, rounds);
-    extra    = median(gone, rounds) - median(there, rounds) - touch_us;
-    printf("%-4s%5zu B  %-18s %9.1f %9.1f %9.1f %9.1f %6.1f%s%s\n",
-           (dir == NP_DIR_PUT) ? "put" : "get", len, absence_names[absence],
-           median(there, rounds), median(gone, rounds), touch_us, unit,
-           extra / unit,
-           (major > (rounds / 2)) ? "  major faults" : "",
-           (messages > (rounds / 2)) ? "  a message either way" : "");
+    rounds.count = count;
+    rounds.major = shared->major;
+    print_rounds((dir == NP_DIR_PUT) ? "put" : "get", len, absence, &rounds,
+                 (messages > (count / 2)) ? "  a message either way" : "");
 }
 
-static void measure_all(unsigned rounds)
+/* Seconds of a transfer with the second page, posted right behind one with the
+ * first, over the same link */
+static double move_behind(np_dir_t dir, size_t len)
+{
+    double start = now(), seconds;
+    comp_t first, second;
+
+    post(dir, 0, len, &first);
+    post(dir, PAGE, len, &second);
+    finish(&second);
+    seconds = now() - start;
+    finish(&first);
+    return seconds;
+}
+
+static void measure_behind(np_dir_t dir, size_t len, absence_t absence,
+                           unsigned count)
+{
+    static behind_t behind;
+    unsigned i;
+
+    shared->absence = absence;
+    for (i = 0; i < count; ++i) {
+        settle(dir, len);
+        settle_at(dir, PAGE, len);
+        behind.alone[i] = move_at(dir, PAGE, len);
+        behind.there[i] = move_behind(dir, len);
+        take();
+        behind.absent[i] = move_behind(dir, len);
+    }
+    behind.count = count;
+    print_behind((dir == NP_DIR_PUT) ? "put" : "get", len, absence, &behind);
+}
+
+static void measure_all(unsigned count)
 {
     static const size_t sizes[]  = {8, PAGE};
     static const np_dir_t dirs[] = {NP_DIR_GET, NP_DIR_PUT};
     absence_t absence;
     unsigned i, j;
 
-    printf("%u rounds of each in turn, medians in us; added, without the "
-           "system's, in messages\n", rounds);
-    printf("                                 there    absent    system   "
-           "message  added\n");
+    print_rounds_title(count);
     for (i = 0; i < ucs_static_array_size(sizes); ++i) {
         for (j = 0; j < ucs_static_array_size(dirs); ++j) {
-            for (absence = VIEWS; absence < ABSENCES; ++absence) {
-                measure(dirs[j], sizes[i], absence, rounds);
+            for (absence = 0; absence < ABSENCES; ++absence) {
+                measure(dirs[j], sizes[i], absence, count);
             }
+        }
+    }
+
+    print_behind_title(count);
+    for (j = 0; j < ucs_static_array_size(dirs); ++j) {
+        for (absence = MINOR; absence < ABSENCES; ++absence) {
+            measure_behind(dirs[j], PAGE, absence, count);
         }
     }
 }
@@ -393,7 +387,7 @@ int main(int argc, char **argv)
         bail("no RNIC port is up");
     }
 
-    rounds = ucs_min(ucs_max(rounds, 1u), (unsigned)MAX);
+    rounds = ucs_min(ucs_max(rounds, 1u), (unsigned)MAX_ROUNDS);
     shared = share_memory(sizeof(*shared));
     pid    = start_target(target, &config, &fd);
 
