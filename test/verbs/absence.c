@@ -75,9 +75,9 @@ double median(double *seconds, unsigned count)
 void print_rounds_title(unsigned count)
 {
     printf("%u rounds of each in turn, medians in us; added, without the "
-           "system's, in messages\n", count);
+           "system's, in messages of either kind\n", count);
     printf("                                 there    absent    system   "
-           "message  added\n");
+           "message  added     again  added\n");
 }
 
 void print_rounds(const char *name, size_t len, absence_t absence,
@@ -87,12 +87,14 @@ void print_rounds(const char *name, size_t len, absence_t absence,
     double absent  = median(rounds->absent, rounds->count);
     double touch   = median(rounds->touch, rounds->count);
     double message = median(rounds->message, rounds->count);
+    double again   = median(rounds->again, rounds->count), added;
 
     /* A page that the processor has costs it nothing */
     touch = (absence == UNMAPPED) ? 0 : touch;
-    printf("%-4s%5zu B  %-18s %9.1f %9.1f %9.1f %9.1f %6.1f%s%s\n", name, len,
-           names[absence], there, absent, touch, message,
-           (absent - there - touch) / message,
+    added = absent - there - touch;
+    printf("%-4s%5zu B  %-18s %9.1f %9.1f %9.1f %9.1f %6.1f %9.1f %6.1f%s%s\n",
+           name, len, names[absence], there, absent, touch, message,
+           added / message, again, added / again,
            (rounds->major > (rounds->count / 2)) ? "  major faults" : "",
            remark);
 }

@@ -23,10 +23,11 @@ typedef enum absence {
 } absence_t;
 
 /* Seconds of each round: of a transfer with a page that is there, of one with a page
- * that is not, of a touch of such a page by the processor, and of a message */
+ * that is not, of a touch of such a page by the processor, of a message after the
+ * same events as these, and of one right after others */
 typedef struct rounds {
-    double   there[MAX_ROUNDS], absent[MAX_ROUNDS];
-    double   touch[MAX_ROUNDS], message[MAX_ROUNDS];
+    double   there[MAX_ROUNDS], absent[MAX_ROUNDS], touch[MAX_ROUNDS];
+    double   message[MAX_ROUNDS], again[MAX_ROUNDS];
     unsigned count;
     unsigned major;      /* touches that were major faults */
 } rounds_t;

@@ -105,25 +105,33 @@ root_packages() {
 
 root_input() {
     root_packages
-    declare -f root_make
+    declare -f root_make bootstrap
+}
+
+# bootstrap SUITE DIR PACKAGES [OPTION...]: DIR/root.tar, a small Debian with
+# these; DIR/log says why not
+bootstrap() {
+    local suite=$1 dir=$2 packages=$3
+    shift 3
+    TMPDIR=$dir child mmdebstrap --quiet --variant=minbase \
+        --include="$packages" \
+        --aptopt='APT::Install-Recommends "false"' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' \
+        "$@" "$suite" "$dir/root.tar" "$APT_SOURCES" >"$dir/log" 2>&1
 }
 
 root_make() {
-    local dir=$1 list
-    list=$(root_packages | paste -s -d ,)
+    local dir=$1
     if ! apt_open "$LAB_SUITE" "$dir/apt"; then
         CACHE_ERROR=$APT_ERROR
         return "$LAB_RC_SKIP"
     fi
     # The hook is a shell command of mmdebstrap's
     # shellcheck disable=SC2016
-    if ! TMPDIR=$dir child mmdebstrap --quiet --variant=minbase --include="$list" \
-        --aptopt='APT::Install-Recommends "false"' \
-        --dpkgopt='path-exclude=/usr/share/doc/*' \
-        --dpkgopt='path-exclude=/usr/share/man/*' \
-        --dpkgopt='path-exclude=/usr/share/locale/*' \
-        --customize-hook='mkdir -p "$1/lab"' \
-        "$LAB_SUITE" "$dir/root.tar" "$APT_SOURCES" >"$dir/log" 2>&1 ||
+    if ! bootstrap "$LAB_SUITE" "$dir" "$(root_packages | paste -s -d ,)" \
+        --customize-hook='mkdir -p "$1/lab"' ||
         ! child tar2sqfs -q -c lz4 "$dir/root.img" <"$dir/root.tar" \
             >>"$dir/log" 2>&1; then
         tail -n 15 "$dir/log" >&2
@@ -254,20 +262,19 @@ headers_make() {
 # Headers of another Debian's kernel need its compiler and its C library: DIR
 # gets a whole /usr with both.
 toolchain_make() {
-    local series=$1 release=$2 dir=$3 suite
+    local series=$1 package=linux-headers-$2 dir=$3 suite
     suite=$(kernel_suite "$series")
     if ! apt_open "$suite" "$dir/apt"; then
         CACHE_ERROR="no kernel headers $series: $APT_ERROR"
         return "$LAB_RC_SKIP"
     fi
-    if ! TMPDIR=$dir child mmdebstrap --quiet --variant=minbase \
-        --include="linux-headers-$release,gcc,libc6-dev,make" \
-        --aptopt='APT::Install-Recommends "false"' \
-        --dpkgopt='path-exclude=/usr/share/doc/*' \
-        --dpkgopt='path-exclude=/usr/share/man/*' \
-        --dpkgopt='path-exclude=/usr/share/locale/*' \
-        "${suite%-backports}" "$dir/root.tar" "$APT_SOURCES" \
-        >"$dir/log" 2>&1 ||
+    if [ -z "$(depends "$package" linux-)" ]; then
+        CACHE_ERROR="no kernel headers $series: $suite has no $package (lab"
+        CACHE_ERROR+=" clean fetches a newer kernel)"
+        return "$LAB_RC_SKIP"
+    fi
+    if ! bootstrap "${suite%-backports}" "$dir" \
+        "$package,gcc,libc6-dev,make" ||
         ! tar -x -f "$dir/root.tar" -C "$dir" --no-same-owner ./usr; then
         tail -n 15 "$dir/log" >&2
         CACHE_ERROR="cannot make the compiler for kernel $series: the end of"
@@ -292,7 +299,7 @@ headers_prepare() {
     *) maker=toolchain ;;
     esac
     release=$(cat "$KERNEL_DIR/release")
-    cached "headers-$1" 1000 "$release $(declare -f "${maker}_make")" \
+    cached "headers-$1" 1000 "$release $(declare -f "${maker}_make" bootstrap)" \
         "${maker}_make" "$1" "$release"
     HEADERS_DIR=$CACHED/usr/src/linux-headers-$release
     if [ "$maker" = toolchain ]; then
