@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #define SETTLED  5000    /* microseconds */
-#define AGAIN    5       /* messages; the median counts */
 #define PAGES    3       /* that nobody uses the last of: see fault_cost.c */
 #define LOCAL    (IBV_ACCESS_LOCAL_WRITE)
 #define REMOTE   (LOCAL | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
@@ -108,17 +107,6 @@ static double send_8(void)
     return now() - start;
 }
 
-static double send_again(void)
-{
-    double times[AGAIN];
-    unsigned i;
-
-    for (i = 0; i < AGAIN; ++i) {
-        times[i] = send_8();
-    }
-    return median(times, AGAIN) * 1e-6;
-}
-
 static void take_other(void)
 {
     take_page(theirs.bytes + ((PAGES - 1) * PAGE), UNMAPPED, 0);
@@ -174,7 +162,7 @@ static void measure(enum ibv_wr_opcode opcode, size_t len, absence_t absence,
         usleep(SETTLED);
         take_other();
         rounds.message[i] = send_8();
-        rounds.again[i]   = send_again();
+        rounds.again[i]   = repeat(send_8);
         fill(theirs.bytes, i, PAGE);
         take_other();
         rounds.there[i] = checked(opcode, len, i, 0);

@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#define REPEATS  5
+
 static const char *const names[ABSENCES] = {
     "there, not mapped", "MADV_DONTNEED", "on zram"
 };
@@ -57,7 +59,8 @@ double touch_page(void *page, int is_write, unsigned *major)
     return seconds;
 }
 
-double median(double *seconds, unsigned count)
+/* Microseconds; sorts them */
+static double median(double *seconds, unsigned count)
 {
     unsigned i, j;
     double time;
@@ -70,6 +73,17 @@ double median(double *seconds, unsigned count)
         seconds[j] = time;
     }
     return seconds[count / 2] * 1e6;
+}
+
+double repeat(double (*seconds)(void))
+{
+    double times[REPEATS];
+    unsigned i;
+
+    for (i = 0; i < REPEATS; ++i) {
+        times[i] = seconds();
+    }
+    return median(times, REPEATS) * 1e-6;
 }
 
 void print_rounds_title(unsigned count)

@@ -51,8 +51,8 @@ double touch_page(void *page, int is_write, unsigned *major);
 /* What a page holds since take_page */
 int is_kept(absence_t absence);
 
-/* Microseconds; sorts them */
-double median(double *seconds, unsigned count);
+/* The median of some, right after each other */
+double repeat(double (*seconds)(void));
 
 void print_rounds_title(unsigned count);
 void print_rounds(const char *name, size_t len, absence_t absence,

@@ -29,7 +29,6 @@
 #include <unistd.h>
 
 #define SETTLED   5000    /* microseconds */
-#define AGAIN     5       /* messages; the median counts */
 #define PAGES     16
 
 typedef enum order {
@@ -169,17 +168,6 @@ static double ping(void)
     return (now() - start) / 2;
 }
 
-static double ping_again(void)
-{
-    double times[AGAIN];
-    unsigned i;
-
-    for (i = 0; i < AGAIN; ++i) {
-        times[i] = ping();
-    }
-    return median(times, AGAIN) * 1e-6;
-}
-
 typedef struct counts {
     uint64_t one_sided, two_sided;
 } counts_t;
@@ -303,7 +291,7 @@ static void measure(np_dir_t dir, size_t len, absence_t absence, unsigned count)
         settle(dir, len);
         tell(TAKE_OTHER);
         rounds.message[i] = ping();
-        rounds.again[i]   = ping_again();
+        rounds.again[i]   = repeat(ping);
         shared->seed      = i;
         tell(FILL);
         tell(TAKE_OTHER);
