@@ -71,6 +71,7 @@ void np_user_unhold(struct np_user *user, unsigned int pages);
 struct np_stats {
 	atomic_t regions;
 	atomic_t attached;
+	atomic_t gapped;		/* of these, NPRDMA_REPLACE_GAP */
 	atomic_t held;
 	atomic64_t faults;
 	atomic64_t mapped;
@@ -207,6 +208,7 @@ struct np_window {
 	struct np_region *region;
 	u32 what;			/* NPRDMA_EXPORT_* */
 	bool closing;			/* nothing more is mapped */
+	bool in_place;			/* see leaf.c; constant */
 	struct device *dev;
 	struct iommu_domain *domain;
 	enum dma_data_direction direction;
@@ -231,6 +233,11 @@ int np_window_replace(struct np_window *window, unsigned long index,
 		      phys_addr_t phys, struct iommu_iotlb_gather *gather);
 void np_window_flush(struct np_window *window,
 		     struct iommu_iotlb_gather *gather);
+
+/* leaf.c: translations replaced by one store */
+bool np_leaf_works(struct np_window *window);
+bool np_leaf_replace(struct np_window *window, unsigned long iova,
+		     phys_addr_t phys, struct iommu_iotlb_gather *gather);
 
 /* views.c: the windows of a region */
 void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to);

@@ -32,6 +32,9 @@ probe vm_flags_mod linux/mm.h 'void f(struct vm_area_struct *vma);
 void f(struct vm_area_struct *vma) { vm_flags_mod(vma, VM_DONTCOPY, 0); }'
 probe import_ns_word linux/dma-buf.h 'MODULE_IMPORT_NS(DMA_BUF);'
 
+probe iommu_pt linux/generic_pt/iommu.h 'bool f(struct iommu_domain *domain);
+bool f(struct iommu_domain *domain) { return iommupt_from_domain(domain); }'
+
 # What does not compile is an answer: no final link, and go on
 make -s -k -C "$headers" M="$work" "$@" KBUILD_MODPOST_WARN=1 modules \
 	>"$work/log" 2>&1 || true
@@ -64,6 +67,9 @@ fi
 		echo '#define NP_IMPORT_NS_DMA_BUF MODULE_IMPORT_NS(DMA_BUF)'
 	else
 		echo '#define NP_IMPORT_NS_DMA_BUF MODULE_IMPORT_NS("DMA_BUF")'
+	fi
+	if have iommu_pt; then
+		echo '#define NP_HAVE_IOMMU_PT 1'
 	fi
 } >"$file.new"
 # What is the same stays as old as it is

@@ -176,6 +176,12 @@ struct np_window *np_window_open(struct np_region *region, u32 what,
 		ret = PTR_ERR(window->all);
 		goto unmap;
 	}
+	window->in_place = what == NPRDMA_EXPORT_TABLE || np_leaf_works(window);
+	dev_info_once(dev, "nprdma: a translation is replaced %s\n",
+		      window->in_place ? "by one store" :
+					 "with a moment without one");
+	if (!window->in_place)
+		atomic_inc(&region->context->stats.gapped);
 	atomic_inc(&region->context->stats.attached);
 	return window;
 
@@ -215,13 +221,15 @@ void np_window_close(struct np_window *window)
 	np_window_list_free(window->all);
 	np_user_uncharge(region->context->user, window->charged);
 	atomic_dec(&region->context->stats.attached);
+	if (!window->in_place)
+		atomic_dec(&region->context->stats.gapped);
 	kfree(window);
 }
 
 /*
  * Page @index of the window is at @phys as soon as it is flushed. Between the
- * two calls it is nowhere; that cannot be helped with what the kernel exports.
- * Allocates nothing: the tables are there.
+ * two calls of the IOMMU's it is nowhere; that cannot be helped with what the
+ * kernel exports. Allocates nothing: the tables are there.
  */
 int np_window_replace(struct np_window *window, unsigned long index,
 		      phys_addr_t phys, struct iommu_iotlb_gather *gather)
@@ -229,6 +237,8 @@ int np_window_replace(struct np_window *window, unsigned long index,
 	unsigned long iova = window->iova + (index << PAGE_SHIFT);
 	int ret;
 
+	if (window->in_place && np_leaf_replace(window, iova, phys, gather))
+		return 0;
 	iommu_unmap_fast(window->domain, iova, PAGE_SIZE, gather);
 	ret = np_iommu_map(window->domain, iova, phys, PAGE_SIZE, window->prot);
 	if (ret)

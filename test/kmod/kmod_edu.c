@@ -199,6 +199,21 @@ static void test_many(int dev, int edu, char *memory)
               MANY);
 }
 
+/* The module offers to replace translations by one store where it can */
+static void test_replace(int dev)
+{
+    FILE *file      = fopen("/sys/module/nprdma/parameters/in_place", "r");
+    int in_place    = (file != NULL) && (fgetc(file) == 'Y');
+    uint32_t wanted = in_place ? NPRDMA_REPLACE_ATOMIC : NPRDMA_REPLACE_GAP;
+
+    if (file != NULL) {
+        fclose(file);
+    }
+    TAP_CHECK(kmod_counters(dev).replace == wanted,
+              "translations are replaced %s",
+              in_place ? "by one store" : "with a moment without one");
+}
+
 /* Without an IOMMU that translates */
 static int main_refused(int dev, int edu)
 {
@@ -236,6 +251,7 @@ int main(int argc, char **argv)
     memory = kmod_map(4 * KMOD_PIECE);
     madvise(memory, 4 * KMOD_PIECE, MADV_NOHUGEPAGE);
     kmod_region_open(&region, dev, memory, 4 * KMOD_PIECE, edu);
+    test_replace(dev);
     test_absent(&region, memory);
     test_write(&region, memory + 16 * KMOD_PAGE);
     test_intrude(&region, memory + 32 * KMOD_PAGE);
