@@ -17,10 +17,10 @@
 #include <asm/cacheflush.h>
 
 #define NP_LEAF_BITS	9
-#define NP_LEAF_COUNT	(1UL << NP_LEAF_BITS)
+#define NP_LEAF_COUNT	BIT(NP_LEAF_BITS)
 #define NP_LEAF_PHYS	GENMASK_ULL(51, PAGE_SHIFT)
 
-bool np_in_place = true;
+static bool np_in_place = true;
 module_param_named(in_place, np_in_place, bool, 0644);
 MODULE_PARM_DESC(in_place,
 		 "replace translations by one store where the IOMMU's tables allow it; otherwise devices find none for a moment (default: Y)");
