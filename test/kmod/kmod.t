@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Time limit: 1800 s (it builds for two kernels and boots guests of each)
+# Time limit: 1800 s (it builds for three kernels and boots guests of two)
 # Builds the kernel module for the lab's kernels, without a warning, and runs
 # its jobs on the first two; prints TAP.
 set -euo pipefail
