@@ -260,7 +260,7 @@ headers_make() {
 }
 
 # Headers of another Debian's kernel need its compiler and its C library: DIR
-# gets a whole /usr with both.
+# gets a /usr with both, and with what makefiles call. Unpacked, not installed.
 toolchain_make() {
     local series=$1 package=linux-headers-$2 dir=$3 suite
     suite=$(kernel_suite "$series")
@@ -273,9 +273,11 @@ toolchain_make() {
         CACHE_ERROR+=" clean fetches a newer kernel)"
         return "$LAB_RC_SKIP"
     fi
-    if ! bootstrap "${suite%-backports}" "$dir" \
-        "$package,gcc,libc6-dev,make" ||
-        ! tar -x -f "$dir/root.tar" -C "$dir" --no-same-owner ./usr; then
+    if ! bootstrap "${suite%-backports}" "$dir" "$package,gcc,libc6-dev,make" \
+        --include=bash,coreutils,dash,diffutils,findutils,grep,mawk,sed \
+        --include=util-linux --variant=extract ||
+        ! tar -x -f "$dir/root.tar" -C "$dir" --no-same-owner ./usr ||
+        ! ln -s mawk "$dir/usr/bin/awk"; then
         tail -n 15 "$dir/log" >&2
         CACHE_ERROR="cannot make the compiler for kernel $series: the end of"
         CACHE_ERROR+=" the log is above"
