@@ -168,9 +168,9 @@ static int np_do_counters(struct np_context *context,
 		.regions = atomic_read(&stats->regions),
 		.attached = attached,
 		.held = atomic_read(&stats->held),
-		.replace = !attached			     ? NPRDMA_REPLACE_NONE :
+		.replace = !attached ? NPRDMA_REPLACE_NONE :
 			   atomic_read(&stats->gapped) ? NPRDMA_REPLACE_GAP :
-							 NPRDMA_REPLACE_ATOMIC,
+			   NPRDMA_REPLACE_ATOMIC,
 		.kernel_bytes = atomic64_read(&context->user->bytes),
 		.faults = atomic64_read(&stats->faults),
 		.mapped = atomic64_read(&stats->mapped),

@@ -31,7 +31,6 @@ int f(struct iommu_domain *domain)
 probe vm_flags_mod linux/mm.h 'void f(struct vm_area_struct *vma);
 void f(struct vm_area_struct *vma) { vm_flags_mod(vma, VM_DONTCOPY, 0); }'
 probe import_ns_word linux/dma-buf.h 'MODULE_IMPORT_NS(DMA_BUF);'
-
 probe iommu_pt linux/generic_pt/iommu.h 'bool f(struct iommu_domain *domain);
 bool f(struct iommu_domain *domain) { return iommupt_from_domain(domain); }'
 

@@ -48,7 +48,7 @@ int take_page(void *page, absence_t absence, uint64_t seed);
 /* One byte by this processor: seconds. *major: grows by 1 if it was a major fault */
 double touch_page(void *page, int is_write, unsigned *major);
 
-/* What a page holds since take_page */
+/* Does a page still hold what it did before take_page? Otherwise it is new */
 int is_kept(absence_t absence);
 
 /* The median of some, right after each other */
