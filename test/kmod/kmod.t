@@ -57,22 +57,27 @@ build() {
 # run_jobs SERIES: all but the last share a boot; huge pages are had before
 # memory is used. What goes on for a time does so on each kernel.
 run_jobs() {
-    local job
     rm -rf "${results:?}/$1"
     "$lab" run --kernel "$1" --build "$NPRDMA_BUILD" --out "$results/$1" \
         --env KMOD_PRESSURE_SECONDS=12 --env KMOD_RACE_SECONDS=12 \
-        "${jobs[@]}" >"$TAP_OUT" 2>&1 || true
-    for job in "${jobs[@]}"; do
-        verdict "$1" "$job"
-    done
+        "${jobs[@]}" >"$TAP_DIR/jobs-$1" 2>&1 </dev/null || true
 }
 
+# Both kernels' jobs at once: neither has two processors busy all the time
 jobs=(kmod-edu kmod-pressure kmod-abi kmod-passthrough)
 SPARSE=$(command -v sparse || true)
+built=()
 for series in 6.1 6.12; do
     if build "$series" ${SPARSE:+C=2}; then
-        run_jobs "$series"
+        built+=("$series")
+        run_jobs "$series" &
     fi
 done
 build 7 || true # the jobs take too long for a third: docs/kmod.md says how
+wait
+for series in "${built[@]}"; do
+    for job in "${jobs[@]}"; do
+        verdict "$series" "$job"
+    done
+done
 tap_done

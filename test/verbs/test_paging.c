@@ -384,6 +384,36 @@ static void test_small(event_t event)
     printf("# %zu puts, %lu faults\n", puts, faults);
 }
 
+/* Transfers that the target's CPU has no part in, right behind a put that is a message:
+ * a get finds it, and a put is not written over by it */
+static void test_order(void)
+{
+    const size_t small = 4, all = 64; /* of which the first are a message */
+    uint64_t one_sided = counts().one_sided;
+    uint8_t new[64], old[64];
+    ucs_status_t status;
+    unsigned i, gets = 0, puts = 0;
+
+    for (i = 0; i < 200; ++i) {
+        fill(new, 2 * i, all);
+        fill(old, (2 * i) + 1, all);
+        POST(status, np_vlink_put_copied(&link_, key, new, small, side.area));
+        gets += (status == UCS_OK) && move(NP_DIR_GET, area, 0, all) &&
+                (memcmp(area, new, small) == 0);
+
+        POST(status, np_vlink_put_copied(&link_, key, old, small, side.area));
+        if (status == UCS_OK) {
+            POST(status, np_vlink_put_copied(&link_, key, new, all, side.area));
+        }
+        puts += (status == UCS_OK) && target_has(0, 0, 0) &&
+                move(NP_DIR_GET, area, 0, all) && (memcmp(area, new, all) == 0);
+    }
+    TAP_CHECK((gets == i) && (puts == i) &&
+              (port_breaks || ((counts().one_sided - one_sided) >= (2 * i))),
+              "one-sided transfers overtake no put that is a message");
+    printf("# %u gets and %u puts of %u right\n", gets, puts, i);
+}
+
 /* Data that looks like what an absent page reads as */
 static void test_lookalike(void)
 {
@@ -494,6 +524,7 @@ int main(int argc, char **argv)
     test_small(NOTHING);
     test_small(SWAP);
     test_small(FORK);
+    test_order();
     test_lookalike();
     test_storm((argc > 1) ? atof(argv[1]) : 10);
     TAP_CHECK(down == UCS_OK, "the link is as it was");

@@ -29,14 +29,16 @@ ucs_status_t np_link_refuse(np_link_t *link)
     return UCS_ERR_NO_RESOURCE;
 }
 
+np_order_t np_order_now(void)
+{
+    return (np_order_flags() & NPRDMA_ORDER_BEFORE) ? NP_ORDER_STRICT :
+           np_engine.config.order;
+}
+
 int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
                    int is_write)
 {
-    if (np_order_flags() & NPRDMA_ORDER_BEFORE) {
-        return 1;
-    }
-
-    switch (np_engine.config.order) {
+    switch (np_order_now()) {
     case NP_ORDER_RELAXED:
         return 0;
     case NP_ORDER_STRICT:

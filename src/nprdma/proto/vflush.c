@@ -44,6 +44,7 @@ void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status)
 {
     np_vport_t *port = link->port;
     np_vop_t *flush, *group;
+    ucs_status_t told;
     void *comp;
 
     while (!ucs_list_is_empty(&link->flushes)) {
@@ -54,6 +55,7 @@ void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status)
             return;
         }
 
+        told  = status;
         comp  = flush->comp;
         group = flush->flush.group;
         ucs_list_del(&flush->list);
@@ -62,11 +64,11 @@ void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status)
             comp = group->comp;
             ucs_list_del(&group->list);
             np_vop_put(group);
-            status = UCS_OK;
+            told = UCS_OK; /* of a port, whatever becomes of one link */
         } else if (group != NULL) {
             continue;
         }
-        np_vlink_complete(port, comp, status);
+        np_vlink_complete(port, comp, told);
     }
 }
 
@@ -91,7 +93,8 @@ ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
     if (comp != NULL) {
         op = np_vop_get(link->port, NP_VOP_FLUSH, comp);
         if (op == NULL) {
-            return UCS_ERR_NO_MEMORY;
+            return np_vop_is_full(link->port) ? UCS_ERR_NO_RESOURCE :
+                   UCS_ERR_NO_MEMORY;
         }
 
         op->sequence      = link->sequence;

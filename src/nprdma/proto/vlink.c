@@ -96,9 +96,12 @@ void np_vlink_acked(np_vlink_t *link)
 {
     np_vop_t *op, *next;
 
+    if ((link->conn != NULL) && np_vlink_has_acked(link, link->put_seq)) {
+        link->put_seq = link->conn->tx_acked; /* old numbers would seem new */
+    }
     ucs_list_for_each_safe(op, next, &link->ops, list) {
         if ((op->kind == NP_VOP_MOVE) && op->move.no_keys &&
-            op->move.is_source && (op->move.last_seq != 0) &&
+            op->move.is_source && op->move.has_last &&
             (op->status == UCS_OK) &&
             np_vlink_has_acked(link, op->move.last_seq)) {
             np_vop_finish(op, UCS_OK);

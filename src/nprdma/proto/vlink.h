@@ -123,7 +123,10 @@ struct np_vlink {
     unsigned        atomics;      /**< of these */
     unsigned        ones;         /**< and these, for which the target's CPU has
                                        nothing to do */
-    uint32_t        put_seq;      /**< message number of the last put */
+    uint32_t        put_seq;      /**< number of the last put that is a message, or a
+                                       later one that was acknowledged */
+    uint64_t        put_first;    /**< with views: what such puts write, if not all */
+    uint64_t        put_end;      /**< are acknowledged; from here to there */
     ucs_list_link_t ops;          /**< outstanding, in order of sequence */
     ucs_list_link_t flushes;
     np_overlap_t    overlap;      /**< remote ranges in flight */

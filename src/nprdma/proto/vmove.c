@@ -440,7 +440,8 @@ static int np_vmove_source(np_vop_t *op)
             return 0;
         }
 
-        if (move->no_keys && (move->last_seq == 0)) {
+        if (move->no_keys && !move->has_last) {
+            move->has_last = 1;
             move->last_seq = op->conn->tx_seq;
             np_conn_want_credit(op->conn);
         }

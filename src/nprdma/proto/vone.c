@@ -213,6 +213,7 @@ static void np_vpiece_move(np_vop_t *op, np_vpiece_t *piece, uint64_t addr,
                      np_vpiece_remote(op, piece), remote->write, piece->len,
                      NULL, 0);
         np_vpiece_look(op, piece, index);
+        piece->has_looked = 1;
     }
 }
 
@@ -398,6 +399,7 @@ static int np_vone_send_copy(np_vop_t *op)
         .remote    = addr
     };
     np_conn_send(op->conn, &ctl->msg, sizeof(*ctl) + len);
+    op->move.has_last = 1;
     op->move.last_seq = op->conn->tx_seq;
     np_conn_want_credit(op->conn);
     NP_STATS_INC(op->port->stats, remote_faults);
@@ -416,6 +418,11 @@ static int np_vone_fall_back(np_vop_t *op)
     np_vone_release(op);
     if (op->copy != NULL) {
         return np_vone_send_copy(op);
+    }
+
+    if (!np_vlink_may_ask(op->link)) {
+        op->one.next = done;
+        return 1;
     }
 
     --op->link->ones;

@@ -22,6 +22,11 @@
 #define NP_VOP_INDEX_MASK  UCS_MASK(NP_VOP_INDEX_BITS)
 
 
+int np_vop_is_full(const np_vport_t *port)
+{
+    return (port->free_ops == NULL) && (port->num_ops > NP_VOP_INDEX_MASK);
+}
+
 /* Twice as many; the new ones are free, with their names */
 static int np_vop_grow(np_vport_t *port)
 {
@@ -59,7 +64,10 @@ np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
     np_vop_t *op;
 
     if (ucs_unlikely(port->free_ops == NULL) && !np_vop_grow(port)) {
-        np_error("no memory for one more operation beside %u", port->num_ops);
+        if (!np_vop_is_full(port)) {
+            np_error("no memory for one more operation beside %u",
+                     port->num_ops);
+        }
         return NULL;
     }
 

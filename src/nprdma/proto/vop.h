@@ -20,6 +20,10 @@
 /** Transfers that a peer may have in work here */
 #define NP_VSERVED_MAX   256
 
+/** Operations of a link that need its target's CPU, at a time: of as many that are
+ *  complete here the target may still have to learn it */
+#define NP_VASKED_MAX    (NP_VSERVED_MAX / 2)
+
 typedef enum np_vop_kind {
     NP_VOP_MOVE,     /**< a transfer; also what is served */
     NP_VOP_ONE,      /**< a transfer that is one-sided so far */
@@ -73,7 +77,8 @@ typedef struct np_vmove {
     size_t      ready_next;     /**< where the next one must begin */
     size_t      moved;          /**< source: posted; sink: arrived */
     unsigned    posted;         /**< writes under way */
-    uint32_t    last_seq;       /**< puts by messages: of the last one */
+    int         has_last;       /**< puts by messages: all are sent */
+    uint32_t    last_seq;       /**< and this was the number of the last one */
 } np_vmove_t;
 
 /** Pieces of a one-sided transfer that are under way */
@@ -163,9 +168,12 @@ struct np_vop {
     };
 };
 
-/** One of the port's; NULL: no memory */
+/** One of the port's; NULL: no memory, or np_vop_is_full */
 np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp);
 void np_vop_put(np_vop_t *op);
+
+/** Has every operation that there is a name for begun? */
+int np_vop_is_full(const np_vport_t *port);
 
 /** Outstanding from now on, with a name of its own */
 void np_vop_post(np_vlink_t *link, np_vop_t *op);
@@ -238,6 +246,12 @@ static UCS_F_ALWAYS_INLINE int
 np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
 {
     return (link->conn == NULL) || ((int32_t)(link->conn->tx_acked - seq) >= 0);
+}
+
+/** May one more begin that needs the target's CPU? */
+static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
+{
+    return (link->outstanding - link->ones) < NP_VASKED_MAX;
 }
 
 /** Is everything complete that was posted up to this operation, and the put of

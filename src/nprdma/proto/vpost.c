@@ -55,6 +55,13 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
     return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
+/* There is none left: others must complete first */
+static ucs_status_t np_vlink_no_op(const np_vlink_t *link)
+{
+    return np_vop_is_full(link->port) ? UCS_ERR_NO_RESOURCE :
+           UCS_ERR_NO_MEMORY;
+}
+
 /* May a message be sent? */
 static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
 {
@@ -82,6 +89,12 @@ np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
 static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
                                    int is_write)
 {
+    if (link->port->has_views &&
+        (!is_write || (len > link->port->config.put_once)) &&
+        ucs_unlikely(np_vput_is_overtaken(link, addr, len))) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
     if (ucs_likely((link->outstanding == 0) ||
                    !np_order_waits(&link->overlap, addr, len, is_write))) {
         return UCS_OK;
@@ -269,7 +282,7 @@ static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
 
 /* A put whose bytes are in a message that has been begun: one-sided where it may
  * be, else the message goes */
-static ucs_status_t
+static void
 np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
 {
     np_vop_t *op;
@@ -277,21 +290,20 @@ np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
     if (link->port->has_views &&
         np_vone_is_copyable(link, NP_DIR_PUT, addr, len)) {
         op = np_vlink_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
-        if (op == NULL) {
-            np_conn_drop(link->conn, &ctl->msg);
-            return UCS_ERR_NO_MEMORY;
+        if (op != NULL) {
+            op->copy = ctl;
+            np_vlink_post_one(link, op);
+            return;
         }
-
-        op->copy = ctl;
-        np_vlink_post_one(link, op);
-        return UCS_OK;
     }
 
-    ctl->body.addr  = addr;
-    ctl->msg.flags |= link->port->has_views ? NP_VMSG_ABSENT : 0;
+    ctl->body.addr = addr;
+    if (link->port->has_views) {
+        ctl->msg.flags |= NP_VMSG_ABSENT;
+        np_vput_by_message(link, addr, len);
+    }
     np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
     link->put_seq = link->conn->tx_seq;
-    return UCS_OK;
 }
 
 ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
@@ -326,8 +338,8 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
         return UCS_ERR_INVALID_ADDR;
     }
 
-    status = np_vlink_put(link, ctl, addr, len);
-    return (status == UCS_OK) ? (ssize_t)len : status;
+    np_vlink_put(link, ctl, addr, len);
+    return len;
 }
 
 ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
@@ -364,13 +376,19 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
     }
 
     memcpy(ctl + 1, data, len);
-    return np_vlink_put(link, ctl, addr, len);
+    np_vlink_put(link, ctl, addr, len);
+    return UCS_OK;
 }
 
 /* Ask for an operation; returns 0: no room */
 static int np_vlink_ask_for(np_vop_t *op)
 {
     np_vctl_t ctl = op->request;
+
+    if (!np_conn_has_credit(op->conn)) {
+        np_conn_want_credit(op->conn);
+        return 0;
+    }
 
     if (!np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl))) {
         return 0;
@@ -392,7 +410,11 @@ static int np_vlink_announce(np_vop_t *op, np_vmsg_kind_t kind, uint64_t addr,
         },
         .body = {.op = op->name, .addr = addr, .len = len}
     };
-    return np_vlink_ask_for(op);
+    if (!np_vlink_ask_for(op)) {
+        op->request.msg.kind = NP_VMSG_AM; /* or a replay would ask for it */
+        return 0;
+    }
+    return 1;
 }
 
 int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
@@ -437,6 +459,25 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
     return np_vlink_announce(op, NP_VMSG_READ, addr, len, 1);
 }
 
+/* One that needs the target's CPU; NULL: @a status_p says why not */
+static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_vop_kind_t kind,
+                                     void *comp, ucs_status_t *status_p)
+{
+    np_vop_t *op;
+
+    if (!np_vlink_may_ask(link)) {
+        link->is_refused = 1;
+        *status_p        = UCS_ERR_NO_RESOURCE;
+        return NULL;
+    }
+
+    op = np_vop_get(link->port, kind, comp);
+    if (op == NULL) {
+        *status_p = np_vlink_no_op(link);
+    }
+    return op;
+}
+
 ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
                            const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                            void *comp)
@@ -458,12 +499,13 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     if (link->port->has_views &&
         np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
         op = np_vlink_get_one(link, dir, iov[0].base, len, addr, comp);
-        return (op == NULL) ? UCS_ERR_NO_MEMORY : np_vlink_post_one(link, op);
+        return (op == NULL) ? np_vlink_no_op(link) :
+               np_vlink_post_one(link, op);
     }
 
-    op = np_vop_get(link->port, NP_VOP_MOVE, comp);
+    op = np_vlink_get_asking(link, NP_VOP_MOVE, comp, &status);
     if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
+        return status;
     }
 
     np_vop_post(link, op);
@@ -495,7 +537,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     if (link->port->has_views && np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
         op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
         if (op == NULL) {
-            return UCS_ERR_NO_MEMORY;
+            return np_vlink_no_op(link);
         }
 
         op->one.unpack = unpack;
@@ -503,9 +545,9 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         return np_vlink_post_one(link, op);
     }
 
-    op = np_vop_get(link->port, NP_VOP_UNPACK, comp);
+    op = np_vlink_get_asking(link, NP_VOP_UNPACK, comp, &status);
     if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
+        return status;
     }
 
     np_vop_post(link, op);
@@ -548,9 +590,9 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    op = np_vop_get(link->port, NP_VOP_ATOMIC, comp);
+    op = np_vlink_get_asking(link, NP_VOP_ATOMIC, comp, &status);
     if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
+        return status;
     }
 
     op->atomic.result   = result;

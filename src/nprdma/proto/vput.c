@@ -216,8 +216,7 @@ static int np_vput_may_begin(np_vlink_t *link, uint64_t addr, size_t len,
         return 1;
     }
 
-    if ((np_engine.config.order == NP_ORDER_OVERLAP) &&
-        !(np_order_flags() & NPRDMA_ORDER_BEFORE)) {
+    if (np_order_now() == NP_ORDER_OVERLAP) {
         *last_p = np_vput_find(link, addr, len);
     }
     return *last_p != NULL;
@@ -306,6 +305,36 @@ static int np_vput_init(np_vlink_t *link)
     return 1;
 }
 
+void np_vput_by_message(np_vlink_t *link, uint64_t addr, size_t len)
+{
+    if (np_vlink_has_acked(link, link->put_seq)) {
+        link->put_first = addr;
+        link->put_end   = addr + len;
+    } else {
+        link->put_first = ucs_min(link->put_first, addr);
+        link->put_end   = ucs_max(link->put_end, addr + len);
+    }
+}
+
+int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
+{
+    np_order_t order;
+
+    if (ucs_likely(np_vlink_has_acked(link, link->put_seq))) {
+        return 0;
+    }
+
+    order = np_order_now();
+    if ((order == NP_ORDER_RELAXED) ||
+        ((order != NP_ORDER_STRICT) &&
+         ((addr >= link->put_end) || ((addr + len) <= link->put_first)))) {
+        return 0;
+    }
+
+    np_vlink_ask(link);
+    return 1;
+}
+
 /* Its place in the open batch, where an older one may be */
 static np_vput_t *np_vput_place(np_vlink_t *link, np_vbatch_t *batch,
                                 np_vput_t *last, uint64_t addr, size_t len)
@@ -348,6 +377,10 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
         !np_vremote_is_mapped(remote, addr, len, NP_ENTRY_WRITE, &count) ||
         !np_vput_init(link)) {
         return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (np_vput_is_overtaken(link, addr, len)) {
+        return UCS_ERR_NO_RESOURCE;
     }
 
     if (!np_vput_may_begin(link, addr, len, &last)) {

@@ -26,6 +26,13 @@
 ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
                           uint64_t addr);
 
+/** A put is about to go as a message, where others go one-sided */
+void np_vput_by_message(np_vlink_t *link, uint64_t addr, size_t len);
+
+/** Would what the target's CPU has no part in overtake such a put that must be
+ *  before it? Its acknowledgement is asked for, then. */
+int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len);
+
 /** Somebody waits for them: confirm those that have been posted */
 void np_vput_confirm(np_vlink_t *link);
 

@@ -62,7 +62,8 @@ static void np_vremote_ask(np_vlink_t *link, np_vremote_t *remote)
         .body = {.addr = remote->va}
     };
 
-    if (np_conn_has_credit(link->conn) &&
+    /* one is left for who asks on the way to something else */
+    if (np_conn_has_credits(link->conn, 2) &&
         np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl))) {
         remote->state = NP_VREMOTE_ASKED;
     }

@@ -77,7 +77,7 @@ void np_vreplay_lost(np_conn_t *conn)
 /* A number of a message that will have another one */
 static void np_vreplay_renumber(uint32_t *seq, uint32_t taken, uint32_t later)
 {
-    if ((*seq != 0) && ((int32_t)(*seq - taken) > 0)) {
+    if ((int32_t)(*seq - taken) > 0) {
         *seq = later;
     }
 }
@@ -305,14 +305,18 @@ static unsigned np_vreplay_one(np_conn_t *conn)
         }
     }
 
-    for (; (conn->replay == replay) && (replay->next < replay->count);
-         ++replay->next, ++count) {
+    /* each step may end the connection, or tell the user, who does */
+    while ((conn->replay == replay) && (replay->next < replay->count)) {
         item = &replay->items[replay->next];
         if (!np_conn_has_room(conn) || !np_conn_has_credit(conn) ||
             !((item->op != 0) ? np_vreplay_ask(conn, item) :
               np_vreplay_send_message(conn, item))) {
             return count;
         }
+        if (conn->replay == replay) {
+            ++replay->next;
+        }
+        ++count;
     }
 
     if (conn->replay == replay) {
@@ -323,10 +327,16 @@ static unsigned np_vreplay_one(np_conn_t *conn)
 
 unsigned np_vreplay_progress(np_vport_t *port)
 {
-    np_conn_t *conn, *next;
+    ucs_list_link_t todo;
     unsigned count = 0;
+    np_conn_t *conn;
 
-    ucs_list_for_each_safe(conn, next, &port->replaying, replaying) {
+    ucs_list_head_init(&todo);
+    ucs_list_splice_tail(&todo, &port->replaying);
+    ucs_list_head_init(&port->replaying);
+    while (!ucs_list_is_empty(&todo)) {
+        conn = ucs_list_extract_head(&todo, np_conn_t, replaying);
+        ucs_list_add_tail(&port->replaying, &conn->replaying);
         count += np_vreplay_one(conn);
     }
     return count;

@@ -63,7 +63,8 @@ static struct ibv_qp *np_conn_create_qp(np_vport_t *port, np_conn_t *conn)
         return NULL;
     }
 
-    port->max_inline = ucs_min(attr.cap.max_inline_data, NP_CONN_INLINE);
+    /* that of all: it never grows again */
+    port->max_inline = ucs_min(attr.cap.max_inline_data, port->max_inline);
     return qp;
 }
 

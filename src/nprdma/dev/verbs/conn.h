@@ -110,7 +110,8 @@ struct np_conn {
     ucs_status_t    put_status;  /**< answering side: a put that has failed */
     uint32_t        heard;       /**< signs of life of the other side */
     uint32_t        heard_seen;  /**< heard at the last look */
-    unsigned        silent;      /**< looks since */
+    unsigned        silent;      /**< looks since, while somebody waits for it */
+    unsigned        idle;        /**< answering side: looks since, if nobody does */
     uint32_t        sq_seen;     /**< sq_head at the last look */
     unsigned        stuck;       /**< looks since */
     unsigned        replaced;    /**< queue pairs since the last that worked */
@@ -290,10 +291,17 @@ static inline unsigned np_conn_reads(int of_device)
     return ucs_min((unsigned)ucs_max(of_device, 1), NP_CONN_READS);
 }
 
+/** May the link send so many more messages? */
+static UCS_F_ALWAYS_INLINE int
+np_conn_has_credits(const np_conn_t *conn, uint32_t count)
+{
+    return (conn->tx_seq - conn->tx_acked + count) <= conn->credits;
+}
+
 /** May the link send one more message? */
 static UCS_F_ALWAYS_INLINE int np_conn_has_credit(const np_conn_t *conn)
 {
-    return (conn->tx_seq - conn->tx_acked) < conn->credits;
+    return np_conn_has_credits(conn, 1);
 }
 
 #endif

@@ -20,6 +20,9 @@
 /* Looks after which something is sent to one who is silent */
 #define NP_CONN_PROBE  8
 
+/* And to a link that asks for nothing: a minute */
+#define NP_CONN_IDLE   (60000 / NP_VPORT_LOOK_MSEC)
+
 /* How long a target is given to answer by its progress before its service thread
  * is woken: at least this, twice as long after each time that its progress has
  * answered all the same, half as long after each time that the thread has, and a
@@ -84,23 +87,47 @@ static int np_conn_hears(np_conn_t *conn)
     return (conn->silent * NP_VPORT_LOOK) <= np_conn_patience(conn);
 }
 
+/* A write of no bytes: it takes no buffer of the link's, who may be computing, and
+ * fails if its queue pair is no more. (On Soft-RoCE it does not.) */
+static void np_conn_ping(np_conn_t *conn)
+{
+    if (np_conn_has_room(conn)) {
+        np_conn_write(conn, NULL, 0, 0, 0, 0, NULL, NULL, 0);
+    }
+}
+
+/* Answering side: a link whose process has died says nothing, ever */
+static void np_conn_look_idle(np_conn_t *conn)
+{
+    if (conn->is_link || (conn->heard != conn->heard_seen)) {
+        conn->idle = 0;
+    } else if (++conn->idle == NP_CONN_IDLE) {
+        conn->idle = 0;
+        np_conn_ping(conn);
+    }
+}
+
 void np_conn_look(np_conn_t *conn)
 {
+    np_conn_look_idle(conn);
     if (!np_conn_sends(conn) || !np_conn_hears(conn)) {
         np_conn_lost(conn, UCS_ERR_ENDPOINT_TIMEOUT);
     }
 }
 
-/* Ask for a completion now and then, more often if buffers are short; the queue
- * must not fill up without one */
+/* Ask for a completion now and then, more often if buffers are short; neither the
+ * queue nor what all queues share may fill up without one, however many others
+ * have something that none was asked for */
 static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
 {
     np_vport_t *port = conn->port;
 
     if ((++conn->unsignaled >= NP_CONN_MODERATION) ||
         (conn->unsignaled > (conn->sq_mask / 2)) ||
+        ucs_unlikely(port->posted >= (port->send_cqe / 2)) ||
         (has_buffer && (port->num_free_send < (port->send_buffers / 2)) &&
-         (conn->unsignaled > (port->send_buffers / 16)))) {
+         ((conn->unsignaled > (port->send_buffers / 16)) ||
+          (port->num_free_send < (port->send_buffers / 4))))) {
         conn->unsignaled = 0;
         return 1;
     }

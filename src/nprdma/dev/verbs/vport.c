@@ -369,6 +369,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     }
 
     port->config     = *config;
+    port->max_inline = NP_CONN_INLINE;
     port->user       = *user;
     port->event_fd   = -1;
     port->timer_fd   = -1;

@@ -88,7 +88,7 @@ struct np_vport {
     unsigned                send_cqe;   /**< completions that send_cq can hold */
     unsigned                posted;     /**< work requests that may need one */
     unsigned                awaited;    /**< of these, those an operation waits for */
-    unsigned                max_inline;
+    unsigned                max_inline; /**< bytes: what all queue pairs take */
     struct ibv_send_wr      wr;         /**< what is posted next, of sge alone */
     struct ibv_sge          sge;
 

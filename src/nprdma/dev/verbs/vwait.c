@@ -9,7 +9,7 @@
 #  include "config.h"
 #endif
 
-#include "conn.h"
+#include "hello.h"
 
 #include "../../mem/prepare.h"
 #include "../../proto/vput.h"
@@ -78,7 +78,8 @@ static void np_vport_set_timer(np_vport_t *port)
     struct itimerspec spec = {};
 
     if (!ucs_list_is_empty(&port->connecting) ||
-        !ucs_list_is_empty(&port->dying) || np_nic_is_removed(port->nic)) {
+        !ucs_list_is_empty(&port->dying) || port->is_ud_broken ||
+        np_nic_is_removed(port->nic)) {
         spec.it_value.tv_nsec = 20000000;
     } else if (np_vport_expects(port)) {
         spec.it_value.tv_nsec = (NP_VPORT_LOOK_MSEC + NP_VPORT_TICK_MSEC) *
@@ -196,7 +197,11 @@ static int np_vport_serve_turn(np_vport_t *port)
 
     np_vport_wake_owner(port);
     np_vport_break_due(port);
+    if (!ucs_list_is_empty(&port->connecting)) {
+        np_hello_progress(port); /* a peer does not wait for ever */
+    }
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
+           !ucs_list_is_empty(&port->connecting) ||
            np_vport_has_served_todo(port) ||
            !ucs_list_is_empty(&port->asked) ||
            !ucs_list_is_empty(&port->replies);
