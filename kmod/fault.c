@@ -71,6 +71,10 @@ static int np_batch_refused(struct np_batch *batch, struct vm_area_struct *vma)
 		return -EFAULT;
 	if (batch->flags & NPRDMA_FAULT_WRITE && vma->vm_flags & NP_VM_CALLS)
 		return -EACCES;
+	/* A page that its process may never give: no signal reaches a worker */
+	if (batch->flags & NP_FAULT_AHEAD && vma->vm_file &&
+	    file_inode(vma->vm_file)->i_sb->s_magic == FUSE_SUPER_MAGIC)
+		return -EAGAIN;
 	return 0;
 }
 
@@ -97,10 +101,14 @@ static int np_batch_look(struct np_batch *batch, struct hmm_range *range)
 	struct mm_struct *mm = batch->region->context->mm;
 	int ret;
 
+	/* It waits for who may want mmap_lock; alone, nobody else comes to be */
+	if (!batch->alone)
+		range->notifier_seq = mmu_interval_read_begin(range->notifier);
 	ret = np_batch_lock(batch, mm);
 	if (ret)
 		return ret;
-	range->notifier_seq = mmu_interval_read_begin(range->notifier);
+	if (batch->alone)
+		range->notifier_seq = mmu_interval_read_begin(range->notifier);
 	ret = np_batch_clip(batch, mm);
 	if (!ret) {
 		range->start = np_batch_start(batch);

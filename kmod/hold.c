@@ -139,7 +139,8 @@ void np_hold_release_all(struct np_context *context)
 	unsigned long number;
 
 	xa_for_each(&context->holds, number, hold) {
-		xa_erase(&context->holds, number);
-		np_hold_free(hold);
+		hold = xa_erase(&context->holds, number);
+		if (hold)
+			np_hold_free(hold);
 	}
 }

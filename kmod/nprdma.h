@@ -36,11 +36,13 @@
 #define NP_PIECE_SHIFT	24
 #define NP_PIECE_PAGES	(1U << (NP_PIECE_SHIFT - PAGE_SHIFT))
 #define NP_REGION_MAX	(8ULL << 30)
-#define NP_REGIONS_MAX	65536
+#define NP_REGIONS_MAX	65536	/* of a user */
 /* Numbers of regions and holds. Erasing 0, which a program may ask for, would
  * make an xarray hand it out.
  */
 #define NP_NUMBERS	XA_LIMIT(1, INT_MAX)
+/* Beside NPRDMA_FAULT_*: by a worker, of whom nobody expects it */
+#define NP_FAULT_AHEAD	0x80000000U
 #define NP_ENTRY_BITS	(NPRDMA_ENTRY_READ | NPRDMA_ENTRY_WRITE)
 
 /* main.c */
@@ -56,6 +58,7 @@ struct np_user {
 	struct list_head link;
 	kuid_t uid;
 	unsigned int refs;
+	atomic_t regions;
 	atomic64_t bytes;
 	atomic_long_t held;		/* pages */
 };
@@ -64,6 +67,8 @@ struct np_user *np_user_get(kuid_t uid);
 void np_user_put(struct np_user *user);
 int np_user_charge(struct np_user *user, u64 bytes);
 void np_user_uncharge(struct np_user *user, u64 bytes);
+int np_user_add_region(struct np_user *user);
+void np_user_drop_region(struct np_user *user);
 int np_user_hold(struct np_user *user, unsigned int pages);
 void np_user_unhold(struct np_user *user, unsigned int pages);
 
@@ -88,6 +93,7 @@ struct np_stats {
 struct np_context {
 	struct kref refs;		/* file, regions */
 	struct mm_struct *mm;		/* grabbed, not its users */
+	struct mmu_notifier exit;	/* holds end with the address space */
 	struct np_user *user;
 	struct page *hole;		/* the black-hole page */
 	struct xarray regions;

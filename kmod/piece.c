@@ -159,7 +159,7 @@ void np_piece_take(struct np_piece *piece, unsigned int from, unsigned int to,
 	if (first >= end)
 		return;
 	/* Who reads what the views have then, also sees the entry */
-	smp_wmb();
+	dma_wmb();
 	np_views_take(piece, first, end);
 	for (i = first; i < end; i++) {
 		if (piece->state[i] & NP_MOVE_BOTH)
@@ -228,7 +228,7 @@ void np_piece_give(struct np_piece *piece, unsigned int from, unsigned int to,
 		return;
 	np_views_give(piece, first, end);
 	/* Who sees the entry, also sees what the views have */
-	smp_wmb();
+	dma_wmb();
 	for (i = first; i < end; i++) {
 		if (piece->state[i] & NP_MOVE_BOTH)
 			np_piece_given(piece, i);

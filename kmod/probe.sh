@@ -31,8 +31,20 @@ int f(struct iommu_domain *domain)
 probe vm_flags_mod linux/mm.h 'void f(struct vm_area_struct *vma);
 void f(struct vm_area_struct *vma) { vm_flags_mod(vma, VM_DONTCOPY, 0); }'
 probe import_ns_word linux/dma-buf.h 'MODULE_IMPORT_NS(DMA_BUF);'
-probe iommu_pt linux/generic_pt/iommu.h 'bool f(struct iommu_domain *domain);
-bool f(struct iommu_domain *domain) { return iommupt_from_domain(domain); }'
+# All that leaf.c needs of the tables
+probe iommu_pt linux/generic_pt/iommu.h '
+bool f(struct iommu_domain *domain, struct iommu_iotlb_gather *gather);
+bool f(struct iommu_domain *domain, struct iommu_iotlb_gather *gather)
+{
+	struct pt_common *common = &container_of(iommupt_from_domain(domain),
+			struct pt_iommu_vtdss, iommu)->vtdss_pt.common;
+
+	iommu_iotlb_gather_add_page(domain, gather, 0, PAGE_SIZE);
+	return offsetof(struct pt_iommu_x86_64, x86_64_pt.common) ==
+	       offsetof(struct pt_iommu_amdv1, amdpt.common) &&
+	       (common->top_of_table & PT_TOP_LEVEL_MASK) &&
+	       (common->features & BIT(PT_FEAT_DMA_INCOHERENT));
+}'
 
 # What does not compile is an answer: no final link, and go on
 make -s -k -C "$headers" M="$work" "$@" KBUILD_MODPOST_WARN=1 modules \

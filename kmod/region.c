@@ -119,7 +119,9 @@ static struct np_region *np_region_make(struct np_context *context,
 	INIT_LIST_HEAD(&region->windows);
 	region->piece_count = DIV_ROUND_UP(region->pages, NP_PIECE_PAGES);
 	region->table_pages = DIV_ROUND_UP(region->pages, NP_TABLE_ENTRIES);
-	region->charged = sizeof(*region) + region->pages * sizeof(u32) +
+	region->charged = sizeof(*region) +
+			  region->table_pages *
+				  (PAGE_SIZE + sizeof(*region->table)) +
 			  region->piece_count * sizeof(*region->pieces);
 	ret = np_user_charge(context->user, region->charged);
 	if (ret)
@@ -149,10 +151,10 @@ int np_region_create(struct np_context *context,
 	ret = np_region_range(create);
 	if (ret)
 		return ret;
-	if (atomic_inc_return(&context->stats.regions) > NP_REGIONS_MAX) {
-		ret = -EDQUOT;
-		goto uncount;
-	}
+	ret = np_user_add_region(context->user);
+	if (ret)
+		return ret;
+	atomic_inc(&context->stats.regions);
 	region = np_region_make(context, create);
 	if (IS_ERR(region)) {
 		ret = PTR_ERR(region);
@@ -168,6 +170,7 @@ int np_region_create(struct np_context *context,
 
 uncount:
 	atomic_dec(&context->stats.regions);
+	np_user_drop_region(context->user);
 	return ret;
 }
 
@@ -177,6 +180,7 @@ void np_region_kill(struct np_region *region)
 	unsigned int i;
 
 	atomic_dec(&region->context->stats.regions);
+	np_user_drop_region(region->context->user);
 	WRITE_ONCE(region->ending, true);
 	down_write(&region->life);
 	region->dead = true;

@@ -32,7 +32,7 @@ static void np_prefetch_work(struct work_struct *work)
 
 	if (mmget_not_zero(mm)) {
 		np_fault(prefetch->region, prefetch->from, prefetch->to,
-			 prefetch->flags, &done);
+			 prefetch->flags | NP_FAULT_AHEAD, &done);
 		mmput(mm);
 	}
 	np_prefetch_end(prefetch);

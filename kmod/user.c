@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What each user causes the kernel to use: tables, states of pages, and
+ * What each user causes the kernel to use: regions, which every change of
+ * memory under them has to look at; tables, states of pages, and
  * translations of views, which no memory cgroup is charged for; and pages that
  * the kernel cannot take back while they are held.
  */
@@ -63,6 +64,20 @@ int np_user_charge(struct np_user *user, u64 bytes)
 void np_user_uncharge(struct np_user *user, u64 bytes)
 {
 	atomic64_sub(bytes, &user->bytes);
+}
+
+int np_user_add_region(struct np_user *user)
+{
+	if (atomic_inc_return(&user->regions) > NP_REGIONS_MAX) {
+		np_user_drop_region(user);
+		return -EDQUOT;
+	}
+	return 0;
+}
+
+void np_user_drop_region(struct np_user *user)
+{
+	atomic_dec(&user->regions);
 }
 
 int np_user_hold(struct np_user *user, unsigned int pages)

@@ -24,15 +24,15 @@ static int np_window_domain(struct np_window *window)
 	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
 
 	if (!domain || !(domain->type & __IOMMU_DOMAIN_DMA_API)) {
-		dev_err(dev, "nprdma: no IOMMU translates for this device: boot with intel_iommu=on (or the firmware's switch for AMD and Arm) and without iommu=pt or iommu.passthrough=1, or write DMA to its iommu_group/type\n");
+		dev_err_ratelimited(dev, "nprdma: no IOMMU translates for this device: boot with intel_iommu=on (or the firmware's switch for AMD and Arm) and without iommu=pt or iommu.passthrough=1, or write DMA to its iommu_group/type\n");
 		return -EOPNOTSUPP;
 	}
 	if (!(domain->pgsize_bitmap & PAGE_SIZE)) {
-		dev_err(dev, "nprdma: its IOMMU does not map single pages\n");
+		dev_err_ratelimited(dev, "nprdma: its IOMMU does not map single pages\n");
 		return -EOPNOTSUPP;
 	}
 	if (!dev_is_dma_coherent(dev)) {
-		dev_err(dev, "nprdma: its DMA is not coherent with caches\n");
+		dev_err_ratelimited(dev, "nprdma: its DMA is not coherent with caches\n");
 		return -EOPNOTSUPP;
 	}
 	window->domain = domain;
@@ -95,8 +95,8 @@ static int np_window_map(struct np_window *window)
 		goto free_list;
 	ret = np_window_check(window, &list);
 	if (ret) {
-		dev_err(window->dev,
-			"nprdma: its addresses are not one range\n");
+		dev_err_ratelimited(window->dev,
+				    "nprdma: its addresses are not one range\n");
 		dma_unmap_sgtable(window->dev, &list, window->direction,
 				  DMA_ATTR_SKIP_CPU_SYNC);
 	}

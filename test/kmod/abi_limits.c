@@ -126,9 +126,36 @@ static void bounds_of_tables(int dev, char *memory)
     TAP_CHECK(kmod_counters(dev).kernel_bytes == 0, "all of it is returned");
 }
 
+/* A process holds pages and ends, while its child still has the file, until the
+ * gate is closed; 0: it could not */
+static int hold_and_leave(char *memory, const int gate[2])
+{
+    int status = -1, dev, region;
+    pid_t pid;
+    char byte;
+
+    pid = fork();
+    if (pid == 0) {
+        close(gate[1]);
+        dev    = kmod_open();
+        region = kmod_create(dev, memory, KMOD_PIECE, 0);
+        if (kmod_fault(dev, region, memory, 16 * KMOD_PAGE, NPRDMA_FAULT_HOLD,
+                       NULL, NULL) != 0) {
+            _exit(1);
+        }
+        pid = fork();
+        if (pid == 0) {
+            _exit(read(gate[0], &byte, 1) != 0);
+        }
+        _exit(pid < 0);
+    }
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
 static void bounds_of_holds(int dev, char *memory)
 {
-    int other = kmod_open(), first, second;
+    int other = kmod_open(), gate[2], first, second;
     uint32_t hold;
 
     parameter("user_hold_pages", 24);
@@ -147,6 +174,13 @@ static void bounds_of_holds(int dev, char *memory)
     TAP_CHECK(kmod_fault(dev, first, memory, 16 * KMOD_PAGE, NPRDMA_FAULT_HOLD,
                          NULL, &hold) == 0, "the end of a context releases");
     kmod_release(dev, hold);
+    TAP_CHECK((pipe(gate) == 0) && hold_and_leave(memory, gate) &&
+              (kmod_fault(dev, first, memory, 16 * KMOD_PAGE,
+                          NPRDMA_FAULT_HOLD, NULL, &hold) == 0),
+              "and that of an address space, whoever has its file");
+    kmod_release(dev, hold);
+    close(gate[0]);
+    close(gate[1]);
     kmod_destroy(dev, first);
     parameter("user_hold_pages", 0);
 }
