@@ -414,6 +414,38 @@ static void test_order(void)
     printf("# %u gets and %u puts of %u right\n", gets, puts, i);
 }
 
+/* Who is told that there is room, and tries again at once, finds some: UCP tries so
+ * without progress in between. Puts of all ways, more than there is room for. */
+static void test_word(void)
+{
+    static const size_t lens[] = {4, 16, 64, 100, PAGE};
+    unsigned i, j, lies = 0, waits = 0;
+    ucs_status_t status = UCS_OK;
+    double end          = now() + LIMIT;
+
+    for (i = 0; i < ucs_static_array_size(lens); ++i) {
+        for (j = 0; (j < 1000) && (now() < end) && (down == UCS_OK);
+             j += status == UCS_OK) {
+            status = np_vlink_put_copied(&link_, key, area, lens[i],
+                                         side.area + (((j * 8) % 3) * PAGE));
+            if ((status == UCS_ERR_NO_RESOURCE) &&
+                np_vlink_has_resources(&link_)) {
+                status = np_vlink_put_copied(&link_, key, area, lens[i],
+                                             side.area +
+                                             (((j * 8) % 3) * PAGE));
+                lies  += status == UCS_ERR_NO_RESOURCE;
+            }
+            if (status == UCS_ERR_NO_RESOURCE) {
+                ++waits;
+                np_vport_progress(port);
+            }
+        }
+    }
+    TAP_CHECK((status == UCS_OK) && (lies == 0) && (waits > 0),
+              "who is told that there is room finds some");
+    printf("# %u times not, of %u waits\n", lies, waits);
+}
+
 /* Data that looks like what an absent page reads as */
 static void test_lookalike(void)
 {
@@ -525,6 +557,7 @@ int main(int argc, char **argv)
     test_small(SWAP);
     test_small(FORK);
     test_order();
+    test_word();
     test_lookalike();
     test_storm((argc > 1) ? atof(argv[1]) : 10);
     TAP_CHECK(down == UCS_OK, "the link is as it was");

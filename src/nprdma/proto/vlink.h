@@ -117,6 +117,8 @@ struct np_vlink {
                                        user of the link */
     int             is_refused;   /**< an operation waits for one that is
                                        outstanding, not for room */
+    int             is_overtaking; /**< one would, if it began before a put is
+                                       acknowledged: np_vput_is_overtaken */
     unsigned        fence;        /**< NP_VLINK_FENCE, NP_VLINK_REPLAY */
     uint64_t        sequence;     /**< of the last operation */
     unsigned        outstanding;  /**< operations that are not complete */

@@ -126,12 +126,18 @@ int np_vlink_has_resources(np_vlink_t *link)
     if (link->is_refused && !link->is_down) {
         return 0; /* until one of those in flight is complete */
     }
+    if (link->is_overtaking && !link->is_down && np_vput_is_unacked(link)) {
+        return 0; /* until such a put is acknowledged */
+    }
 
     link->has_pending = 0;
     status            = np_vlink_enter(link);
     link->has_pending = has_pending;
     return (status != UCS_ERR_NO_RESOURCE) &&
-           (link->is_down || (link->port->free_send != NULL));
+           (link->is_down ||
+            ((link->port->free_send != NULL) && !np_vop_is_full(link->port) &&
+             (!link->port->has_views ||
+              np_conn_has_rooms(link->conn, NP_VPUT_ROOMS))));
 }
 
 ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,

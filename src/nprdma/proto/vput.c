@@ -316,6 +316,17 @@ void np_vput_by_message(np_vlink_t *link, uint64_t addr, size_t len)
     }
 }
 
+int np_vput_is_unacked(np_vlink_t *link)
+{
+    if (ucs_likely(np_vlink_has_acked(link, link->put_seq))) {
+        link->is_overtaking = 0;
+        return 0;
+    }
+
+    np_vlink_ask(link);
+    return 1;
+}
+
 int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
 {
     np_order_t order;
@@ -331,8 +342,8 @@ int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
         return 0;
     }
 
-    np_vlink_ask(link);
-    return 1;
+    link->is_overtaking = np_vput_is_unacked(link);
+    return link->is_overtaking;
 }
 
 /* Its place in the open batch, where an older one may be */
@@ -389,7 +400,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    batch = np_conn_has_rooms(link->conn, 3) ?
+    batch = np_conn_has_rooms(link->conn, NP_VPUT_ROOMS) ?
             np_vput_batch(link, remote, np_vput_page(addr)) : NULL;
     if (batch == NULL) {
         return UCS_ERR_NO_RESOURCE;

@@ -13,6 +13,9 @@
 /** Bytes of the largest */
 #define NP_VPUT_SIZE    64u
 
+/** Requests of a send queue that one needs, with the Reads of two batches */
+#define NP_VPUT_ROOMS   3u
+
 /** Places that are confirmed together */
 #define NP_VPUT_COUNT   32u
 
@@ -28,6 +31,9 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
 
 /** A put is about to go as a message, where others go one-sided */
 void np_vput_by_message(np_vlink_t *link, uint64_t addr, size_t len);
+
+/** Is there one that is not acknowledged? That is asked for, then. */
+int np_vput_is_unacked(np_vlink_t *link);
 
 /** Would what the target's CPU has no part in overtake such a put that must be
  *  before it? Its acknowledgement is asked for, then. */
