@@ -127,8 +127,8 @@ struct np_vlink {
                                        nothing to do */
     uint32_t        put_seq;      /**< number of the last put that is a message, or a
                                        later one that was acknowledged */
-    uint64_t        put_first;    /**< with views: what such puts write, if not all */
-    uint64_t        put_end;      /**< are acknowledged; from here to there */
+    uint64_t        put_first;    /**< with views: from here to put_end write such */
+    uint64_t        put_end;      /**< puts, if not all are acknowledged */
     ucs_list_link_t ops;          /**< outstanding, in order of sequence */
     ucs_list_link_t flushes;
     np_overlap_t    overlap;      /**< remote ranges in flight */

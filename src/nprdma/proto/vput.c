@@ -331,8 +331,9 @@ int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
 {
     np_order_t order;
 
-    if (ucs_likely(np_vlink_has_acked(link, link->put_seq))) {
-        return 0;
+    if (ucs_likely(np_vlink_has_acked(link, link->put_seq)) ||
+        (np_vremote_get(link, addr, 1) == NULL)) {
+        return 0; /* in the latter case it is a message, too */
     }
 
     order = np_order_now();
