@@ -105,7 +105,7 @@ struct nprdma_info {
  *
  * EINVAL   also: the range leaves user space, or is longer than region_max
  * ENOMEM   no memory
- * EDQUOT   the user's bound table_max, or that on regions of a context
+ * EDQUOT   the user's bound table_max, or that on regions of a user
  */
 struct nprdma_region_create {
 	__u64 addr;
