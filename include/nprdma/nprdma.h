@@ -94,8 +94,9 @@ int nprdma_notify_swap_in(void *va, size_t len);
 typedef struct nprdma_swapper {
     /**
      * Bring a range in so that it can be touched. Called by whichever thread
-     * notices that it is missing, a thread of nprdma with all signals blocked
-     * included, and by several at once; without a lock. It may call
+     * notices that it is missing, and by several at once; without a lock. It may
+     * be a thread of nprdma, which has a stack of 1 MiB, and all signals blocked
+     * but those of its own faults. It may call
      * nprdma_notify_swap_out() and nprdma_notify_swap_in(), and must not wait
      * for a transfer.
      *

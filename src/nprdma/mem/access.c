@@ -52,6 +52,35 @@ ucs_status_t np_access_check(uint64_t va, uint64_t len)
     return UCS_ERR_INVALID_ADDR;
 }
 
+/* The file is its parent's, and another thread may have held the lock */
+static void np_bounce_after_fork(void)
+{
+    pthread_mutex_init(&np_bounce_lock, NULL);
+    if (np_bounce_fd >= 0) {
+        close(np_bounce_fd);
+        np_bounce_fd = -1;
+    }
+}
+
+static ucs_status_t np_bounce_open(void)
+{
+    static int has_handler;
+
+    if (!has_handler &&
+        (pthread_atfork(NULL, NULL, np_bounce_after_fork) != 0)) {
+        np_error("pthread_atfork() failed: no memory");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    has_handler  = 1;
+    np_bounce_fd = memfd_create("nprdma-bounce", MFD_CLOEXEC);
+    if (np_bounce_fd < 0) {
+        np_error("memfd_create() failed: %m. Check 'ulimit -n'");
+        return UCS_ERR_NO_MEMORY;
+    }
+    return UCS_OK;
+}
+
 static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len)
 {
     ucs_status_t status = UCS_OK;
@@ -59,10 +88,8 @@ static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len)
 
     pthread_mutex_lock(&np_bounce_lock);
     if (np_bounce_fd < 0) {
-        np_bounce_fd = memfd_create("nprdma-bounce", MFD_CLOEXEC);
-        if (np_bounce_fd < 0) {
-            np_error("memfd_create() failed: %m. Check 'ulimit -n'");
-            status = UCS_ERR_NO_MEMORY;
+        status = np_bounce_open();
+        if (status != UCS_OK) {
             goto out;
         }
     }

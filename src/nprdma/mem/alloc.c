@@ -57,6 +57,7 @@ ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
         goto err_free;
     }
 
+    alloc->pid  = getpid();
     alloc->head = base;
     alloc->addr = UCS_PTR_BYTE_OFFSET(base, head_len);
     status      = np_region_is_exact() ?
@@ -96,6 +97,10 @@ void np_alloc_free(np_alloc_t *alloc)
         np_region_put(alloc->region);
     }
 
+    if (alloc->pid != getpid()) {
+        goto out; /* inherited: it is its parent's, and stays */
+    }
+
     /* release: a peer that sees it stops; one that does not yet writes to a
      * page that nobody reads any more */
     atomic_store_explicit(&alloc->head->ended, 1, memory_order_release);
@@ -106,6 +111,7 @@ void np_alloc_free(np_alloc_t *alloc)
                  alloc->id);
     }
 
+out:
     np_segment_unmap(alloc->head, size);
     close(alloc->fd);
     free(alloc);

@@ -13,6 +13,8 @@
 #include "../np.h"
 #include "region.h"
 
+#include <sys/types.h>
+
 /** First page of an allocated segment. Written by its owner; peers read. */
 typedef struct np_alloc_head {
     _Atomic uint32_t ended;   /**< the owner has freed the memory */
@@ -27,6 +29,7 @@ typedef struct np_alloc {
     size_t          len;      /**< bytes, whole pages */
     np_region_t     *region;  /**< with exact scope */
     int             fd;
+    pid_t           pid;      /**< who has made it */
 } np_alloc_t;
 
 /**

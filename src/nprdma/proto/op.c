@@ -172,9 +172,9 @@ void np_op_finish(np_link_t *link, np_op_t *op)
 
 /* UCS_ERR_NO_RESOURCE: our own memory goes each time: later */
 static ucs_status_t
-np_op_take_get(np_link_t *link, np_op_t *op, const np_slot_t *slot)
+np_op_take_get(np_link_t *link, np_op_t *op)
 {
-    uint8_t *data = link->data.payload + slot->rma.offset;
+    uint8_t *data = link->data.payload + op->rma.payload;
     np_iov_t piece[NP_MAX_IOV];
     size_t count;
 
@@ -200,9 +200,9 @@ static int np_op_slot_done(np_link_t *link, np_op_t *op)
     ucs_status_t status;
 
     if (op->status == UCS_OK) {
-        status = (ucs_status_t)slot->rma.status;
+        status = ucs_min((ucs_status_t)slot->rma.status, UCS_OK);
         if ((op->kind == NP_OP_GET) && (status == UCS_OK)) {
-            status = np_op_take_get(link, op, slot);
+            status = np_op_take_get(link, op);
             if (status == UCS_ERR_NO_RESOURCE) {
                 return 0;
             }

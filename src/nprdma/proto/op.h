@@ -118,6 +118,8 @@ struct np_op {
             void         *arg;
             size_t       len;
             size_t       offset;  /**< in the copy */
+            uint32_t     payload; /**< where its bytes are in the ring's area; what
+                                       its slot says of that is the target's word */
         } rma;
         struct {
             void             *result; /**< or NULL */

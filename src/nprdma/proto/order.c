@@ -10,6 +10,8 @@
 
 #include "order.h"
 
+#include "request.h"
+
 #include "../engine.h"
 #include "../extension.h"
 #include "../mem/overlap.h"
@@ -25,7 +27,16 @@ void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
 
 ucs_status_t np_link_refuse(np_link_t *link)
 {
-    link->is_refused = 1;
+    link->is_refused = link->outstanding > 0;
+    if (link->is_refused) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (np_request_has_room(link)) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    np_request_ring_slow(link); /* requests without an answer have it all */
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -268,5 +279,9 @@ int np_link_has_resources(np_link_t *link)
         return 0;
     }
 
-    return np_ring_tx_has_slot(&link->data) && np_ring_tx_has_slot(&link->ctl);
+    if (!np_ring_tx_has_slot(&link->ctl)) {
+        np_request_ring_slow(link); /* nothing of it may be outstanding */
+        return 0;
+    }
+    return np_ring_tx_has_slot(&link->data);
 }

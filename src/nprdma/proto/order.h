@@ -22,7 +22,8 @@ void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
                  int is_write);
 
 /** An operation must wait for one that is outstanding: nothing is tried again
- *  before one completes. @return UCS_ERR_NO_RESOURCE */
+ *  before one completes. @return UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY: there is
+ *  nothing to wait for */
 ucs_status_t np_link_refuse(np_link_t *link);
 
 /** Slow half of np_link_order */

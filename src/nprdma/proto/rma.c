@@ -278,15 +278,16 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
         return UCS_ERR_NO_MEMORY;
     }
 
-    slot      = np_ring_tx_slot(ring);
-    slot->rma = (np_slot_rma_t){
+    op->rma.payload = start & ring->payload_mask;
+    slot            = np_ring_tx_slot(ring);
+    slot->rma       = (np_slot_rma_t){
         .addr   = addr,
-        .offset = start & ring->payload_mask,
+        .offset = op->rma.payload,
         .status = UCS_ERR_NO_PROGRESS
     };
     if (kind == NP_OP_PUT) {
         status = np_fault_copy_local(link, NP_DIR_GET,
-                                     ring->payload + slot->rma.offset, iov,
+                                     ring->payload + op->rma.payload, iov,
                                      iovcnt);
         if (ucs_unlikely(status != UCS_OK)) {
             np_op_put(link->port, op);

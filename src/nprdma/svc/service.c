@@ -20,12 +20,12 @@
 
 #include "../clock.h"
 #include "../engine.h"
+#include "../thread.h"
 #include "../dev/soft/peer.h"
 #include "../proto/serve.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -34,7 +34,6 @@
 #include <unistd.h>
 
 #define NP_SERVICE_THREADS  2
-#define NP_SERVICE_STACK    (256 * UCS_KBYTE)
 
 /* How long a new connection is left to the owner's progress */
 #define NP_SERVICE_ACCEPT_USEC 200
@@ -480,19 +479,12 @@ void np_service_remove_client(np_service_client_t *client)
 
 static int np_service_create(np_mover_t mover)
 {
-    pthread_attr_t attr;
-    sigset_t all, old;
     pthread_t thread;
     int ret;
 
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, NP_SERVICE_STACK);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited by the thread */
-    ret = pthread_create(&thread, &attr, np_service_main,
-                         (void*)(uintptr_t)mover);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
+    ret = np_thread_start(&thread, (mover == NP_MOVER_SERVICE) ? "nprdma-svc" :
+                          "nprdma-svc2", np_service_main,
+                          (void*)(uintptr_t)mover);
     if (ret != 0) {
         np_error("cannot start a service thread: %s. Peers are only answered "
                  "by the program's own progress. Check 'ulimit -u'",
@@ -501,8 +493,6 @@ static int np_service_create(np_mover_t mover)
     }
 
     np_service.ids[np_service.num_ids++] = thread;
-    pthread_setname_np(thread, (mover == NP_MOVER_SERVICE) ? "nprdma-svc" :
-                       "nprdma-svc2");
     return 1;
 }
 

@@ -139,6 +139,31 @@ TEST_P(Passive, PutThatIsFlushed)
     });
 }
 
+// Large copies that a target may help with are announced to it. If it does not
+// look, these fill its requests, which nobody waits for, and nothing is
+// outstanding whose end would make room.
+TEST_P(Passive, PutBehindLargeOnes)
+{
+    run([](Node &node, const UctRemote &remote) {
+        std::vector<uint8_t> bytes(SIZE);
+        uint64_t value = 77;
+
+        pattern_fill(bytes.data(), SIZE, 1);
+        for (int i = 0; i < 40; ++i) {
+            rma_finish(node, RmaKind::PutZcopy, bytes.data(), 512 << 10,
+                       remote.address + 4096, remote.rkey());
+        }
+        rma_finish(node, RmaKind::PutShort, (uint8_t*)&value, sizeof(value),
+                   remote.address + 8, remote.rkey());
+        rma_finish(node, RmaKind::PutBcopy, bytes.data(), 5000,
+                   remote.address + (1 << 20), remote.rkey());
+    }, [](Node&, const Area &area) {
+        EXPECT_EQ(77u, *(uint64_t*)area.at(8));
+        EXPECT_EQ("", pattern_diff(area.at(4096), 512 << 10, 1));
+        EXPECT_EQ("", pattern_diff(area.at(1 << 20), 5000, 1));
+    });
+}
+
 TEST_P(Passive, Get)
 {
     run([](Node &node, const UctRemote &remote) {

@@ -17,12 +17,10 @@
 #include "dmabuf.h"
 
 #include "../../engine.h"
+#include "../../thread.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define NP_VIEWS_STACK  (256 * UCS_KBYTE)
 
 /* Guards all nics' views. Not held while one is built. */
 static pthread_mutex_t np_views_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -115,26 +113,6 @@ static void *np_views_main(void *arg)
     return NULL;
 }
 
-/* All signals are the program's */
-static int np_views_start(np_nic_views_t *views)
-{
-    pthread_attr_t attr;
-    sigset_t all, old;
-    int ret;
-
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, NP_VIEWS_STACK);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    ret = pthread_create(&views->thread, &attr, np_views_main, views);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    if (ret == 0) {
-        pthread_setname_np(views->thread, "nprdma-views");
-    }
-    return ret == 0;
-}
-
 static np_nic_views_t *np_views_make_locked(np_nic_t *nic, uint32_t arena)
 {
     np_nic_views_t *views;
@@ -148,7 +126,8 @@ static np_nic_views_t *np_views_make_locked(np_nic_t *nic, uint32_t arena)
     views->arena     = arena;
     views->engine_id = np_engine.id;
     atomic_init(&views->state, NP_VIEWS_BUILDING);
-    if (!np_views_start(views)) {
+    if (!(np_thread_start(&views->thread, "nprdma-views", np_views_main,
+                          views) == 0)) {
         np_warn("no thread for views of memory: transfers to it need the "
                 "target's CPU. Check 'ulimit -u'");
         views->is_joined = 1;

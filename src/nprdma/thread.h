@@ -1,0 +1,23 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Threads of our own in other people's programs.
+ */
+
+#ifndef NP_THREAD_H_
+#define NP_THREAD_H_
+
+#include <pthread.h>
+
+/**
+ * Start one. Signals are the program's: none is delivered to it but those of its
+ * own faults, for the program may mend them where we call it (a swapper's).
+ *
+ * @param [in] name  At most 15 characters.
+ *
+ * @return 0, or an errno value.
+ */
+int np_thread_start(pthread_t *thread, const char *name,
+                    void *(*function)(void *arg), void *arg);
+
+#endif
