@@ -157,6 +157,10 @@ TEST_P(Passive, PutBehindLargeOnes)
                    remote.address + 8, remote.rkey());
         rma_finish(node, RmaKind::PutBcopy, bytes.data(), 5000,
                    remote.address + (1 << 20), remote.rkey());
+        // What only the target's thread can answer: it may have been too late
+        // for all of the above
+        rma_finish(node, RmaKind::GetBcopy, bytes.data(), 8,
+                   remote.address + (2 << 20), remote.rkey());
     }, [](Node&, const Area &area) {
         EXPECT_EQ(77u, *(uint64_t*)area.at(8));
         EXPECT_EQ("", pattern_diff(area.at(4096), 512 << 10, 1));
