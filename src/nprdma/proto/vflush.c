@@ -93,8 +93,7 @@ ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
     if (comp != NULL) {
         op = np_vop_get(link->port, NP_VOP_FLUSH, comp);
         if (op == NULL) {
-            return np_vop_is_full(link->port) ? UCS_ERR_NO_RESOURCE :
-                   UCS_ERR_NO_MEMORY;
+            return np_vop_none(link->port);
         }
 
         op->sequence      = link->sequence;

@@ -168,12 +168,19 @@ struct np_vop {
     };
 };
 
-/** One of the port's; NULL: no memory, or np_vop_is_full */
+/** One of the port's; NULL: np_vop_none says why */
 np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp);
 void np_vop_put(np_vop_t *op);
 
 /** Has every operation that there is a name for begun? */
 int np_vop_is_full(const np_vport_t *port);
+
+/** There was none. UCS_ERR_NO_RESOURCE: others must complete first;
+ *  UCS_ERR_NO_MEMORY. */
+static inline ucs_status_t np_vop_none(const np_vport_t *port)
+{
+    return np_vop_is_full(port) ? UCS_ERR_NO_RESOURCE : UCS_ERR_NO_MEMORY;
+}
 
 /** Outstanding from now on, with a name of its own */
 void np_vop_post(np_vlink_t *link, np_vop_t *op);

@@ -55,13 +55,6 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
     return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
-/* There is none left: others must complete first */
-static ucs_status_t np_vlink_no_op(const np_vlink_t *link)
-{
-    return np_vop_is_full(link->port) ? UCS_ERR_NO_RESOURCE :
-           UCS_ERR_NO_MEMORY;
-}
-
 /* May a message be sent? */
 static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
 {
@@ -479,7 +472,7 @@ static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_vop_kind_t kind,
 
     op = np_vop_get(link->port, kind, comp);
     if (op == NULL) {
-        *status_p = np_vlink_no_op(link);
+        *status_p = np_vop_none(link->port);
     }
     return op;
 }
@@ -505,7 +498,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     if (link->port->has_views &&
         np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
         op = np_vlink_get_one(link, dir, iov[0].base, len, addr, comp);
-        return (op == NULL) ? np_vlink_no_op(link) :
+        return (op == NULL) ? np_vop_none(link->port) :
                np_vlink_post_one(link, op);
     }
 
@@ -543,7 +536,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     if (link->port->has_views && np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
         op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
         if (op == NULL) {
-            return np_vlink_no_op(link);
+            return np_vop_none(link->port);
         }
 
         op->one.unpack = unpack;

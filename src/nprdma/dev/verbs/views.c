@@ -126,8 +126,8 @@ static np_nic_views_t *np_views_make_locked(np_nic_t *nic, uint32_t arena)
     views->arena     = arena;
     views->engine_id = np_engine.id;
     atomic_init(&views->state, NP_VIEWS_BUILDING);
-    if (!(np_thread_start(&views->thread, "nprdma-views", np_views_main,
-                          views) == 0)) {
+    if (np_thread_start(&views->thread, "nprdma-views", np_views_main,
+                        views) != 0) {
         np_warn("no thread for views of memory: transfers to it need the "
                 "target's CPU. Check 'ulimit -u'");
         views->is_joined = 1;
