@@ -154,8 +154,8 @@ static int np_do_swap_out(struct np_context *context,
 static int np_do_swap_in(struct np_context *context,
 			 union np_argument *argument)
 {
-	return np_do_range(context, &argument->range, NPRDMA_RANGE_WRITE,
-			   np_swap_in);
+	return np_do_range(context, &argument->range,
+			   NPRDMA_RANGE_WRITE | NPRDMA_RANGE_LAZY, np_swap_in);
 }
 
 static int np_do_counters(struct np_context *context,

@@ -158,7 +158,7 @@ int np_swap_in(struct np_region *region, unsigned long from, unsigned long to,
 		ret = 0;
 	}
 	up_read(&region->life);
-	if (ret)
+	if (ret || (flags & NPRDMA_RANGE_LAZY))
 		return ret;
 	return np_fault(region, from, to, flags, &done);
 }

@@ -205,6 +205,8 @@ struct nprdma_release {
 
 /* For PREFETCH and SWAP_IN: for writing as well */
 #define NPRDMA_RANGE_WRITE	0x1U
+/* For SWAP_IN: map nothing; FAULT does, when somebody asks */
+#define NPRDMA_RANGE_LAZY	0x2U
 
 /**
  * A range of a region, for:
@@ -223,7 +225,8 @@ struct nprdma_release {
  * those of FAULT; the end of SWAP_OUT holds in any case.
  *
  * @region:	its number
- * @flags:	NPRDMA_RANGE_WRITE for PREFETCH and SWAP_IN, else 0
+ * @flags:	NPRDMA_RANGE_WRITE for PREFETCH and SWAP_IN, NPRDMA_RANGE_LAZY
+ *		for SWAP_IN, else 0
  * @addr:	first byte of the range
  * @length:	bytes
  */

@@ -142,6 +142,15 @@ static void test_ioctls(kmod_region_t *region, char *page)
               "and the page is there, as it is now");
     kmod_put(region, page, edu_words[2]);
     TAP_CHECK(*(uint32_t*)page == edu_words[2], "and takes writes");
+    kmod_range(region->dev, NPRDMA_IOC_SWAP_OUT, region->number, page,
+               KMOD_PAGE, 0);
+    TAP_CHECK((kmod_range(region->dev, NPRDMA_IOC_SWAP_IN, region->number, page,
+                          KMOD_PAGE, NPRDMA_RANGE_LAZY) == 0) &&
+              (kmod_word(region, page) == NPRDMA_SIGNATURE),
+              "SWAP_IN that is lazy maps nothing");
+    TAP_CHECK((kmod_in(region, page, 0) == 0) &&
+              (kmod_word(region, page) == edu_words[2]),
+              "but lets fault-in do it");
 }
 
 static void test_destroy(int dev, int edu, char *page)

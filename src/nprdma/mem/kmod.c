@@ -369,3 +369,8 @@ void np_kmod_block(uint64_t va, uint64_t len)
 {
     np_kmod_for_each(va, len, NPRDMA_IOC_SWAP_OUT, 0);
 }
+
+void np_kmod_unblock(uint64_t va, uint64_t len)
+{
+    np_kmod_for_each(va, len, NPRDMA_IOC_SWAP_IN, NPRDMA_RANGE_LAZY);
+}

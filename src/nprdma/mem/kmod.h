@@ -80,6 +80,9 @@ void np_kmod_unmap(uint64_t va, uint64_t len);
  *  after the range is known to np_swap_range_touches. */
 void np_kmod_block(uint64_t va, uint64_t len);
 
+/** The end of np_kmod_block: pages come back when they are asked for */
+void np_kmod_unblock(uint64_t va, uint64_t len);
+
 
 /**
  * Are all pages of [@a va, @a va + @a len), which lies in the region, mapped so?

@@ -97,7 +97,8 @@ int np_mapper_is_mapped(uint64_t va, uint64_t len, int write);
 /** Let @a swapper bring in the pages of a range (whole pages, no overlap with
  *  another one).
  *  @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_ALREADY_EXISTS;
- *          UCS_ERR_NO_MEMORY. */
+ *          UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT: an arena of it has no
+ *          table, so nobody would ask. */
 ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
                                    const np_swapper_t *swapper);
 

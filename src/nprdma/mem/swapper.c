@@ -31,6 +31,10 @@ static int np_swap_phase;
 /* One waits at a time; taken before np_swap_lock */
 static pthread_mutex_t np_swap_wait_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Held while a range is added and blocked in the module, and while it is unblocked:
+ * so that a range that is there is blocked. Taken before np_swap_lock. */
+static pthread_mutex_t np_swap_block_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static pthread_once_t np_swap_atfork_once = PTHREAD_ONCE_INIT;
 
 
@@ -87,6 +91,19 @@ static void np_swap_atfork(void)
     }
 }
 
+/* Without entries nobody would ask the swapper before the bytes are copied */
+static int np_swap_has_tables(np_arenas_t arenas)
+{
+    uint32_t i;
+
+    for (i = 0; i < arenas.count; ++i) {
+        if (np_table_get(arenas.first + i) == NULL) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
                                    const np_swapper_t *swapper)
 {
@@ -101,6 +118,14 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
         return UCS_ERR_INVALID_PARAM;
     }
 
+    if (!np_swap_has_tables(arenas)) {
+        np_error("no swapper for %#lx..%#lx: there is no table for this memory "
+                 "(a forked child has none; others have some for %u GiB, if "
+                 "'ulimit -v' and 'ulimit -f' let them)", va, va + len,
+                 NP_TABLE_ARENAS);
+        return UCS_ERR_EXCEEDS_LIMIT;
+    }
+
     range = calloc(1, sizeof(*range));
     if (range == NULL) {
         np_error("no memory for a swapper");
@@ -112,10 +137,12 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
     range->swapper = *swapper;
     pthread_once(&np_swap_atfork_once, np_swap_atfork);
 
+    pthread_mutex_lock(&np_swap_block_lock);
     pthread_mutex_lock(&np_swap_lock);
     next = np_swap_range_find_locked(va);
     if ((next != NULL) && (next->first < range->end)) {
         pthread_mutex_unlock(&np_swap_lock);
+        pthread_mutex_unlock(&np_swap_block_lock);
         np_error("no swapper for %#lx..%#lx: there is one for %#lx..%#lx", va,
                  va + len, next->first, next->end);
         free(range);
@@ -127,6 +154,7 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
     atomic_fetch_add_explicit(&np_swap_count, 1, memory_order_release);
     pthread_mutex_unlock(&np_swap_lock);
     np_kmod_block(va, len);
+    pthread_mutex_unlock(&np_swap_block_lock);
     return UCS_OK;
 }
 
@@ -149,6 +177,11 @@ ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len)
     }
     pthread_mutex_unlock(&np_swap_lock);
 
+    pthread_mutex_lock(&np_swap_block_lock);
+    if (!np_swap_range_touches(va, len)) { /* nobody else's by now */
+        np_kmod_unblock(va, len);
+    }
+    pthread_mutex_unlock(&np_swap_block_lock);
     free(range);
     return UCS_OK;
 }
@@ -196,6 +229,7 @@ void np_swap_wait_copies(void)
 void np_swap_range_after_fork(void)
 {
     pthread_mutex_init(&np_swap_wait_lock, NULL);
+    pthread_mutex_init(&np_swap_block_lock, NULL);
     np_swap_copies[0] = np_swap_copies[1] = 0;
     pthread_mutex_init(&np_swap_lock, NULL);
     pthread_cond_init(&np_swap_idle, NULL);
