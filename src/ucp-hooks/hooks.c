@@ -18,7 +18,6 @@
 #include "../nprdma/extension.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <ucp/api/ucp.h>
@@ -44,16 +43,13 @@
     X(ucp_put_nbx) \
     X(ucp_get_nbx)
 
-/* UCP's own, found at the first call of any. Nothing is read through them, so that
- * relaxed will do. */
+/* UCP's own, each found at its first call; NULL: not yet. Nothing is read through
+ * them, so that relaxed will do. */
 static struct {
-    pthread_once_t once;
 #define HOOKS_FIELD(_name) __typeof__(&_name) _Atomic _name;
     HOOKS_LIST(HOOKS_FIELD)
 #undef HOOKS_FIELD
-} hooks = {
-    .once = PTHREAD_ONCE_INIT
-};
+} hooks;
 
 /* What the engine does about it; NULL: nprdma is not loaded. Written once, with
  * release: whoever sees the function sees the engine. */
@@ -91,16 +87,6 @@ static void *hooks_find(const char *name)
         }
     }
     return func;
-}
-
-static void hooks_init(void)
-{
-#define HOOKS_FIND(_name) \
-    atomic_store_explicit(&hooks._name, \
-                          (__typeof__(&_name))hooks_find(#_name), \
-                          memory_order_relaxed);
-    HOOKS_LIST(HOOKS_FIND)
-#undef HOOKS_FIND
 }
 
 /* Memory that the engine is told of */
@@ -203,10 +189,13 @@ static inline int hooks_may_announce(void)
         ucs_status_ptr_t request; \
         unsigned found; \
         \
-        pthread_once(&hooks.once, hooks_init); \
         func = atomic_load_explicit(&hooks._name, memory_order_relaxed); \
         if (func == NULL) { \
-            return UCS_STATUS_PTR(UCS_ERR_UNSUPPORTED); \
+            func = (__typeof__(&_name))hooks_find(#_name); \
+            if (func == NULL) { /* a libucp that comes later will do */ \
+                return UCS_STATUS_PTR(UCS_ERR_UNSUPPORTED); \
+            } \
+            atomic_store_explicit(&hooks._name, func, memory_order_relaxed); \
         } \
         \
         if (hooks_is_small(count, param) || !hooks_may_announce()) { \
