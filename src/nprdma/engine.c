@@ -107,6 +107,22 @@ np_engine_t np_engine;
 /* Guards the start of the engine */
 static pthread_mutex_t np_engine_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static pthread_once_t np_engine_once = PTHREAD_ONCE_INIT;
+
+
+/* A child starts its own, whoever was at it in the parent */
+static void np_engine_after_fork(void)
+{
+    pthread_mutex_init(&np_engine_lock, NULL);
+}
+
+static void np_engine_prepare_forks(void)
+{
+    if (pthread_atfork(NULL, NULL, np_engine_after_fork) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "nprdma");
+    }
+}
 
 static ucs_status_t np_engine_start(const np_engine_config_t *config)
 {
@@ -183,6 +199,7 @@ ucs_status_t np_engine_init(const np_engine_config_t *config)
 {
     ucs_status_t status;
 
+    pthread_once(&np_engine_once, np_engine_prepare_forks);
     pthread_mutex_lock(&np_engine_lock);
     if (np_engine_is_owner()) {
         status = np_engine_compare(config);

@@ -54,6 +54,7 @@ static inline int tap_child(int (*function)(void))
 /* What a process can do but once, in children: before it is done here */
 void test_table_children(void);
 void test_populate_children(void);
+void test_link_children(void);
 
 /* Before anything makes a directory */
 void test_prepare(void);
@@ -67,6 +68,8 @@ void test_overlap(void);
 void test_model(void);
 void test_mem(void);
 void test_ring(void);
+void test_link(void);
 void test_hostile(void);
+void test_hostile_share(void);
 
 #endif

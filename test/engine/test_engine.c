@@ -21,6 +21,7 @@ int main(void)
     setvbuf(stdout, NULL, _IOLBF, 0);
     test_table_children();
     test_populate_children();
+    test_link_children();
 
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");
@@ -38,6 +39,7 @@ int main(void)
     test_mapper_swarm();
     test_mem();
     test_ring();
+    test_link();
     test_hostile();
 
     printf("1..%u\n", tap_count);

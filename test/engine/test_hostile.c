@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A peer that writes what no peer writes: its connection ends, ours do not. */
 
-#include "test_hostile.h"
+#include "pair.h"
 #include "tap.h"
 
 #include "nprdma/engine.h"
@@ -11,7 +11,6 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/am.h"
 #include "nprdma/proto/rma.h"
 #include "nprdma/proto/serve.h"
 
@@ -21,100 +20,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static unsigned hostile_received;
-
-
-static void hostile_complete(void *comp, ucs_status_t status)
-{
-    *(ucs_status_t*)comp = status;
-}
-
-static void hostile_link_down(np_link_t *link, ucs_status_t status)
-{
-}
-
-static const np_user_t hostile_user = {
-    .complete  = hostile_complete,
-    .link_down = hostile_link_down
-};
-
-static void hostile_am(void *arg, uint8_t id, void *data, unsigned len)
-{
-    ++hostile_received;
-}
-
-static np_port_t *hostile_open(void)
-{
-    const np_port_config_t config = {.data_slots = 8, .payload_size = 4096};
-    np_port_t *port;
-
-    return (np_proto_open(&config, &hostile_user, &port) == UCS_OK) ? port :
-           NULL;
-}
-
-void hostile_progress(np_port_t *port)
-{
-    np_port_poll(port, hostile_am, NULL);
-    np_port_work(port);
-}
-
-static void hostile_connect(np_port_t *from, np_port_t *to, np_link_t *link)
-{
-    np_port_addr_t addr;
-
-    np_port_get_addr(to, &addr);
-    np_link_init(link, from, &addr);
-}
-
-static void hostile_send(np_link_t *link)
-{
-    np_slot_t *slot;
-
-    if (np_am_reserve_inline(link, &slot) == UCS_OK) {
-        memset(slot->data, 1, 8);
-        np_am_commit_inline(link, slot, 5, 8);
-    }
-}
-
-/* Both progress until @a count messages have come */
-static int hostile_wait_received(np_port_t *a, np_port_t *b, unsigned count)
-{
-    unsigned i;
-
-    for (i = 0; (i < PROGRESS_MAX) && (hostile_received < count); ++i) {
-        hostile_progress(a);
-        hostile_progress(b);
-    }
-    return hostile_received == count;
-}
-
-static int hostile_wait_down(np_port_t *a, np_port_t *b, np_link_t *link)
-{
-    unsigned i;
-
-    for (i = 0; (i < PROGRESS_MAX) && !(link->gate & NP_GATE_DOWN); ++i) {
-        hostile_progress(a);
-        hostile_progress(b);
-    }
-    return !!(link->gate & NP_GATE_DOWN);
-}
 
 /* A slot with this word, in the data or the control ring */
 static void hostile_slot(const char *name, int ctl, unsigned kind, uint32_t len,
                          uint32_t offset)
 {
-    np_port_t *target = hostile_open(), *bad = hostile_open();
-    np_port_t *good   = hostile_open();
+    np_port_t *target = pair_port(), *bad = pair_port();
+    np_port_t *good   = pair_port();
     np_link_t bad_link, good_link;
     np_ring_tx_t *ring;
     np_slot_t *slot;
 
-    hostile_received = 0;
-    hostile_connect(bad, target, &bad_link);
-    hostile_connect(good, target, &good_link);
-    hostile_send(&bad_link);
-    hostile_send(&good_link);
-    TAP_CHECK(hostile_wait_received(target, bad, 2), "%s: both can talk", name);
+    pair_received = 0;
+    pair_link(bad, target, &bad_link);
+    pair_link(good, target, &good_link);
+    pair_send(&bad_link);
+    pair_send(&good_link);
+    TAP_CHECK(pair_wait_received(target, bad, 2), "%s: both can talk", name);
 
     ring         = ctl ? &bad_link.ctl : &bad_link.data;
     slot         = np_ring_tx_slot(ring);
@@ -125,11 +47,11 @@ static void hostile_slot(const char *name, int ctl, unsigned kind, uint32_t len,
     }
     np_ring_tx_publish(ring, slot, len, kind, 0);
     np_link_notify(&bad_link);
-    TAP_CHECK(hostile_wait_down(target, bad, &bad_link),
+    TAP_CHECK(pair_wait_down(target, bad, &bad_link),
               "%s: its connection ends", name);
 
-    hostile_send(&good_link);
-    TAP_CHECK(hostile_wait_received(target, good, 3), "%s: others go on", name);
+    pair_send(&good_link);
+    TAP_CHECK(pair_wait_received(target, good, 3), "%s: others go on", name);
 
     np_proto_close_link(&bad_link);
     np_proto_close_link(&good_link);
@@ -142,15 +64,15 @@ static void hostile_slot(const char *name, int ctl, unsigned kind, uint32_t len,
  * look at it once */
 static void hostile_changed_slot(void)
 {
-    np_port_t *target = hostile_open(), *bad = hostile_open();
+    np_port_t *target = pair_port(), *bad = pair_port();
     np_slot_t slot    = {.rma = {.offset = 0xffffff00}};
     np_link_t link;
 
-    hostile_received = 0;
-    hostile_connect(bad, target, &link);
-    hostile_send(&link);
-    TAP_CHECK(hostile_wait_received(target, bad, 1), "changed slot: connected");
-    slot.rma.addr = (uintptr_t)&hostile_received;
+    pair_received = 0;
+    pair_link(bad, target, &link);
+    pair_send(&link);
+    TAP_CHECK(pair_wait_received(target, bad, 1), "changed slot: connected");
+    slot.rma.addr = (uintptr_t)&pair_received;
     np_serve_data(target->peers[0], &slot, np_slot_word(0, 64, NP_SLOT_GET, 0));
     TAP_CHECK(slot.rma.status == UCS_ERR_INVALID_PARAM,
               "changed slot: refused, not for want of the address: %d",
@@ -165,7 +87,7 @@ static void hostile_changed_slot(void)
 static void hostile_gone_meanwhile(void)
 {
     ucs_status_t done = UCS_INPROGRESS, status;
-    np_port_t *target = hostile_open(), *port = hostile_open();
+    np_port_t *target = pair_port(), *port = pair_port();
     uint8_t bytes[64] = {0};
     np_iov_t iov      = {bytes, sizeof(bytes)};
     np_packed_key_t packed;
@@ -178,10 +100,10 @@ static void hostile_gone_meanwhile(void)
                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     np_key_pack_segment(&packed, 4711, (uintptr_t)page, 4096);
     TAP_CHECK(np_key_unpack(&packed, &key) == UCS_OK, "gone: a key");
-    hostile_connect(port, target, &link);
+    pair_link(port, target, &link);
     TAP_CHECK(np_link_connect(&link) == UCS_OK, "gone: connected");
     for (i = 0; (i < PROGRESS_MAX) && !link.shm->accepted; ++i) {
-        hostile_progress(target);
+        pair_progress(target);
     }
     np_port_arm(target); /* so that it must be told */
     np_proto_close(target);
@@ -189,7 +111,7 @@ static void hostile_gone_meanwhile(void)
     status = np_rma_move(NP_DIR_PUT, &link, key, &iov, 1, (uintptr_t)page,
                          &done);
     for (i = 0; (i < PROGRESS_MAX) && (done == UCS_INPROGRESS); ++i) {
-        hostile_progress(port);
+        pair_progress(port);
     }
     TAP_CHECK((status != UCS_INPROGRESS) || (done != UCS_INPROGRESS),
               "gone: the transfer ends (%d, %d)", status, done);
@@ -199,36 +121,17 @@ static void hostile_gone_meanwhile(void)
     munmap(page, 4096);
 }
 
-void hostile_pair_open(const char *name, hostile_pair_t *pair)
-{
-    pair->target     = hostile_open();
-    pair->bad        = hostile_open();
-    hostile_received = 0;
-    hostile_connect(pair->bad, pair->target, &pair->link);
-    hostile_send(&pair->link);
-    TAP_CHECK(hostile_wait_received(pair->target, pair->bad, 1),
-              "%s: connected", name);
-    pair->peer = pair->target->peers[0];
-}
-
-void hostile_pair_close(hostile_pair_t *pair)
-{
-    np_proto_close_link(&pair->link);
-    np_proto_close(pair->bad);
-    np_proto_close(pair->target);
-}
-
 /* It says that it moves, and never that it has moved */
 static void hostile_moving(void)
 {
-    np_port_t *good = hostile_open();
+    np_port_t *good = pair_port();
     np_link_t good_link;
-    hostile_pair_t pair;
+    pair_t pair;
 
-    hostile_pair_open("always moving", &pair);
-    hostile_connect(good, pair.target, &good_link);
-    hostile_send(&good_link);
-    TAP_CHECK(hostile_wait_received(pair.target, good, 2),
+    pair_open("always moving", &pair);
+    pair_link(good, pair.target, &good_link);
+    pair_send(&good_link);
+    TAP_CHECK(pair_wait_received(pair.target, good, 2),
               "always moving: another one");
 
     atomic_store(&pair.link.shm->moving[NP_MOVER_INITIATOR].word, 1);
@@ -237,18 +140,18 @@ static void hostile_moving(void)
               "always moving: it is given up");
     TAP_CHECK(np_moving_is_ended(&pair.link.drain.own[NP_MOVER_INITIATOR]),
               "always moving: and told so");
-    TAP_CHECK(hostile_wait_down(pair.target, pair.bad, &pair.link),
+    TAP_CHECK(pair_wait_down(pair.target, pair.initiator, &pair.link),
               "always moving: its connection ends");
     np_drain();
 
-    hostile_send(&good_link);
-    TAP_CHECK(hostile_wait_received(pair.target, good, 3),
+    pair_send(&good_link);
+    TAP_CHECK(pair_wait_received(pair.target, good, 3),
               "always moving: others go on");
     TAP_CHECK(!np_moving_is_ended(&good_link.drain.own[NP_MOVER_INITIATOR]),
               "always moving: nobody else is given up");
     np_proto_close_link(&good_link);
     np_proto_close(good);
-    hostile_pair_close(&pair);
+    pair_close(&pair);
 }
 
 /* It writes the words of others */
@@ -256,9 +159,9 @@ static void hostile_moving_ours(void)
 {
     np_moving_own_t *own;
     np_moving_t *shared;
-    hostile_pair_t pair;
+    pair_t pair;
 
-    hostile_pair_open("our word", &pair);
+    pair_open("our word", &pair);
     own    = &pair.peer->drain.own[NP_MOVER_TARGET];
     shared = &pair.link.shm->moving[NP_MOVER_TARGET];
     atomic_store(&shared->word, 1);
@@ -269,7 +172,7 @@ static void hostile_moving_ours(void)
     np_moving_end(own);
     TAP_CHECK(!(atomic_load(&own->word) & 1), "our word: even when we do not");
     TAP_CHECK(!(atomic_load(&shared->word) & 1), "our word: to others too");
-    hostile_pair_close(&pair);
+    pair_close(&pair);
 }
 
 /* A unit of an honest peer that was given up in the middle of it: what it has
@@ -280,10 +183,10 @@ static void hostile_given_up(void)
     const np_iov_t iov = {from, sizeof(from)};
     np_moving_own_t *own;
     np_ranges_t absent;
-    hostile_pair_t pair;
+    pair_t pair;
     np_dma_t dma;
 
-    hostile_pair_open("given up", &pair);
+    pair_open("given up", &pair);
     own = &pair.link.drain.own[NP_MOVER_INITIATOR];
     memset(from, 1, sizeof(from));
     dma = (np_dma_t){
@@ -306,7 +209,7 @@ static void hostile_given_up(void)
     TAP_CHECK((np_dma_move(&dma, &iov, 1, (uintptr_t)to, sizeof(to),
                            &absent) == UCS_ERR_CONNECTION_RESET) &&
               (to[63] == 1), "given up: it moves nothing more");
-    hostile_pair_close(&pair);
+    pair_close(&pair);
 }
 
 /* Somebody who is stopped, and for how long he is waited for */
@@ -351,30 +254,30 @@ static void hostile_stopped(void)
 /* A first message that is none */
 static void hostile_hello(const char *name, np_msg_t msg, int with_fds)
 {
-    np_port_t *target = hostile_open(), *good = hostile_open();
+    np_port_t *target = pair_port(), *good = pair_port();
     np_sock_cred_t cred;
     np_port_addr_t addr;
     np_link_t link;
     int fd = -1, fds[2], i, gone = 0;
     char byte;
 
-    hostile_received = 0;
+    pair_received = 0;
     np_port_get_addr(target, &addr);
     if (np_sock_connect(addr.port_id, &fd, &cred) == UCS_OK) {
         fds[0] = good->shm_fd;
         fds[1] = good->shm_fd;
         np_sock_send(fd, &msg, fds, with_fds);
         for (i = 0; (i < PROGRESS_MAX) && !gone; ++i) {
-            hostile_progress(target);
+            pair_progress(target);
             gone = (read(fd, &byte, 1) == 0);
         }
     }
     TAP_CHECK(gone, "%s: refused", name);
     close(fd);
 
-    hostile_connect(good, target, &link);
-    hostile_send(&link);
-    TAP_CHECK(hostile_wait_received(target, good, 1), "%s: others go on", name);
+    pair_link(good, target, &link);
+    pair_send(&link);
+    TAP_CHECK(pair_wait_received(target, good, 1), "%s: others go on", name);
     np_proto_close_link(&link);
     np_proto_close(good);
     np_proto_close(target);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A peer that lies about a copy that both sides work on. */
 
-#include "test_hostile.h"
+#include "pair.h"
 #include "tap.h"
 
 #include "nprdma/engine.h"
@@ -33,15 +33,15 @@ static void hostile_claims(void)
     ucs_status_t done = UCS_INPROGRESS, status;
     np_packed_key_t packed;
     np_arenas_t arenas;
-    hostile_pair_t pair;
+    pair_t pair;
     np_share_t *share;
     np_key_t *key;
     unsigned i;
 
-    hostile_pair_open("claims", &pair);
+    pair_open("claims", &pair);
     for (i = 0; (i < PROGRESS_MAX) && (pair.link.target == NULL); ++i) {
-        hostile_progress(pair.target);
-        np_port_housekeep(pair.bad);
+        pair_progress(pair.target);
+        np_port_housekeep(pair.initiator);
     }
 
     /* nothing is shared inside one process */
@@ -59,13 +59,13 @@ static void hostile_claims(void)
     atomic_fetch_add(&share->claim, UINT64_C(3) << NP_CLAIM_BITS);
     np_link_down(&pair.link, UCS_ERR_ENDPOINT_TIMEOUT);
     for (i = 0; (i < PROGRESS_MAX) && (done == UCS_INPROGRESS); ++i) {
-        np_port_work(pair.bad);
+        np_port_work(pair.initiator);
     }
     TAP_CHECK((done != UCS_INPROGRESS) && (done != UCS_OK),
               "claims: the copy ends (%d)", done);
     TAP_CHECK(atomic_load(&pair.link.drain.is_over),
               "claims: its target is given up");
-    hostile_pair_close(&pair);
+    pair_close(&pair);
     np_key_release(key);
     munmap(ours, HOSTILE_COPY);
     munmap(his, HOSTILE_COPY);
@@ -77,12 +77,12 @@ static void hostile_claims_again(void)
     const uint32_t len            = UCS_MBYTE;
     const np_slot_share_t request = {.index = 0, .generation = 7};
     uint8_t *ours                 = hostile_map(len);
-    hostile_pair_t pair;
+    pair_t pair;
     np_arenas_t arenas;
     np_share_t *share;
     unsigned count;
 
-    hostile_pair_open("claims again", &pair);
+    pair_open("claims again", &pair);
     np_arenas_share((uintptr_t)ours, len, &arenas);
     share       = &pair.link.shm->shares[0];
     share->args = (np_share_args_t){
@@ -114,14 +114,14 @@ static void hostile_claims_again(void)
     np_help_progress(pair.target);
     TAP_CHECK(ucs_list_is_empty(&pair.target->helps),
               "claims again: nothing is done twice");
-    hostile_pair_close(&pair);
+    pair_close(&pair);
     munmap(ours, len);
 }
 
 /* Help of the hostile pair's target with a copy into memory that it may bring in by
  * itself; returns the status that it reports */
 static ucs_status_t
-hostile_help_open(hostile_pair_t *pair, uint64_t initiator, uint8_t *target,
+hostile_help_open(pair_t *pair, uint64_t initiator, uint8_t *target,
                   uint16_t generation)
 {
     const np_slot_share_t request = {.index = 0, .generation = generation};
@@ -157,11 +157,11 @@ static void hostile_open_copy(void)
 {
     uint8_t *ours = hostile_map(HOSTILE_COPY);
     uint8_t *his  = hostile_map(HOSTILE_COPY);
-    hostile_pair_t pair;
+    pair_t pair;
     np_arenas_t arenas;
     ucs_status_t status;
 
-    hostile_pair_open("open", &pair);
+    pair_open("open", &pair);
     np_arenas_share((uintptr_t)his, HOSTILE_COPY, &arenas);
     memset(his, 'x', HOSTILE_COPY);
     status = hostile_help_open(&pair, (uintptr_t)ours, his, 1);
@@ -177,7 +177,7 @@ static void hostile_open_copy(void)
               "open: no memory at all is an error (%d)", status);
     status = hostile_help_open(&pair, UINT64_MAX - 4095, his, 3);
     TAP_CHECK(status != UCS_OK, "open: nor does an address wrap (%d)", status);
-    hostile_pair_close(&pair);
+    pair_close(&pair);
     np_mapper_unmap((uintptr_t)his, HOSTILE_COPY);
     munmap(his, HOSTILE_COPY);
 }

@@ -27,6 +27,28 @@ static pthread_mutex_t np_allocs_lock = PTHREAD_MUTEX_INITIALIZER;
 static UCS_LIST_HEAD(np_allocs);
 static uint64_t np_alloc_last_id;
 
+static pthread_once_t np_allocs_once = PTHREAD_ONCE_INIT;
+
+
+static void np_allocs_fork_begin(void)
+{
+    pthread_mutex_lock(&np_allocs_lock);
+}
+
+/* In the parent and in the child */
+static void np_allocs_fork_end(void)
+{
+    pthread_mutex_unlock(&np_allocs_lock);
+}
+
+static void np_allocs_init(void)
+{
+    if (pthread_atfork(np_allocs_fork_begin, np_allocs_fork_end,
+                       np_allocs_fork_end) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "nprdma");
+    }
+}
 
 ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
                              np_alloc_t **alloc_p)
@@ -68,6 +90,7 @@ ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
         goto err_unmap;
     }
 
+    pthread_once(&np_allocs_once, np_allocs_init);
     pthread_mutex_lock(&np_allocs_lock);
     alloc->id = ++np_alloc_last_id;
     ucs_list_add_tail(&np_allocs, &alloc->list);

@@ -35,8 +35,9 @@ typedef struct np_key {
     uint64_t     engine_id;
     uint64_t     segment_id;
     uint64_t     segment_len;   /**< with segment_id: its bytes */
-    unsigned     tried;          /**< windows that its link had at the last look;
-                                      a hint: a race looks twice */
+    unsigned     tried;          /**< segments that had come over its link at the
+                                      last look, plus 1; a hint: a race looks
+                                      twice */
     int          asked;          /**< the owner was asked for the segment; only
                                       a hint, so a race asks twice */
 } np_key_t;

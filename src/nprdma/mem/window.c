@@ -20,6 +20,28 @@
 static pthread_mutex_t np_windows_lock = PTHREAD_MUTEX_INITIALIZER;
 static UCS_LIST_HEAD(np_windows);
 
+static pthread_once_t np_windows_once = PTHREAD_ONCE_INIT;
+
+
+static void np_windows_fork_begin(void)
+{
+    pthread_mutex_lock(&np_windows_lock);
+}
+
+/* In the parent and in the child */
+static void np_windows_fork_end(void)
+{
+    pthread_mutex_unlock(&np_windows_lock);
+}
+
+static void np_windows_init(void)
+{
+    if (pthread_atfork(np_windows_fork_begin, np_windows_fork_end,
+                       np_windows_fork_end) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "nprdma");
+    }
+}
 
 static np_window_t *
 np_window_get_locked(uint64_t engine_id, uint64_t segment_id)
@@ -54,6 +76,7 @@ ucs_status_t np_window_add(uint64_t engine_id, uint64_t segment_id, int fd,
     np_window_t *window;
     void *ptr;
 
+    pthread_once(&np_windows_once, np_windows_init);
     pthread_mutex_lock(&np_windows_lock);
     window = np_window_get_locked(engine_id, segment_id);
     if (window != NULL) {

@@ -37,4 +37,12 @@ ucs_status_t np_window_add(uint64_t engine_id, uint64_t segment_id, int fd,
 /** One use less; the last one unmaps */
 void np_window_put(np_window_t *window);
 
+
+/** Has its owner freed it? */
+static UCS_F_ALWAYS_INLINE int np_window_is_ended(const np_window_t *window)
+{
+    /* acquire: what the owner did before it freed the memory is over */
+    return atomic_load_explicit(&window->head->ended, memory_order_acquire);
+}
+
 #endif

@@ -166,6 +166,7 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
     };
     request->atomic.result  = result;
     request->atomic.request = slot->atomic;
+    np_op_order(link, request, addr, size, 1);
     np_request_send(link, request, slot, NP_SLOT_ATOMIC);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }

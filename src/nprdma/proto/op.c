@@ -282,7 +282,7 @@ np_link_cancel_queue(np_link_t *link, np_link_queue_t queue,
             ((queue == NP_QUEUE_DATA) && (op->rma.copy != NULL))) {
             np_op_put(link->port, op); /* the copy itself comes later */
         } else {
-            if (op->kind == NP_OP_COPY) {
+            if ((op->kind == NP_OP_COPY) && np_port_is_ours(link->port)) {
                 np_copy_abort(link, op);
             }
             np_op_complete(link->port, op);
@@ -295,8 +295,9 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
     unsigned i;
 
     /* The target may be in the middle of a reverse transfer, in memory that is
-     * the program's again after this */
-    if ((link->shm != NULL) &&
+     * the program's again after this. What a forked child has inherited goes on
+     * for its parent. */
+    if ((link->shm != NULL) && np_port_is_ours(link->port) &&
         !ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST])) {
         atomic_fetch_add_explicit(&link->shm->epoch, 1, memory_order_relaxed);
         np_drain_target(&link->drain);
@@ -396,11 +397,28 @@ static int np_op_has_work(np_port_t *port)
            !ucs_list_is_empty(&port->down_links) || np_prepare_has_work();
 }
 
+/* Segments that their owner has freed: keys that use one keep it by themselves */
+static void np_link_drop_ended(np_link_t *link)
+{
+    unsigned i, kept = 0;
+
+    for (i = 0; i < link->num_windows; ++i) {
+        if (np_window_is_ended(link->windows[i])) {
+            np_window_put(link->windows[i]);
+        } else {
+            link->windows[kept++] = link->windows[i];
+        }
+    }
+    link->num_windows = kept;
+}
+
 static void np_op_segment(np_link_t *link, uint64_t segment_id, int fd,
                           size_t size)
 {
     np_window_t *window, **windows;
 
+    ++link->segments;
+    np_link_drop_ended(link);
     if (np_window_add(link->addr.engine_id, segment_id, fd, size, &window) !=
         UCS_OK) {
         return;

@@ -165,7 +165,8 @@ void np_op_complete(np_port_t *port, np_op_t *op);
 /** It is done: tell the user. An error that nobody waits for ends the link. */
 void np_op_finish(np_link_t *link, np_op_t *op);
 
-/** Complete everything that is outstanding with @a status */
+/** Complete everything that is outstanding with @a status. Answers may still
+ *  come, and the link must not be used again. */
 void np_link_cancel(np_link_t *link, ucs_status_t status);
 
 /** Tell the user that a link is down, at the next progress */

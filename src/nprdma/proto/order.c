@@ -128,15 +128,13 @@ ucs_status_t np_link_flush(np_link_t *link, void *comp)
     np_op_t *op;
 
     if (link->gate & NP_GATE_DOWN) {
-        np_link_report(link);
-        return (link->outstanding == 0) ? link->status : UCS_INPROGRESS;
-    }
-
-    if (link->gate & NP_GATE_PENDING) {
+        np_link_report(link); /* which ends what is outstanding, and this */
+        if (link->outstanding == 0) {
+            return link->status;
+        }
+    } else if (link->gate & NP_GATE_PENDING) {
         return UCS_ERR_NO_RESOURCE; /* it belongs behind those that wait */
-    }
-
-    if (link->outstanding == 0) {
+    } else if (link->outstanding == 0) {
         return UCS_OK;
     }
 
@@ -212,6 +210,12 @@ void np_port_fence(np_port_t *port)
     }
 }
 
+/* It has not tried, or long enough ago */
+static int np_link_may_connect(const np_link_t *link)
+{
+    return (link->connect_at == 0) || (np_clock() >= link->connect_at);
+}
+
 ucs_status_t np_link_enter_slow(np_link_t *link)
 {
     ucs_status_t status;
@@ -226,6 +230,10 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
     }
 
     if (link->gate & NP_GATE_UNCONNECTED) {
+        if (!np_link_may_connect(link)) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+
         status = np_link_connect(link);
         if (status != UCS_OK) {
             if (link->gate & NP_GATE_DOWN) {
@@ -247,14 +255,14 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
 
 int np_link_has_resources(np_link_t *link)
 {
-    unsigned gate = link->gate & ~NP_GATE_PENDING;
+    const unsigned gate = link->gate & ~NP_GATE_PENDING;
     uint32_t start;
 
     if (gate & NP_GATE_DOWN) {
         return 1; /* whoever tries learns that it is down */
     }
 
-    if (link->is_refused) {
+    if (link->is_refused || (gate & NP_GATE_MOVING)) {
         return 0;
     }
 
@@ -263,7 +271,7 @@ int np_link_has_resources(np_link_t *link)
     }
 
     if (gate & NP_GATE_UNCONNECTED) {
-        return 1;
+        return np_link_may_connect(link);
     }
 
     /* A link that is to become wide does so when all is read */

@@ -80,7 +80,7 @@ static uint64_t np_request_answer(np_link_t *link, const np_op_t *op)
     /* acquire: result and data are there */
     word = atomic_load_explicit(&link->shm->answers[op->index].word,
                                 memory_order_acquire);
-    return (((uint32_t)word == op->request) && !op->is_waiting) ? word : 0;
+    return (np_answer_is_to(word, op->request) && !op->is_waiting) ? word : 0;
 }
 
 static np_op_t *np_request_next_answered(np_link_t *link, uint64_t *word)

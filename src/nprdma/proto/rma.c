@@ -78,10 +78,10 @@ np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key)
     np_window_t *window, *expected = NULL;
 
     /* Look only if something has come since the last look */
-    if (key->tried == (link->num_windows + 1)) {
+    if (key->tried == (link->segments + 1)) {
         return NULL;
     }
-    key->tried = link->num_windows + 1;
+    key->tried = link->segments + 1;
 
     window = np_window_get(key->engine_id, key->segment_id);
     if (window == NULL) {
@@ -499,7 +499,11 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
     }
 
     if ((addr >> NP_ARENA_SHIFT) != ((addr + len - 1) >> NP_ARENA_SHIFT)) {
-        return np_rma_send(link, NP_OP_PUT, &iov, 1, len, addr, &op, NULL);
+        status = np_rma_send(link, NP_OP_PUT, &iov, 1, len, addr, &op, NULL);
+        if (status == UCS_OK) { /* others are faster than the ring */
+            np_op_order(link, op, addr, len, 1);
+        }
+        return status;
     }
 
     if ((piece.direct != NULL) || np_link_has_vm(link)) {
@@ -579,5 +583,6 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
     op->rma.buffer = NULL;
     op->rma.unpack = unpack;
     op->rma.arg    = arg;
+    np_op_order(link, op, addr, len, 0);
     return UCS_INPROGRESS;
 }

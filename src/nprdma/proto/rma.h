@@ -114,9 +114,7 @@ np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
         }
     }
 
-    /* acquire: what the owner did before it freed the memory is over */
-    if (ucs_unlikely(atomic_load_explicit(&window->head->ended,
-                                          memory_order_acquire))) {
+    if (ucs_unlikely(np_window_is_ended(window))) {
         return NULL;
     }
 

@@ -124,12 +124,12 @@ static size_t np_serve_mapped(const np_serving_t *serving)
     const np_table_t *table;
     uint64_t va;
 
-    table = np_table_find(fault->remote >> NP_ARENA_SHIFT);
-    if (table == NULL) {
-        return fault->len;
-    }
-
     for (va = fault->remote; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
+        table = np_table_find(va >> NP_ARENA_SHIFT);
+        if (table == NULL) {
+            continue; /* nothing is ever absent there */
+        }
+
         if (!np_dma_is_mapped(table, va, 1, np_serve_dir(serving))) {
             return (fault->len <= NP_PIECE_ONCE) ? 0 : va - fault->remote;
         }

@@ -110,7 +110,8 @@ static void np_service_after_fork(void)
     atomic_store(&np_service.is_running, 0);
 }
 
-/* One request of one of the port's peers. Returns 0 if there is none. */
+/* One request of one of the port's peers, each in turn. Returns 0 if there is
+ * none. */
 static int np_service_take(np_port_t *port, np_job_t *job)
 {
     np_peer_t *peer;
@@ -119,7 +120,11 @@ static int np_service_take(np_port_t *port, np_job_t *job)
 
     pthread_mutex_lock(&port->lock);
     for (i = 0; !is_taken && (i < port->num_peers); ++i) {
-        peer = port->peers[i];
+        if (++port->service_peer >= port->num_peers) {
+            port->service_peer = 0;
+        }
+
+        peer = port->peers[port->service_peer];
         if ((peer == NULL) || (peer->shm == NULL) || peer->is_malformed ||
             (np_ring_rx_peek(&peer->ctl) == 0)) {
             continue;
@@ -169,6 +174,8 @@ static unsigned np_service_round(np_mover_t mover, np_stats_t *stats)
         ucs_list_for_each(port, &np_service.ports, service) {
             if (np_service_take(port, &job)) {
                 is_taken = 1;
+                ucs_list_del(&port->service); /* others first, next time */
+                ucs_list_add_tail(&np_service.ports, &port->service);
                 break;
             }
         }

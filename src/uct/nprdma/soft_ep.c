@@ -89,7 +89,12 @@ static ucs_status_t uct_nprdma_soft_ep_flush(uct_nprdma_ep_t *ep, void *comp)
 
 static void uct_nprdma_soft_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
 {
-    np_link_cancel(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link, status);
+    np_link_t *link = &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link;
+
+    /* an endpoint that is good for nothing more, as UCT says; its user knows */
+    link->is_reported = 1;
+    np_link_cancel(link, status);
+    np_link_down(link, status);
 }
 
 const uct_nprdma_device_t uct_nprdma_soft_device = {

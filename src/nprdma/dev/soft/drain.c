@@ -30,6 +30,27 @@
 static pthread_mutex_t np_drain_lock = PTHREAD_MUTEX_INITIALIZER;
 static UCS_LIST_HEAD(np_drain_entries);
 
+/* Counts of whoever drains; guarded by the lock */
+static np_stats_t *np_drain_stats;
+
+static pthread_once_t np_drain_once = PTHREAD_ONCE_INIT;
+
+
+/* The entries are the parent's, with whose peers a child has nothing to do */
+static void np_drain_after_fork(void)
+{
+    pthread_mutex_init(&np_drain_lock, NULL);
+    ucs_list_head_init(&np_drain_entries);
+    np_drain_stats = NULL;
+}
+
+static void np_drain_init(void)
+{
+    if (pthread_atfork(NULL, NULL, np_drain_after_fork) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "nprdma");
+    }
+}
 
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
                   const np_sock_cred_t *cred, uint64_t start_time,
@@ -47,6 +68,7 @@ void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
         atomic_init(&entry->own[mover].word, 0);
     }
     atomic_init(&entry->is_over, 0);
+    pthread_once(&np_drain_once, np_drain_init);
     pthread_mutex_lock(&np_drain_lock);
     ucs_list_add_tail(&np_drain_entries, &entry->list);
     pthread_mutex_unlock(&np_drain_lock);
@@ -214,9 +236,6 @@ void np_drain_target(np_drain_entry_t *entry)
     np_barrier_peers();
     np_drain_movers(entry, 0);
 }
-
-/* Counts of whoever drains; guarded by the lock */
-static np_stats_t *np_drain_stats;
 
 void np_drain_refresh(void)
 {

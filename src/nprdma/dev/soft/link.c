@@ -18,6 +18,7 @@
 #include "sock.h"
 #include "vm.h"
 
+#include "../../clock.h"
 #include "../../engine.h"
 #include "../../mem/segment.h"
 
@@ -28,6 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Until the next try, if the target has too many that wait for it, or the user
+ * too many descriptors under way */
+#define NP_LINK_CONNECT_AGAIN_NS UINT64_C(1000000)
 
 /* Times that the payload area was filled before a link becomes wide */
 #define NP_LINK_BUSY_LAPS 64
@@ -99,12 +104,9 @@ static void np_link_free(np_link_t *link)
 
 void np_link_close(np_link_t *link)
 {
-    if (link->port->owner != getpid()) {
-        /* a forked child: the socket and the epoll set are the parent's */
-        return;
+    if (np_port_is_ours(link->port)) {
+        np_link_free(link);
     }
-
-    np_link_free(link);
 }
 
 void np_link_down(np_link_t *link, ucs_status_t status)
@@ -302,7 +304,9 @@ ucs_status_t np_link_connect(np_link_t *link)
 
     if (status != UCS_OK) {
         np_link_free(link);
-        if (status != UCS_ERR_NO_RESOURCE) {
+        if (status == UCS_ERR_NO_RESOURCE) {
+            link->connect_at = np_clock() + NP_LINK_CONNECT_AGAIN_NS;
+        } else {
             np_link_down(link, status);
         }
         return status;

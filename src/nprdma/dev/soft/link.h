@@ -56,6 +56,8 @@ struct np_link {
     ucs_status_t     status;       /**< why it is down */
     uint32_t         bit;          /**< ours in the target's activity map */
     int              fd;
+    uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
+                                        np_clock() */
     int              bell;         /**< of the target's service threads; -1 */
     uint64_t         stuck_since;  /**< see np_request_ring_slow */
     uint32_t         stuck_at;
@@ -91,8 +93,11 @@ struct np_link {
     uint16_t         share_generation;
     int              no_share;     /**< the target cannot help */
     int              has_helped;   /**< it did, with the last shared copy */
-    np_window_t      **windows;    /**< segments that came over this link */
+    np_window_t      **windows;    /**< segments that came over this link, but
+                                        for those that had ended when the next
+                                        came */
     unsigned         num_windows;
+    unsigned         segments;     /**< that ever came */
 };
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr);
@@ -104,8 +109,8 @@ void np_link_close(np_link_t *link);
  * Connect. Does not wait for the target: what is sent before it answers waits
  * in the ring.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; any other status: the
- *         link is down with it.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again at link->connect_at; any other
+ *         status: the link is down with it.
  */
 ucs_status_t np_link_connect(np_link_t *link);
 

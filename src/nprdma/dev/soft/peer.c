@@ -75,12 +75,22 @@ static void np_peer_make_cold(np_peer_t *peer)
     peer->is_hot = 0;
 }
 
-/* No more can come in from this peer */
+/* Under the port's lock */
+static void np_peer_forget_answer(np_peer_t *peer)
+{
+    if (peer->is_unanswered) {
+        peer->is_unanswered = 0;
+        --peer->port->num_unanswered;
+    }
+}
+
+/* No more can come in from this peer. Under the port's lock. */
 static void np_peer_set_gone(np_peer_t *peer)
 {
     if (!peer->is_gone) {
         peer->is_gone = 1;
         ++peer->port->num_gone;
+        np_peer_forget_answer(peer);
         np_port_unwatch(peer->port, peer->fd);
     }
 }
@@ -108,7 +118,9 @@ static void np_peer_detach(np_peer_t *peer)
 /* It is not what an initiator is. No farewell: its user shall know */
 static void np_peer_end(np_peer_t *peer)
 {
+    pthread_mutex_lock(&peer->port->lock);
     np_peer_set_gone(peer);
+    pthread_mutex_unlock(&peer->port->lock);
     peer->is_malformed = 1; /* freed when no service thread is at it */
     peer->port->ops->peer_gone(peer);
     if (peer->is_hot) {
@@ -130,14 +142,15 @@ void np_peer_destroy(np_peer_t *peer)
 
     pthread_mutex_lock(&port->lock);
     port->peers[peer->number] = NULL; /* nobody takes another job */
+    np_peer_forget_answer(peer);
+    if (peer->is_gone) {
+        --port->num_gone;
+    }
     pthread_mutex_unlock(&port->lock);
     while (atomic_load_explicit(&peer->jobs, memory_order_acquire) > 0) {
         sched_yield();
     }
 
-    if (peer->is_gone) {
-        --port->num_gone;
-    }
     if (peer->shm != NULL) {
         /* What was not read by now is lost, and its sender shall know */
         np_ring_rx_publish(&peer->data);
@@ -202,14 +215,36 @@ static ucs_status_t np_peer_check_shm(const np_link_shm_t *shm, size_t size,
     return UCS_OK;
 }
 
+/* Tell the initiator that it is taken in; if its user has too many descriptors
+ * under way, later. Under the port's lock. */
+static void np_peer_answer(np_peer_t *peer)
+{
+    np_port_t *port = peer->port;
+    np_msg_t msg    = {
+        .type    = NP_MSG_ACCEPT,
+        .version = NP_WIRE_VERSION,
+        .bit     = peer->number % NP_PORT_ACTIVITY
+    };
+    const int fds[] = {port->shm_fd,
+                       np_port_directory_fd(port, &msg.has_tables),
+                       port->bell};
+    ucs_status_t status;
+
+    status = np_sock_send(peer->fd, &msg, fds, ucs_static_array_size(fds));
+    if (status == UCS_OK) {
+        /* release: the answer is on the socket */
+        atomic_store_explicit(&peer->shm->accepted, 1, memory_order_release);
+    }
+
+    if (status != UCS_ERR_NO_RESOURCE) {
+        np_peer_forget_answer(peer);
+    }
+}
+
 static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
                                    const int *fds, int is_owner)
 {
     np_port_t *port = peer->port;
-    np_msg_t reply  = {.type = NP_MSG_ACCEPT, .version = NP_WIRE_VERSION};
-    int reply_fds[] = {port->shm_fd,
-                       np_port_directory_fd(port, &reply.has_tables),
-                       port->bell};
     uint32_t slots, payload;
     void *shm, *initiator;
     ucs_status_t status;
@@ -255,17 +290,15 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
     /* release: whoever sees it sees all of the above */
     atomic_store_explicit(&peer->shm, shm, memory_order_release);
 
-    reply.bit = peer->number % NP_PORT_ACTIVITY;
-    status    = np_sock_send(peer->fd, &reply, reply_fds, 3);
-    if (status == UCS_OK) {
-        /* release: the answer is on the socket */
-        atomic_store_explicit(&peer->shm->accepted, 1, memory_order_release);
-    }
-
     /* If the initiator is gone already, what it sent is still good. A service
      * thread leaves it cold: the owner finds it in turn. */
+    peer->is_unanswered = 1;
+    ++port->num_unanswered;
+    np_peer_answer(peer);
     if (is_owner) {
         np_peer_make_hot(peer);
+    } else {
+        np_port_wake_owner(port);
     }
     return UCS_OK;
 
@@ -309,17 +342,23 @@ static void np_peer_receive(np_peer_t *peer, int is_owner)
     }
 }
 
-unsigned np_port_hear_strangers(np_port_t *port)
+unsigned np_port_hear_strangers(np_port_t *port, int is_owner)
 {
     unsigned count = 0, i;
     np_peer_t *peer;
 
     for (i = 0; i < port->num_peers; ++i) {
         peer = port->peers[i];
-        if ((peer != NULL) && (peer->shm == NULL) && !peer->is_gone) {
-            np_peer_receive(peer, 0);
-            count += (peer->shm == NULL) && !peer->is_gone;
+        if ((peer == NULL) || peer->is_gone) {
+            continue;
         }
+
+        if (peer->is_unanswered) {
+            np_peer_answer(peer);
+        } else if (peer->shm == NULL) {
+            np_peer_receive(peer, is_owner);
+        }
+        count += !peer->is_gone && ((peer->shm == NULL) || peer->is_unanswered);
     }
     return count;
 }

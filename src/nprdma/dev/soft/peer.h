@@ -46,6 +46,10 @@ struct np_peer {
                                        head that are done already */
     _Atomic unsigned holds;       /**< READY pieces that it has not given back */
     int             is_hot;
+    int             is_unanswered; /**< the initiator does not know yet that it is
+                                        taken in: the ACCEPT could not be sent.
+                                        Under the port's lock, as
+                                        port->num_unanswered */
     int             is_gone;      /**< no more will come; free when drained */
     int             is_malformed; /**< it counts as drained */
     _Atomic unsigned jobs;        /**< its requests in service threads: it stays
@@ -56,9 +60,10 @@ struct np_peer {
 void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
                     int is_owner);
 
-/** Hear of those that have connected, but had not said who they are; under the
- *  port's lock. Returns how many still have not. */
-unsigned np_port_hear_strangers(np_port_t *port);
+/** Hear of those that have connected, but had not said who they are, and answer
+ *  those that could not be answered. Returns how many still are such; under the
+ *  port's lock. */
+unsigned np_port_hear_strangers(np_port_t *port, int is_owner);
 
 void np_peer_destroy(np_peer_t *peer);
 

@@ -47,6 +47,29 @@ static void np_port_handle_listener(np_event_t *event)
     np_port_accept(ucs_container_of(event, np_port_t, listener), 1);
 }
 
+static void np_port_handle_waker(np_event_t *event)
+{
+    np_port_t *port = ucs_container_of(event, np_port_t, waker);
+    uint64_t count;
+
+    if (read(port->waker_fd, &count, sizeof(count)) != sizeof(count)) {
+        np_debug("woken for nothing: %m");
+    }
+}
+
+void np_port_wake_owner(np_port_t *port)
+{
+    const uint64_t one = 1;
+
+    /* seq_cst: it arms after this and looks at its peers then (np_port_arm), or
+     * is seen to have armed */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_exchange_explicit(&port->shm->armed, 0, memory_order_relaxed) &&
+        (write(port->waker_fd, &one, sizeof(one)) != sizeof(one))) {
+        np_debug("a sleeping port cannot be woken: %m");
+    }
+}
+
 unsigned np_port_accept(np_port_t *port, int is_owner)
 {
     unsigned strangers;
@@ -59,8 +82,9 @@ unsigned np_port_accept(np_port_t *port, int is_owner)
         np_peer_accept(port, fd, &cred, is_owner);
     }
 
-    /* the owner hears them by events of their own */
-    strangers = is_owner ? 0 : np_port_hear_strangers(port);
+    /* the owner hears strangers by events of their own */
+    strangers = (is_owner && (port->num_unanswered == 0)) ? 0 :
+                np_port_hear_strangers(port, is_owner);
     pthread_mutex_unlock(&port->lock);
     return strangers;
 }
@@ -132,6 +156,17 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
         return UCS_ERR_IO_ERROR;
     }
 
+    port->waker_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (port->waker_fd < 0) {
+        np_error("eventfd() failed: %m. Check 'ulimit -n'");
+        return UCS_ERR_IO_ERROR;
+    }
+
+    status = np_port_watch(port, port->waker_fd, &port->waker);
+    if (status != UCS_OK) {
+        return status;
+    }
+
     port->spare_fd = fcntl(port->listen_fd, F_DUPFD_CLOEXEC, 0);
     return np_port_watch(port, port->listen_fd, &port->listener);
 }
@@ -139,7 +174,7 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
 static void np_port_close_fds(np_port_t *port)
 {
     int fds[] = {port->listen_fd, port->spare_fd, port->epoll_fd,
-                 port->shm_fd, port->bell};
+                 port->shm_fd, port->bell, port->waker_fd};
     unsigned i;
 
     for (i = 0; i < ucs_static_array_size(fds); ++i) {
@@ -178,11 +213,13 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     port->period          = NP_PORT_HOUSEKEEP_MIN;
     port->countdown       = NP_PORT_HOUSEKEEP_MIN;
     port->listener.handle = np_port_handle_listener;
+    port->waker.handle    = np_port_handle_waker;
     port->epoll_fd        = -1;
     port->listen_fd       = -1;
     port->spare_fd        = -1;
     port->shm_fd          = -1;
     port->bell            = -1;
+    port->waker_fd        = -1;
     pthread_mutex_init(&port->lock, NULL);
     ucs_list_head_init(&port->busy_links);
     ucs_list_head_init(&port->down_links);
@@ -211,12 +248,17 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     return UCS_OK;
 }
 
+int np_port_is_ours(const np_port_t *port)
+{
+    return port->owner == getpid();
+}
+
 void np_port_close(np_port_t *port)
 {
     unsigned i;
 
-    if (port->owner != getpid()) {
-        return; /* a forked child: sockets and epoll set are the parent's */
+    if (!np_port_is_ours(port)) {
+        return;
     }
 
     for (i = port->num_peers; i > 0; --i) {
@@ -292,6 +334,10 @@ unsigned np_port_housekeep(np_port_t *port)
         event->handle(event);
     }
 
+    if (ucs_unlikely(port->num_unanswered > 0)) {
+        np_port_accept(port, 1);
+    }
+
     if (ucs_unlikely(port->num_gone > 0)) {
         np_port_reap(port);
     }
@@ -326,7 +372,8 @@ ucs_status_t np_port_arm(np_port_t *port)
     np_barrier_peers();
 
     if (np_port_has_data(port) || port->ops->has_work(port) ||
-        (np_port_housekeep(port) > 0)) {
+        (np_port_housekeep(port) > 0) ||
+        (port->num_unanswered > 0)) { /* nobody tells when it can be done */
         np_port_disarm(port);
         return UCS_ERR_BUSY;
     }

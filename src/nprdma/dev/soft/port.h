@@ -100,12 +100,20 @@ struct np_port {
     pthread_mutex_t     lock;         /**< guards peers[], their shm, accepting */
     int                 bell;         /**< eventfd of the service threads */
     ucs_list_link_t     service;      /**< in the service's list; its lock */
+    unsigned            service_peer; /**< whom a service thread has looked at
+                                           last; under lock */
     np_event_t          listener;
+    np_event_t          waker;
+    int                 waker_fd;     /**< eventfd: a service thread has taken in a
+                                           peer while we slept */
     int                 epoll_fd;
     int                 listen_fd;
     int                 spare_fd;     /**< see np_sock_accept */
     int                 shm_fd;
-    unsigned            num_gone;     /**< peers to free when drained */
+    _Atomic unsigned    num_gone;     /**< peers to free when drained; changed
+                                           under lock */
+    _Atomic unsigned    num_unanswered; /**< peers that wait for their ACCEPT;
+                                             changed under lock */
     unsigned            num_wide;     /**< links that are wide */
     uint64_t            id;
     pid_t               owner;        /**< a forked child is not */
@@ -138,6 +146,10 @@ ucs_status_t np_port_open(const np_port_config_t *config,
 /** Close it. Its links must be closed. */
 void np_port_close(np_port_t *port);
 
+/** Does it belong to this process? A forked child must leave alone what its
+ *  parent shares with others: sockets, the epoll set, segments. */
+int np_port_is_ours(const np_port_t *port);
+
 void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr);
 
 /** Look at the sockets: new peers, answers, deaths. Returns how many events. */
@@ -150,9 +162,12 @@ unsigned np_port_clock(np_port_t *port);
 int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
 
 /** Take new connections in, if this is not being done: the owner, or a service
- *  thread. To the latter it returns how many have not said who they are: it
- *  must come again for them. */
+ *  thread. To the latter it returns how many have not said who they are, or
+ *  could not be answered: it must come again for them. */
 unsigned np_port_accept(np_port_t *port, int is_owner);
+
+/** A service thread has something for the owner, who may sleep */
+void np_port_wake_owner(np_port_t *port);
 
 /** Let fd take part in the port's events */
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event);

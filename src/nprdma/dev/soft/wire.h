@@ -125,14 +125,17 @@ _Static_assert(sizeof(np_slot_t) == NP_LINE, "a slot is a line");
 
 /** Answer to a control request. Written by the target alone, word last. */
 typedef struct np_answer {
-    /* bits 0..31 sequence of the request, 32..39 minus its ucs_status_t; release,
-     * acquire */
+    /* bits 0..31 sequence of the request, which may be 0, 32..39 minus its
+     * ucs_status_t, 63 NP_ANSWER_GIVEN; release, acquire */
     _Atomic uint64_t word;
     uint64_t         result;  /**< atomic: the value before; FAULT: bytes from
                                    its beginning that are done, if not all;
                                    WHEN: of the first chunk, np_clock() */
     uint64_t         last;    /**< WHEN: of the last chunk */
 } NP_LINE_ALIGNED np_answer_t;
+
+/** Set in the word of every answer: a word of zeroes is none */
+#define NP_ANSWER_GIVEN     UCS_BIT(63)
 
 /** Who moves data on behalf of a link: each marks its own word while units are
  *  in flight (odd), so that a page goes only when they have landed */
@@ -281,7 +284,13 @@ static inline size_t np_link_shm_size(uint32_t data_slots, uint32_t payload)
 
 static inline uint64_t np_answer_word(uint32_t sequence, ucs_status_t status)
 {
-    return sequence | ((uint64_t)(uint8_t)-status << 32);
+    return NP_ANSWER_GIVEN | sequence | ((uint64_t)(uint8_t)-status << 32);
+}
+
+/** Is it the answer to the request of this sequence? */
+static inline int np_answer_is_to(uint64_t word, uint32_t sequence)
+{
+    return (word & NP_ANSWER_GIVEN) && ((uint32_t)word == sequence);
 }
 
 static inline ucs_status_t np_answer_status(uint64_t word)

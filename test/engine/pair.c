@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two ports of this process, and a link between them. */
+
+#include "pair.h"
+#include "tap.h"
+
+#include "nprdma/proto/am.h"
+#include "nprdma/proto/op.h"
+
+#include <string.h>
+
+unsigned pair_received;
+
+
+static void pair_complete(void *comp, ucs_status_t status)
+{
+    *(ucs_status_t*)comp = status;
+}
+
+static void pair_link_down(np_link_t *link, ucs_status_t status)
+{
+}
+
+static const np_user_t pair_user = {
+    .complete  = pair_complete,
+    .link_down = pair_link_down
+};
+
+static void pair_am(void *arg, uint8_t id, void *data, unsigned len)
+{
+    ++pair_received;
+}
+
+np_port_t *pair_port(void)
+{
+    const np_port_config_t config = {.data_slots = 8, .payload_size = 4096};
+    np_port_t *port;
+
+    return (np_proto_open(&config, &pair_user, &port) == UCS_OK) ? port :
+           NULL;
+}
+
+void pair_progress(np_port_t *port)
+{
+    np_port_poll(port, pair_am, NULL);
+    np_port_work(port);
+}
+
+void pair_link(np_port_t *from, np_port_t *to, np_link_t *link)
+{
+    np_port_addr_t addr;
+
+    np_port_get_addr(to, &addr);
+    np_link_init(link, from, &addr);
+}
+
+void pair_send(np_link_t *link)
+{
+    np_slot_t *slot;
+
+    if (np_am_reserve_inline(link, &slot) == UCS_OK) {
+        memset(slot->data, 1, 8);
+        np_am_commit_inline(link, slot, 5, 8);
+    }
+}
+
+int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count)
+{
+    unsigned i;
+
+    for (i = 0; (i < PROGRESS_MAX) && (pair_received < count); ++i) {
+        pair_progress(a);
+        pair_progress(b);
+    }
+    return pair_received == count;
+}
+
+int pair_wait_down(np_port_t *a, np_port_t *b, np_link_t *link)
+{
+    unsigned i;
+
+    for (i = 0; (i < PROGRESS_MAX) && !(link->gate & NP_GATE_DOWN); ++i) {
+        pair_progress(a);
+        pair_progress(b);
+    }
+    return !!(link->gate & NP_GATE_DOWN);
+}
+
+void pair_open(const char *name, pair_t *pair)
+{
+    pair->target    = pair_port();
+    pair->initiator = pair_port();
+    pair_received   = 0;
+    pair_link(pair->initiator, pair->target, &pair->link);
+    pair_send(&pair->link);
+    TAP_CHECK(pair_wait_received(pair->target, pair->initiator, 1),
+              "%s: connected", name);
+    pair->peer = pair->target->peers[0];
+}
+
+void pair_close(pair_t *pair)
+{
+    np_proto_close_link(&pair->link);
+    np_proto_close(pair->initiator);
+    np_proto_close(pair->target);
+}

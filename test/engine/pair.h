@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two ports of this process, and a link between them. No service thread looks at
+ * them: what happens is what a test calls for. */
+
+#ifndef NPRDMA_TEST_PAIR_H_
+#define NPRDMA_TEST_PAIR_H_
+
+#include "nprdma/dev/soft/link.h"
+#include "nprdma/dev/soft/peer.h"
+
+#define PROGRESS_MAX 100000
+
+/* Both have talked */
+typedef struct pair {
+    np_port_t *target;
+    np_port_t *initiator;
+    np_link_t link;
+    np_peer_t *peer;
+} pair_t;
+
+/* Messages that pair_progress has taken since this was set to 0 */
+extern unsigned pair_received;
+
+void pair_open(const char *name, pair_t *pair);
+
+void pair_close(pair_t *pair);
+
+/* A port alone; where an operation has a completion, that is a ucs_status_t */
+np_port_t *pair_port(void);
+
+/* A link that has not connected yet */
+void pair_link(np_port_t *from, np_port_t *to, np_link_t *link);
+
+void pair_progress(np_port_t *port);
+
+/* Send a message, if there is room */
+void pair_send(np_link_t *link);
+
+/* Both progress until @a count messages have come; returns whether they have */
+int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count);
+
+/* Both progress until the link is down; returns whether it is */
+int pair_wait_down(np_port_t *a, np_port_t *b, np_link_t *link);
+
+#endif

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Links: connecting when there is no room, ends of numbers, failure, forks. */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "pair.h"
+#include "tap.h"
+
+#include "nprdma/engine.h"
+#include "nprdma/dev/soft/sock.h"
+#include "nprdma/mem/alloc.h"
+#include "nprdma/mem/key.h"
+#include "nprdma/proto/atomic.h"
+#include "nprdma/proto/order.h"
+#include "nprdma/proto/rma.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LINK_PAGE 4096ul
+
+/* A pair, and memory that its initiator may reach, though not directly: as if
+ * the target were another process */
+typedef struct link_world {
+    pair_t   pair;
+    uint8_t  *mem;   /* two pages, an arena's last and the next one's first */
+    np_key_t *key;
+} link_world_t;
+
+
+/* Two pages where an arena ends */
+static uint8_t *link_map(void)
+{
+    const uint64_t arena = UINT64_C(1) << NP_ARENA_SHIFT;
+    uint64_t va;
+    void *mem;
+
+    for (va = 64 * arena; va < 1024 * arena; va += arena) {
+        mem = mmap((void*)(va - LINK_PAGE), 2 * LINK_PAGE,
+                   PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (mem != MAP_FAILED) {
+            return mem;
+        }
+    }
+    return NULL;
+}
+
+static void link_world_open(const char *name, link_world_t *world)
+{
+    np_link_t *link = &world->pair.link;
+    np_packed_key_t packed;
+    np_arenas_t arenas;
+    unsigned i;
+
+    pair_open(name, &world->pair);
+    for (i = 0; (i < PROGRESS_MAX) && (link->target == NULL); ++i) {
+        np_port_housekeep(world->pair.initiator);
+    }
+
+    world->mem = link_map();
+    np_arenas_share((uintptr_t)world->mem, 2 * LINK_PAGE, &arenas);
+    np_key_pack_arenas(&packed, arenas);
+    packed.engine_id = ++link->addr.engine_id;
+    TAP_CHECK((np_key_unpack(&packed, &world->key) == UCS_OK) &&
+              (link->target != NULL), "%s: a key", name);
+}
+
+static void link_world_close(link_world_t *world)
+{
+    pair_close(&world->pair);
+    np_key_release(world->key);
+    munmap(world->mem, 2 * LINK_PAGE);
+}
+
+static ucs_status_t link_add(link_world_t *world, uint64_t *result, void *done)
+{
+    return np_atomic_post(&world->pair.link, world->key, NP_ATOMIC_ADD,
+                          sizeof(uint64_t), 1, 0, (uintptr_t)world->mem, result,
+                          done);
+}
+
+static ucs_status_t link_put(link_world_t *world, uint64_t offset, size_t len)
+{
+    static const uint8_t data[128];
+
+    return np_rma_put_copied(&world->pair.link, world->key, data, len,
+                             (uintptr_t)world->mem + offset);
+}
+
+static int link_wait(pair_t *pair, const ucs_status_t *done)
+{
+    unsigned i;
+
+    for (i = 0; (i < PROGRESS_MAX) && (*done == UCS_INPROGRESS); ++i) {
+        pair_progress(pair->target);
+        pair_progress(pair->initiator);
+    }
+    return *done == UCS_OK;
+}
+
+/* The 2^32nd request of a link, whose number is 0 */
+static void link_numbers(void)
+{
+    const uint32_t number = -3;
+    uint64_t result;
+    ucs_status_t done;
+    link_world_t world;
+    np_link_t *link;
+    unsigned i, right = 0;
+
+    link_world_open("numbers", &world);
+    link                      = &world.pair.link;
+    link->ctl.tail            = number;
+    link->ctl.limit           = number + NP_CTL_SLOTS;
+    world.pair.peer->ctl.head = number;
+    atomic_store(&link->shm->ctl_head, number);
+    for (i = 0; i < 6; ++i) {
+        done = UCS_INPROGRESS;
+        right += (link_add(&world, &result, &done) == UCS_INPROGRESS) &&
+                 link_wait(&world.pair, &done) && (result == i);
+    }
+    TAP_CHECK(right == 6, "numbers: 2^32 requests, and more (%u)", right);
+    link_world_close(&world);
+}
+
+/* What overlaps an atomic, or a put that takes the ring, waits for it */
+static void link_order(void)
+{
+    ucs_status_t done = UCS_INPROGRESS;
+    link_world_t world;
+    uint64_t result;
+
+    link_world_open("order", &world);
+    TAP_CHECK(link_add(&world, &result, &done) == UCS_INPROGRESS,
+              "order: an atomic");
+    TAP_CHECK((link_put(&world, 0, 8) == UCS_ERR_NO_RESOURCE) &&
+              (link_put(&world, 4, 64) == UCS_ERR_NO_RESOURCE),
+              "order: a put to the same word waits");
+    TAP_CHECK(link_put(&world, 8, 8) == UCS_OK,
+              "order: one to the next does not");
+    TAP_CHECK(link_wait(&world.pair, &done) &&
+              (link_put(&world, 0, 8) == UCS_OK), "order: until it is done");
+
+    TAP_CHECK((link_put(&world, LINK_PAGE - 64, 128) == UCS_OK) &&
+              (world.pair.link.outstanding > 0),
+              "order: a put across the end of an arena");
+    TAP_CHECK(link_put(&world, LINK_PAGE - 8, 8) == UCS_ERR_NO_RESOURCE,
+              "order: a put to a part of it waits");
+    done = UCS_INPROGRESS;
+    TAP_CHECK((np_link_flush(&world.pair.link, &done) == UCS_INPROGRESS) &&
+              link_wait(&world.pair, &done) &&
+              (link_put(&world, LINK_PAGE - 8, 8) == UCS_OK),
+              "order: until it is done");
+    link_world_close(&world);
+}
+
+/* It has gone down, and what is outstanding has not ended yet */
+static void link_flush_down(void)
+{
+    ucs_status_t added = UCS_INPROGRESS, flushed = UCS_INPROGRESS;
+    link_world_t world;
+    np_link_t *link;
+    uint64_t result;
+
+    link_world_open("down", &world);
+    link = &world.pair.link;
+    link_add(&world, &result, &added);
+    np_link_down(link, UCS_ERR_ENDPOINT_TIMEOUT);
+    TAP_CHECK(np_link_flush(link, &flushed) == UCS_INPROGRESS,
+              "down: a flush waits for what is outstanding");
+    np_port_work(world.pair.initiator);
+    TAP_CHECK((added == UCS_ERR_ENDPOINT_TIMEOUT) &&
+              (flushed == UCS_ERR_ENDPOINT_TIMEOUT),
+              "down: and ends with it (%d, %d)", added, flushed);
+    TAP_CHECK(np_link_flush(link, &flushed) == UCS_ERR_ENDPOINT_TIMEOUT,
+              "down: later there is nothing to wait for");
+    link_world_close(&world);
+}
+
+static link_world_t link_parents;
+
+/* A child gives back what it has inherited, and uses what is common to all */
+static int link_child(void)
+{
+    np_drain();
+    np_proto_close_link(&link_parents.pair.link);
+    np_proto_close(link_parents.pair.initiator);
+    np_proto_close(link_parents.pair.target);
+    return 0;
+}
+
+static void link_fork(void)
+{
+    ucs_status_t done = UCS_INPROGRESS;
+    np_link_t *link   = &link_parents.pair.link;
+    uint64_t result;
+
+    link_world_open("fork", &link_parents);
+    TAP_CHECK(link_add(&link_parents, &result, &done) == UCS_INPROGRESS,
+              "fork: an atomic is outstanding");
+    atomic_store(&link->shm->moving[NP_MOVER_INITIATOR].word, 1);
+    TAP_CHECK(tap_child(link_child), "fork: a child closes everything");
+    atomic_store(&link->shm->moving[NP_MOVER_INITIATOR].word, 0);
+    TAP_CHECK(atomic_load(&link->shm->epoch) == 0,
+              "fork: its parent's operations are not cancelled");
+    TAP_CHECK(link_wait(&link_parents.pair, &done),
+              "fork: but go on (%d)", done);
+    np_port_housekeep(link_parents.pair.initiator);
+    TAP_CHECK(!(link->gate & NP_GATE_DOWN),
+              "fork: nor is its connection ended");
+    link_world_close(&link_parents);
+}
+
+/* Segments of the target that it frees, one after the other */
+static void link_segments(void)
+{
+    unsigned i, most = 0;
+    np_alloc_t *alloc;
+    size_t len, size;
+    pair_t pair;
+    int fd;
+
+    pair_open("segments", &pair);
+    for (i = 0; i < 4; ++i) {
+        len = LINK_PAGE;
+        if (np_alloc_create(NULL, &len, 0, &alloc) != UCS_OK) {
+            break;
+        }
+
+        fd = np_alloc_dup_fd(alloc->id, &size);
+        pair.link.port->ops->segment(&pair.link, alloc->id, fd, size);
+        most = ucs_max(most, pair.link.num_windows);
+        close(fd);
+        np_alloc_free(alloc);
+    }
+    TAP_CHECK((i == 4) && (most == 1),
+              "segments: what was freed is not kept (%u)", most);
+    pair_close(&pair);
+}
+
+/* The target has as many that wait to be taken in as it can have */
+static void link_backlog(void)
+{
+    const struct timespec wait = {.tv_nsec = 2000000};
+    np_port_t *target = pair_port(), *port = pair_port();
+    int fds[8], count = 0;
+    ucs_status_t status;
+    np_sock_cred_t cred;
+    np_link_t link;
+
+    pair_received = 0;
+    pair_link(port, target, &link);
+    listen(target->listen_fd, 0);
+    do {
+        status = np_sock_connect(link.addr.port_id, &fds[count], &cred);
+        count += (status == UCS_OK);
+    } while ((status == UCS_OK) && (count < 8));
+    TAP_CHECK(status == UCS_ERR_NO_RESOURCE, "backlog: full (%d)", status);
+
+    TAP_CHECK(np_link_enter(&link) == UCS_ERR_NO_RESOURCE,
+              "backlog: no room to connect");
+    TAP_CHECK(!np_link_has_resources(&link),
+              "backlog: and nobody is told to try at once");
+    pair_progress(target);
+    np_port_housekeep(target);
+    nanosleep(&wait, NULL);
+    TAP_CHECK(np_link_has_resources(&link), "backlog: but later");
+    pair_send(&link);
+    TAP_CHECK(pair_wait_received(target, port, 1), "backlog: and that arrives");
+
+    while (count > 0) {
+        close(fds[--count]);
+    }
+    np_proto_close_link(&link);
+    np_proto_close(port);
+    np_proto_close(target);
+}
+
+/* A service thread takes somebody in while the owner sleeps: who has been woken
+ * by the connection finds nothing, and would sleep on */
+static void link_sleeper(void)
+{
+    np_port_t *target = pair_port(), *port = pair_port();
+    struct pollfd pfd = {.fd = target->epoll_fd, .events = POLLIN};
+    np_link_t link;
+
+    pair_received = 0;
+    pair_link(port, target, &link);
+    TAP_CHECK((np_port_arm(target) == UCS_OK) && (poll(&pfd, 1, 0) == 0),
+              "sleeper: asleep");
+    pair_send(&link);
+    TAP_CHECK(np_port_accept(target, 0) == 0, "sleeper: somebody is taken in");
+    TAP_CHECK(poll(&pfd, 1, 0) == 1, "sleeper: awake");
+    TAP_CHECK(pair_wait_received(target, port, 1), "sleeper: and hears of it");
+    TAP_CHECK((np_port_arm(target) == UCS_OK) && (poll(&pfd, 1, 0) == 0),
+              "sleeper: asleep again");
+    np_proto_close_link(&link);
+    np_proto_close(port);
+    np_proto_close(target);
+}
+
+/* Send @a fd to nobody until the kernel says that the user has too many under
+ * way; returns whether it has said so */
+static int link_fill(int fd, int pair[2])
+{
+    const np_msg_t msg  = {.type = NP_MSG_SEGMENT};
+    ucs_status_t status = UCS_OK;
+    unsigned i;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) {
+        return 0;
+    }
+
+    for (i = 0; (i < 128) && (status == UCS_OK); ++i) {
+        status = np_sock_send(pair[0], &msg, &fd, 1);
+    }
+    return status == UCS_ERR_NO_RESOURCE;
+}
+
+static void link_empty(int pair[2])
+{
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* A user, as most are, who may have but so many descriptors under way */
+static int link_become_user(void)
+{
+    return (geteuid() != 0) || (setresuid(65534, 65534, 65534) == 0);
+}
+
+static int link_limit(unsigned files)
+{
+    const struct rlimit limit = {files, 96};
+
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+static int link_child_can_fill(void)
+{
+    int full[2];
+
+    return !link_limit(64) || !link_become_user() ||
+           !link_fill(STDIN_FILENO, full);
+}
+
+static int link_child_crowded(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+    const struct timespec wait      = {.tv_nsec = 2000000};
+    np_port_t *target, *port;
+    np_link_t early, late;
+    int full[2];
+    unsigned i;
+
+    TAP_CHILD_CHECK(link_limit(96) && link_become_user());
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    target = pair_port();
+    port   = pair_port();
+    pair_link(port, target, &early);
+    pair_link(port, target, &late);
+    pair_send(&early);
+    TAP_CHILD_CHECK(link_fill(port->shm_fd, full) && link_limit(64));
+
+    /* who has connected is taken in, but cannot be told */
+    TAP_CHILD_CHECK(pair_wait_received(target, port, 1));
+    TAP_CHILD_CHECK(!early.shm->accepted);
+    TAP_CHILD_CHECK(np_port_arm(target) == UCS_ERR_BUSY);
+    TAP_CHILD_CHECK(np_port_accept(target, 0) == 1);
+    /* who has not cannot yet */
+    TAP_CHILD_CHECK(np_link_enter(&late) == UCS_ERR_NO_RESOURCE);
+    TAP_CHILD_CHECK(!np_link_has_resources(&late));
+
+    link_empty(full);
+    nanosleep(&wait, NULL);
+    TAP_CHILD_CHECK(np_link_has_resources(&late));
+    pair_send(&late);
+    TAP_CHILD_CHECK(pair_wait_received(target, port, 2));
+    for (i = 0; (i < PROGRESS_MAX) && (early.target == NULL); ++i) {
+        pair_progress(target);
+        pair_progress(port);
+    }
+    TAP_CHILD_CHECK((early.target != NULL) && (target->num_unanswered == 0));
+    np_proto_close_link(&early);
+    np_proto_close_link(&late);
+    np_proto_close(port);
+    np_proto_close(target);
+    return 0;
+}
+
+void test_link_children(void)
+{
+    if (!tap_child(link_child_can_fill)) {
+        printf("ok %u - crowded # SKIP the kernel lets this user have any "
+               "number of descriptors under way\n", ++tap_count);
+        return;
+    }
+
+    TAP_CHECK(tap_child(link_child_crowded),
+              "crowded: a user with too many descriptors under way waits");
+}
+
+void test_link(void)
+{
+    link_numbers();
+    link_order();
+    link_flush_down();
+    link_fork();
+    link_segments();
+    link_backlog();
+    link_sleeper();
+}
