@@ -15,6 +15,7 @@
 #include "nprdma/proto/atomic.h"
 #include "nprdma/proto/order.h"
 #include "nprdma/proto/rma.h"
+#include "nprdma/svc/service.h"
 
 #include <poll.h>
 #include <string.h>
@@ -355,6 +356,7 @@ static int link_child_crowded(void)
 {
     const np_engine_config_t config = {.share_min = 1 << 20};
     const struct timespec wait      = {.tv_nsec = 2000000};
+    struct pollfd pfd               = {.events = POLLIN};
     np_port_t *target, *port;
     np_link_t early, late;
     int full[2];
@@ -364,6 +366,7 @@ static int link_child_crowded(void)
     TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
     target = pair_port();
     port   = pair_port();
+    pfd.fd = target->epoll_fd;
     pair_link(port, target, &early);
     pair_link(port, target, &late);
     pair_send(&early);
@@ -380,6 +383,11 @@ static int link_child_crowded(void)
 
     link_empty(full);
     nanosleep(&wait, NULL);
+    /* the answer comes when the owner has just gone to sleep: what was in the
+     * ring by then has rung nothing */
+    atomic_store(&target->shm->armed, 1);
+    TAP_CHILD_CHECK(np_port_accept(target, 0) == 0);
+    TAP_CHILD_CHECK(early.shm->accepted && (poll(&pfd, 1, 0) == 1));
     TAP_CHILD_CHECK(np_link_has_resources(&late));
     pair_send(&late);
     TAP_CHILD_CHECK(pair_wait_received(target, port, 2));
@@ -395,8 +403,50 @@ static int link_child_crowded(void)
     return 0;
 }
 
+static np_port_t *link_served;
+
+/* Whoever connects with the parent is its parent's to take in */
+static int link_child_serves(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+    const struct timespec wait      = {.tv_nsec = 50000000};
+    np_port_t *port;
+    np_link_t link;
+
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    port = pair_port();
+    np_service_add(port);
+    np_service_start();
+    pair_link(port, link_served, &link);
+    TAP_CHILD_CHECK(np_link_enter(&link) == UCS_OK);
+    nanosleep(&wait, NULL);
+    TAP_CHILD_CHECK(accept(link_served->listen_fd, NULL, NULL) >= 0);
+    np_service_remove(link_served);
+    np_service_remove(port);
+    np_proto_close_link(&link);
+    np_proto_close(port);
+    return 0;
+}
+
+/* The service threads of a child do nothing for ports that it has inherited */
+static int link_child_service(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    link_served = pair_port();
+    np_service_add(link_served);
+    TAP_CHILD_CHECK(tap_child(link_child_serves));
+    np_service_remove(link_served);
+    np_proto_close(link_served);
+    return 0;
+}
+
 void test_link_children(void)
 {
+    TAP_CHECK(tap_child(link_child_service),
+              "a child's service threads leave its parent's ports alone");
+
     if (!tap_child(link_child_can_fill)) {
         printf("ok %u - crowded # SKIP the kernel lets this user have any "
                "number of descriptors under way\n", ++tap_count);

@@ -158,6 +158,25 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
     return UCS_OK;
 }
 
+/* What is nobody else's by now. Under np_swap_block_lock. */
+static void np_swap_unblock(uint64_t va, uint64_t end)
+{
+    np_swap_range_t *range;
+    uint64_t stop, next;
+
+    for (; va < end; va = next) {
+        range = np_swap_range_get(va, end);
+        stop  = (range == NULL) ? end : ucs_max(range->first, va);
+        next  = (range == NULL) ? end : ucs_min(range->end, end);
+        if (stop > va) {
+            np_kmod_unblock(va, stop - va);
+        }
+        if (range != NULL) {
+            np_swap_range_put(range);
+        }
+    }
+}
+
 ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len)
 {
     np_swap_range_t *range;
@@ -178,9 +197,7 @@ ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len)
     pthread_mutex_unlock(&np_swap_lock);
 
     pthread_mutex_lock(&np_swap_block_lock);
-    if (!np_swap_range_touches(va, len)) { /* nobody else's by now */
-        np_kmod_unblock(va, len);
-    }
+    np_swap_unblock(va, va + len);
     pthread_mutex_unlock(&np_swap_block_lock);
     free(range);
     return UCS_OK;

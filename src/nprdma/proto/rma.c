@@ -476,6 +476,30 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
     return np_link_order(link, addr, len, 1);
 }
 
+/* What went through the ring: who takes that as well comes behind it, but there
+ * may be a faster way to this memory, now or later */
+static void np_rma_order(np_link_t *link, const np_key_t *key, np_op_t *op,
+                         uint64_t addr, size_t len)
+{
+    if ((key->segment_id != 0) || np_link_has_vm(link)) {
+        np_op_order(link, op, addr, len, op->kind == NP_OP_PUT);
+    }
+}
+
+static ucs_status_t
+np_rma_send_put(np_link_t *link, const np_key_t *key, const np_iov_t *iov,
+                size_t len, uint64_t addr)
+{
+    ucs_status_t status;
+    np_op_t *op;
+
+    status = np_rma_send(link, NP_OP_PUT, iov, 1, len, addr, &op, NULL);
+    if (status == UCS_OK) {
+        np_rma_order(link, key, op, addr, len);
+    }
+    return status;
+}
+
 ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
                                const void *data, size_t len, uint64_t addr)
 {
@@ -490,7 +514,6 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
     };
     np_ranges_t missing;
     ucs_status_t status;
-    np_op_t *op;
     size_t done;
 
     status = np_rma_begin(link, key, addr, len, 1, &piece.direct);
@@ -499,11 +522,7 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
     }
 
     if ((addr >> NP_ARENA_SHIFT) != ((addr + len - 1) >> NP_ARENA_SHIFT)) {
-        status = np_rma_send(link, NP_OP_PUT, &iov, 1, len, addr, &op, NULL);
-        if (status == UCS_OK) { /* others are faster than the ring */
-            np_op_order(link, op, addr, len, 1);
-        }
-        return status;
+        return np_rma_send_put(link, key, &iov, len, addr);
     }
 
     if ((piece.direct != NULL) || np_link_has_vm(link)) {
@@ -532,7 +551,7 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
         }
     }
 
-    return np_rma_send(link, NP_OP_PUT, &iov, 1, len, addr, &op, NULL);
+    return np_rma_send_put(link, key, &iov, len, addr);
 }
 
 ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
@@ -583,6 +602,6 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
     op->rma.buffer = NULL;
     op->rma.unpack = unpack;
     op->rma.arg    = arg;
-    np_op_order(link, op, addr, len, 0);
+    np_rma_order(link, key, op, addr, len);
     return UCS_INPROGRESS;
 }

@@ -51,7 +51,7 @@ static void np_vlink_drop(ucs_list_link_t *ops)
     }
 }
 
-void np_vlink_close(np_vlink_t *link)
+static void np_vlink_end(np_vlink_t *link)
 {
     NP_TURN_WAIT(&link->port->turn);
     np_conn_t *conn = link->conn;
@@ -71,6 +71,13 @@ void np_vlink_close(np_vlink_t *link)
     np_vremote_cleanup(link);
     ucs_list_del(&link->list);
     ucs_list_del(&link->down);
+}
+
+void np_vlink_close(np_vlink_t *link)
+{
+    if (np_vport_is_ours(link->port)) {
+        np_vlink_end(link);
+    }
 }
 
 void np_vlink_connect(np_vlink_t *link)
@@ -121,7 +128,7 @@ void np_vlink_down(np_vlink_t *link, ucs_status_t status)
     ucs_list_add_tail(&link->port->down, &link->down);
 }
 
-void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
+static void np_vlink_cancel_all(np_vlink_t *link, ucs_status_t status)
 {
     NP_TURN_WAIT(&link->port->turn);
     np_vop_t *op;
@@ -144,6 +151,13 @@ void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
         np_vlink_complete(link->port, comp, status);
     }
     np_vlink_check_flushes(link, status);
+}
+
+void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
+{
+    if (np_vport_is_ours(link->port)) {
+        np_vlink_cancel_all(link, status);
+    }
 }
 
 unsigned np_vlink_report(np_vport_t *port)

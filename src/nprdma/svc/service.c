@@ -110,6 +110,22 @@ static void np_service_after_fork(void)
     atomic_store(&np_service.is_running, 0);
 }
 
+static void np_service_prepare_forks(void)
+{
+    if (pthread_atfork(NULL, NULL, np_service_after_fork) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "nprdma");
+    }
+}
+
+/* Before there is anything that a child must not serve */
+static void np_service_init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, np_service_prepare_forks);
+}
+
 /* One request of one of the port's peers, each in turn. Returns 0 if there is
  * none. */
 static int np_service_take(np_port_t *port, np_job_t *job)
@@ -386,6 +402,7 @@ void np_service_add(np_port_t *port)
 {
     int is_wanted;
 
+    np_service_init();
     pthread_mutex_lock(&np_service.lock);
     ucs_list_add_tail(&np_service.ports, &port->service);
     is_wanted = np_service.is_wanted;
@@ -441,6 +458,10 @@ static void np_service_removed(void)
 
 void np_service_remove(np_port_t *port)
 {
+    if (!np_port_is_ours(port)) {
+        return; /* and it is in no list of ours */
+    }
+
     pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_del(&port->service);
@@ -457,6 +478,7 @@ void np_service_add_client(np_service_client_t *client)
 
     client->users    = 0;
     client->is_again = 0;
+    np_service_init();
     pthread_mutex_lock(&np_service.lock);
     ucs_list_add_tail(&np_service.clients, &client->list);
     is_wanted = np_service.is_wanted;
@@ -505,7 +527,6 @@ static int np_service_create(np_mover_t mover)
 
 static void np_service_start_slow(void)
 {
-    static int has_handler;
     struct epoll_event stop = {.events = EPOLLIN, .data.u64 = NP_SERVICE_END};
     np_service_client_t *client;
     unsigned wanted;
@@ -519,11 +540,6 @@ static void np_service_start_slow(void)
     }
 
     atomic_store(&np_service.is_running, 1); /* or failed: said once */
-    if (!has_handler) {
-        has_handler = 1;
-        pthread_atfork(NULL, NULL, np_service_after_fork);
-    }
-
     np_service.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     np_service.stop_fd  = eventfd(0, EFD_CLOEXEC);
     if ((np_service.epoll_fd < 0) || (np_service.stop_fd < 0) ||

@@ -93,8 +93,8 @@ static void uct_nprdma_soft_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
 
     /* an endpoint that is good for nothing more, as UCT says; its user knows */
     link->is_reported = 1;
+    np_link_down(link, status); /* first: callbacks begin nothing more */
     np_link_cancel(link, status);
-    np_link_down(link, status);
 }
 
 const uct_nprdma_device_t uct_nprdma_soft_device = {

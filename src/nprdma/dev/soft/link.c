@@ -119,7 +119,7 @@ void np_link_down(np_link_t *link, ucs_status_t status)
              ucs_status_string(status));
     link->gate  |= NP_GATE_DOWN;
     link->status = status;
-    if (link->fd >= 0) {
+    if ((link->fd >= 0) && np_port_is_ours(link->port)) {
         np_port_unwatch(link->port, link->fd); /* its hang-up would stay */
     }
     link->port->ops->link_down(link);

@@ -234,6 +234,7 @@ static void np_peer_answer(np_peer_t *peer)
     if (status == UCS_OK) {
         /* release: the answer is on the socket */
         atomic_store_explicit(&peer->shm->accepted, 1, memory_order_release);
+        np_port_wake_owner(port); /* what came before has rung nothing */
     }
 
     if (status != UCS_ERR_NO_RESOURCE) {

@@ -24,6 +24,23 @@
 static pthread_mutex_t np_nics_lock = PTHREAD_MUTEX_INITIALIZER;
 static UCS_LIST_HEAD(np_nics);
 
+static pthread_once_t np_nics_once = PTHREAD_ONCE_INIT;
+
+
+/* A child opens devices anew: contexts, and events of theirs, are the parent's */
+static void np_nics_after_fork(void)
+{
+    pthread_mutex_init(&np_nics_lock, NULL);
+    ucs_list_head_init(&np_nics);
+}
+
+static void np_nics_init(void)
+{
+    if (pthread_atfork(NULL, NULL, np_nics_after_fork) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "RDMA devices");
+    }
+}
 
 static int np_nic_port_is_up(struct ibv_context *ctx, unsigned num)
 {
@@ -235,6 +252,7 @@ ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p)
     ucs_status_t status;
     np_nic_t *nic;
 
+    pthread_once(&np_nics_once, np_nics_init);
     pthread_mutex_lock(&np_nics_lock);
     ucs_list_for_each(nic, &np_nics, list) {
         if ((strcmp(nic->name, name) == 0) &&

@@ -369,6 +369,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     }
 
     port->config     = *config;
+    port->pid        = getpid();
     port->max_inline = NP_CONN_INLINE;
     port->user       = *user;
     port->event_fd   = -1;
@@ -480,9 +481,18 @@ static int np_vport_repeats(np_vport_t *port)
     return !ucs_list_is_empty(&port->replaying);
 }
 
+int np_vport_is_ours(const np_vport_t *port)
+{
+    return port->pid == getpid();
+}
+
 void np_vport_close(np_vport_t *port)
 {
     ucs_time_t deadline = ucs_get_time() + NP_VPORT_LINGER;
+
+    if (!np_vport_is_ours(port)) {
+        return;
+    }
 
     np_service_remove_client(&port->service); /* the owner's for good */
     np_vport_say_goodbye(port);

@@ -67,6 +67,7 @@ typedef struct np_vabsent {
  *  whoever has the turn: the owner, or a service thread. */
 struct np_vport {
     np_turn_t               turn;
+    pid_t                   pid;        /**< whose it is: a forked child's not */
     np_stats_t              *stats;     /**< of the owner's turns */
     np_service_client_t     service;
     int                     is_thread;  /**< a service thread has the turn */
@@ -180,6 +181,10 @@ int np_vport_arm_service(np_vport_t *port);
 /** Be told when receive buffers get few: messages that nobody waits for wake no
  *  thread, and those that would find no buffer */
 void np_vport_arm_low(np_vport_t *port);
+
+/** Does it belong to this process? What a forked child has inherited it must leave
+ *  alone: the device knows it as its parent's. */
+int np_vport_is_ours(const np_vport_t *port);
 
 /** np_service_client_t::serve */
 int np_vport_serve(np_service_client_t *client);
