@@ -150,7 +150,7 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.prepare),
      UCS_CONFIG_TYPE_ENUM(np_prepare_mode_names)},
 
-    {"PREPARE_MIN", "8k",
+    {"PREPARE_MIN", "4k",
      "Smallest buffer that is prepared.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.prepare_min),
      UCS_CONFIG_TYPE_MEMUNITS},
