@@ -99,6 +99,7 @@ static int info_in_child(int (*func)(void), char *text, size_t size)
 {
     size_t len = 0;
     int fds[2], status;
+    char rest[512];
     ssize_t ret;
     pid_t pid;
 
@@ -123,6 +124,9 @@ static int info_in_child(int (*func)(void), char *text, size_t size)
     while ((pid > 0) && (len < (size - 1)) &&
            ((ret = read(fds[0], text + len, size - 1 - len)) > 0)) {
         len += ret;
+    }
+    while ((pid > 0) && (read(fds[0], rest, sizeof(rest)) > 0)) {
+        /* whoever says more than that must not be killed by the pipe's end */
     }
     text[len] = '\0';
     close(fds[0]);

@@ -9,9 +9,11 @@
 #include "tap.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/pause.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/key.h"
+#include "nprdma/mem/mapper.h"
 #include "nprdma/proto/atomic.h"
 #include "nprdma/proto/order.h"
 #include "nprdma/proto/rma.h"
@@ -77,6 +79,7 @@ static void link_world_close(link_world_t *world)
 {
     pair_close(&world->pair);
     np_key_release(world->key);
+    np_mapper_unmap((uintptr_t)world->mem, 2 * LINK_PAGE);
     munmap(world->mem, 2 * LINK_PAGE);
 }
 
@@ -185,6 +188,60 @@ static void link_flush_down(void)
     link_world_close(&world);
 }
 
+static uint8_t *link_swapped;
+
+static int link_swap_in(void *arg, void *va, size_t len, int write)
+{
+    ++*(unsigned*)arg;
+    return mprotect(va, len, PROT_READ | PROT_WRITE);
+}
+
+/* The program takes its buffer away when the data is in, and nobody has looked */
+static void link_swap_out(np_pause_point_t point)
+{
+    if (point == NP_PAUSE_MOVED) {
+        np_pause_hook = NULL;
+        np_mapper_unmap((uintptr_t)link_swapped, LINK_PAGE);
+        mprotect(link_swapped, LINK_PAGE, PROT_NONE);
+    }
+}
+
+/* Whatever is looked at of our own memory while a transfer is under way, a
+ * program that swaps may have taken */
+static void link_swap(void)
+{
+    unsigned calls             = 0;
+    const np_swapper_t swapper = {link_swap_in, &calls};
+    ucs_status_t done          = UCS_INPROGRESS;
+    ucs_status_t status;
+    link_world_t world;
+    np_iov_t iov;
+
+    link_world_open("swapped", &world);
+    memset(world.mem, 0x5a, 2 * LINK_PAGE);
+    link_swapped = mmap(NULL, LINK_PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TAP_CHECK(np_mapper_add_swapper((uintptr_t)link_swapped, LINK_PAGE,
+                                    &swapper) == UCS_OK, "swapped: a buffer");
+    np_mapper_fault_in((uintptr_t)world.mem, LINK_PAGE, 1);
+    iov           = (np_iov_t){link_swapped, LINK_PAGE};
+    np_pause_hook = link_swap_out;
+    status        = np_rma_move(NP_DIR_GET, &world.pair.link, world.key, &iov,
+                                1, (uintptr_t)world.mem, &done);
+    TAP_CHECK((status == UCS_OK) ||
+              ((status == UCS_INPROGRESS) && link_wait(&world.pair, &done)),
+              "swapped: it goes while it is read into (%d)", status);
+    TAP_CHECK((np_pause_hook == NULL) && (calls >= 2),
+              "swapped: and is brought back (%u)", calls);
+    TAP_CHECK(memcmp(link_swapped, world.mem, LINK_PAGE) == 0,
+              "swapped: the data is right");
+    np_pause_hook = NULL;
+    np_mapper_remove_swapper((uintptr_t)link_swapped, LINK_PAGE);
+    np_mapper_unmap((uintptr_t)link_swapped, LINK_PAGE);
+    munmap(link_swapped, LINK_PAGE);
+    link_world_close(&world);
+}
+
 static link_world_t link_parents;
 
 /* A child gives back what it has inherited, and uses what is common to all */
@@ -236,6 +293,7 @@ static void link_segments(void)
         }
 
         fd = np_alloc_dup_fd(alloc->id, &size);
+        ++pair.link.segments_asked;
         pair.link.port->ops->segment(&pair.link, alloc->id, fd, size);
         most = ucs_max(most, pair.link.num_windows);
         close(fd);
@@ -243,6 +301,18 @@ static void link_segments(void)
     }
     TAP_CHECK((i == 4) && (most == 1),
               "segments: what was freed is not kept (%u)", most);
+
+    len = LINK_PAGE;
+    np_alloc_create(NULL, &len, 0, &alloc);
+    fd = np_alloc_dup_fd(alloc->id, &size);
+    for (i = 0; i < 4; ++i) {
+        pair.link.port->ops->segment(&pair.link, alloc->id + i, fd, size);
+    }
+    TAP_CHECK((pair.link.segments == 4) && (pair.link.num_windows == 1),
+              "segments: nor what nobody has asked for (%u)",
+              pair.link.num_windows);
+    close(fd);
+    np_alloc_free(alloc);
     pair_close(&pair);
 }
 
@@ -462,6 +532,7 @@ void test_link(void)
     link_numbers();
     link_order();
     link_flush_down();
+    link_swap();
     link_fork();
     link_segments();
     link_backlog();

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arenas, keys, allocations, windows, and access on a peer's behalf. */
 
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
 #include "tap.h"
 
 #include "nprdma/engine.h"
@@ -8,8 +12,10 @@
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/key.h"
+#include "nprdma/mem/segment.h"
 #include "nprdma/mem/window.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -82,6 +88,33 @@ static void test_keys(void)
               "a key of a segment without bytes is none");
 }
 
+/* Of a hostile peer */
+static void test_hostile_segments(void)
+{
+    np_packed_key_t packed;
+    np_key_t *key = NULL;
+    void *ptr;
+    int fd;
+
+    np_key_pack_segment(&packed, 7, 0, UINT64_MAX);
+    TAP_CHECK(np_key_unpack(&packed, &key) == UCS_ERR_UNREACHABLE,
+              "a key of a segment of all addresses is none");
+    np_key_pack_segment(&packed, 7, UINT64_C(1) << 60, 4096);
+    TAP_CHECK(np_key_unpack(&packed, &key) == UCS_ERR_UNREACHABLE,
+              "nor is one of addresses that no process has");
+
+    fd = memfd_create("test-huge", MFD_HUGETLB | MFD_ALLOW_SEALING);
+    if ((fd < 0) || (ftruncate(fd, 2 * UCS_MBYTE) != 0) ||
+        (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)) {
+        printf("ok %u - huge segments # SKIP no hugetlbfs in this kernel\n",
+               ++tap_count);
+    } else {
+        TAP_CHECK(np_segment_map(fd, 2 * UCS_MBYTE, &ptr) ==
+                  UCS_ERR_INVALID_PARAM, "a segment of huge pages is refused");
+    }
+    close(fd);
+}
+
 static void test_alloc(void)
 {
     size_t len = 10000, size = 0;
@@ -152,6 +185,7 @@ void test_mem(void)
 {
     test_arenas();
     test_keys();
+    test_hostile_segments();
     test_alloc();
     test_access();
 }

@@ -52,6 +52,8 @@ void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
 
 static int np_packed_key_is_valid(const np_packed_key_t *packed)
 {
+    np_arenas_t arenas;
+
     if ((packed->magic != NP_KEY_MAGIC) ||
         (packed->version != NP_WIRE_VERSION) || (packed->engine_id == 0) ||
         (packed->arena_count == 0) ||
@@ -61,7 +63,7 @@ static int np_packed_key_is_valid(const np_packed_key_t *packed)
     }
 
     return (packed->len == 0) ? (packed->segment_id == 0) :
-           ((packed->va + packed->len) > packed->va);
+           (np_arenas_of(packed->va, packed->len, &arenas) == UCS_OK);
 }
 
 ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)

@@ -293,17 +293,19 @@ static int np_kmod_has(const np_kmod_region_t *region,
 }
 
 /* An ioctl for the part that each region has of a range, whole pages */
-static void np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
-                             uint32_t flags)
+/* Returns 0 if any of it was refused, which is said, but for a hint */
+static int np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
+                            uint32_t flags)
 {
     const uint64_t first = va & ~(NP_PAGE_SIZE - 1);
     const uint64_t end   = ucs_align_up_pow2(va + len, NP_PAGE_SIZE);
     struct nprdma_range range;
     np_kmod_region_t *region;
+    int is_done = 1;
 
     if (ucs_likely(!atomic_load_explicit(&np_kmod.has_regions,
                                          memory_order_relaxed))) {
-        return;
+        return 1;
     }
 
     pthread_mutex_lock(&np_kmod.lock);
@@ -319,9 +321,11 @@ static void np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
             (request != NPRDMA_IOC_PREFETCH)) {
             np_error("nprdma.ko cannot take %#llx..%#llx from devices: %m",
                      range.addr, range.addr + range.length);
+            is_done = 0;
         }
     }
     pthread_mutex_unlock(&np_kmod.lock);
+    return is_done;
 }
 
 void np_kmod_prefetch(uint64_t va, uint64_t len, int write)
@@ -365,9 +369,9 @@ void np_kmod_unmap(uint64_t va, uint64_t len)
     np_kmod_for_each(va, len, NPRDMA_IOC_INVALIDATE, 0);
 }
 
-void np_kmod_block(uint64_t va, uint64_t len)
+int np_kmod_block(uint64_t va, uint64_t len)
 {
-    np_kmod_for_each(va, len, NPRDMA_IOC_SWAP_OUT, 0);
+    return np_kmod_for_each(va, len, NPRDMA_IOC_SWAP_OUT, 0);
 }
 
 void np_kmod_unblock(uint64_t va, uint64_t len)

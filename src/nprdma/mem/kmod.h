@@ -77,8 +77,9 @@ void np_kmod_prepare(uint64_t va, uint64_t len, int write);
 void np_kmod_unmap(uint64_t va, uint64_t len);
 
 /** The same, for good: the program swaps these pages by itself. To be called
- *  after the range is known to np_swap_range_touches. */
-void np_kmod_block(uint64_t va, uint64_t len);
+ *  after the range is known to np_swap_range_touches. Returns 0 (logged) if the
+ *  module could not: devices may map them again. */
+int np_kmod_block(uint64_t va, uint64_t len);
 
 /** The end of np_kmod_block: pages come back when they are asked for */
 void np_kmod_unblock(uint64_t va, uint64_t len);

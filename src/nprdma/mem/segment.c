@@ -16,9 +16,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #ifndef MFD_NOEXEC_SEAL
@@ -107,13 +109,17 @@ err:
 
 ucs_status_t np_segment_map(int fd, size_t size, void **addr)
 {
+    struct statfs fs;
     struct stat st;
     int seals;
     void *ptr;
 
+    /* huge pages that its owner takes out of the file may not come back, and be
+     * a signal */
     seals = fcntl(fd, F_GET_SEALS);
     if ((seals < 0) || !(seals & F_SEAL_SHRINK) || (fstat(fd, &st) != 0) ||
-        ((size_t)st.st_size != size)) {
+        ((size_t)st.st_size != size) || (fstatfs(fd, &fs) != 0) ||
+        (fs.f_type != TMPFS_MAGIC)) {
         np_error("a peer sent a segment that is not a sealed memfd of %zu "
                  "bytes", size);
         return UCS_ERR_INVALID_PARAM;

@@ -109,6 +109,7 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
 {
     np_swap_range_t *range, *next;
     np_arenas_t arenas;
+    int is_blocked;
 
     if ((len == 0) || (((va | len) & (NP_PAGE_SIZE - 1)) != 0) ||
         (swapper->swap_in == NULL) ||
@@ -153,8 +154,12 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
                            &range->list);
     atomic_fetch_add_explicit(&np_swap_count, 1, memory_order_release);
     pthread_mutex_unlock(&np_swap_lock);
-    np_kmod_block(va, len);
+    is_blocked = np_kmod_block(va, len);
     pthread_mutex_unlock(&np_swap_block_lock);
+    if (!is_blocked) {
+        np_mapper_remove_swapper(va, len);
+        return UCS_ERR_NO_MEMORY;
+    }
     return UCS_OK;
 }
 

@@ -44,13 +44,13 @@ static void np_windows_init(void)
 }
 
 static np_window_t *
-np_window_get_locked(uint64_t engine_id, uint64_t segment_id)
+np_window_get_locked(uint64_t port_id, uint64_t segment_id)
 {
     np_window_t *window;
 
     ucs_list_for_each(window, &np_windows, list) {
         if ((window->segment_id == segment_id) &&
-            (window->engine_id == engine_id)) {
+            (window->port_id == port_id)) {
             ++window->refs;
             return window;
         }
@@ -59,17 +59,17 @@ np_window_get_locked(uint64_t engine_id, uint64_t segment_id)
     return NULL;
 }
 
-np_window_t *np_window_get(uint64_t engine_id, uint64_t segment_id)
+np_window_t *np_window_get(uint64_t port_id, uint64_t segment_id)
 {
     np_window_t *window;
 
     pthread_mutex_lock(&np_windows_lock);
-    window = np_window_get_locked(engine_id, segment_id);
+    window = np_window_get_locked(port_id, segment_id);
     pthread_mutex_unlock(&np_windows_lock);
     return window;
 }
 
-ucs_status_t np_window_add(uint64_t engine_id, uint64_t segment_id, int fd,
+ucs_status_t np_window_add(uint64_t port_id, uint64_t segment_id, int fd,
                            size_t size, np_window_t **window_p)
 {
     ucs_status_t status = UCS_OK;
@@ -78,7 +78,7 @@ ucs_status_t np_window_add(uint64_t engine_id, uint64_t segment_id, int fd,
 
     pthread_once(&np_windows_once, np_windows_init);
     pthread_mutex_lock(&np_windows_lock);
-    window = np_window_get_locked(engine_id, segment_id);
+    window = np_window_get_locked(port_id, segment_id);
     if (window != NULL) {
         goto out; /* two endpoints asked for it */
     }
@@ -95,7 +95,7 @@ ucs_status_t np_window_add(uint64_t engine_id, uint64_t segment_id, int fd,
         goto out;
     }
 
-    window->engine_id  = engine_id;
+    window->port_id  = port_id;
     window->segment_id = segment_id;
     window->refs       = 1;
     window->head       = ptr;

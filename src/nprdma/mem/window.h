@@ -14,7 +14,9 @@
 /** A peer's segment. Counted: the table of windows holds no count of its own. */
 typedef struct np_window {
     ucs_list_link_t list;        /**< in the table; guarded by its lock */
-    uint64_t        engine_id;
+    uint64_t        port_id;     /**< of the port that has sent it: an engine's id is
+                                      the peer's word, and somebody else may say
+                                      it too; nobody else can listen there */
     uint64_t        segment_id;
     unsigned        refs;        /**< guarded by the table's lock */
     np_alloc_head_t *head;       /**< start of the mapping */
@@ -23,7 +25,7 @@ typedef struct np_window {
 } np_window_t;
 
 /** Look for a window and count one more use of it; NULL if there is none */
-np_window_t *np_window_get(uint64_t engine_id, uint64_t segment_id);
+np_window_t *np_window_get(uint64_t port_id, uint64_t segment_id);
 
 /**
  * Map a segment that its owner sent and put it into the table with one use.
@@ -31,7 +33,7 @@ np_window_t *np_window_get(uint64_t engine_id, uint64_t segment_id);
  * @param [in] fd    Stays the caller's.
  * @param [in] size  Bytes of the whole segment, as the owner said; checked.
  */
-ucs_status_t np_window_add(uint64_t engine_id, uint64_t segment_id, int fd,
+ucs_status_t np_window_add(uint64_t port_id, uint64_t segment_id, int fd,
                            size_t size, np_window_t **window_p);
 
 /** One use less; the last one unmaps */

@@ -417,9 +417,15 @@ static void np_op_segment(np_link_t *link, uint64_t segment_id, int fd,
 {
     np_window_t *window, **windows;
 
+    if (link->segments == link->segments_asked) {
+        np_diag("process %d sent a segment that nobody has asked for",
+                link->pid);
+        return;
+    }
+
     ++link->segments;
     np_link_drop_ended(link);
-    if (np_window_add(link->addr.engine_id, segment_id, fd, size, &window) !=
+    if (np_window_add(link->addr.port_id, segment_id, fd, size, &window) !=
         UCS_OK) {
         return;
     }

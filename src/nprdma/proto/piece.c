@@ -16,6 +16,7 @@
 #include "../mem/mapper.h"
 #include "../mem/prepare.h"
 #include "../mem/signature.h"
+#include "../mem/swapper.h"
 #include "../pause.h"
 
 #include <string.h>
@@ -100,10 +101,54 @@ np_piece_look_local(np_link_t *link, const np_piece_t *piece, int *has_local,
     return status;
 }
 
+static int np_piece_is_swapped(const np_piece_t *piece)
+{
+    size_t i;
+
+    for (i = 0; i < piece->iovcnt; ++i) {
+        if (ucs_unlikely(np_swap_range_touches((uintptr_t)piece->iov[i].base,
+                                               piece->iov[i].len))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Before the CPU looks at our own memory: a program that swaps it by itself waits
+ * for the end, np_piece_let_go. Returns 0 if it has gone by now. */
+static int np_piece_hold(const np_piece_t *piece, int *phase)
+{
+    *phase = -1;
+    if (ucs_likely(!np_piece_is_swapped(piece))) {
+        return 1;
+    }
+
+    *phase = np_swap_copy_begin();
+    if (np_entries_of_iov(piece->iov, piece->iovcnt).bits & NP_ENTRY_READ) {
+        return 1;
+    }
+
+    np_swap_copy_end(*phase);
+    return 0;
+}
+
+static void np_piece_let_go(int phase)
+{
+    if (ucs_unlikely(phase >= 0)) {
+        np_swap_copy_end(phase);
+    }
+}
+
 /* Look at what was read: is any of it the signature? */
 static void np_piece_check_read(const np_piece_t *piece, np_ranges_t *missing)
 {
     size_t start = 0, from, end, i;
+    int phase;
+
+    if (!np_piece_hold(piece, &phase)) {
+        np_ranges_add(missing, 0, piece->len);
+        return;
+    }
 
     for (i = 0; i < piece->iovcnt; start += piece->iov[i++].len) {
         for (from = 0; from < piece->iov[i].len; from = end) {
@@ -116,6 +161,7 @@ static void np_piece_check_read(const np_piece_t *piece, np_ranges_t *missing)
             np_ranges_add(missing, start + from, end - from);
         }
     }
+    np_piece_let_go(phase);
 }
 
 /* Read back what was written: was it written? */
@@ -126,6 +172,7 @@ static int np_piece_check_readback(const np_piece_t *piece,
     np_iov_t iov  = {buffer, piece->len};
     np_dma_t back = *dma;
     size_t offset = 0, i, end;
+    int is_same   = 1, phase;
     np_ranges_t absent;
 
     back.dir       = NP_DIR_GET;
@@ -135,18 +182,19 @@ static int np_piece_check_readback(const np_piece_t *piece,
     if ((np_dma_move(&back, &iov, 1, piece->addr, piece->len, &absent) !=
          UCS_OK) ||
         (np_signature_find(buffer, piece->addr, piece->len, NP_DMA_UNIT, 0,
-                           &end) != piece->len)) {
+                           &end) != piece->len) ||
+        !np_piece_hold(piece, &phase)) {
         return 0;
     }
 
-    for (i = 0; i < piece->iovcnt; offset += piece->iov[i++].len) {
-        if ((piece->iov[i].len > 0) &&
-            (memcmp(buffer + offset, piece->iov[i].base,
-                    piece->iov[i].len) != 0)) {
-            return 0;
-        }
+    for (i = 0; is_same && (i < piece->iovcnt);
+         offset += piece->iov[i++].len) {
+        is_same = (piece->iov[i].len == 0) ||
+                  (memcmp(buffer + offset, piece->iov[i].base,
+                          piece->iov[i].len) == 0);
     }
-    return 1;
+    np_piece_let_go(phase);
+    return is_same;
 }
 
 static int np_piece_uses_readback(const np_piece_t *piece)

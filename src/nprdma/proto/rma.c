@@ -66,8 +66,9 @@ static void np_rma_ask_segment(np_link_t *link, np_key_t *key)
         return;
     }
 
-    key->asked   = 1;
-    slot         = np_ring_tx_slot(&link->ctl);
+    key->asked    = 1;
+    ++link->segments_asked;
+    slot          = np_ring_tx_slot(&link->ctl);
     slot->segment = (np_slot_segment_t){.id = key->segment_id};
     np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_SEGMENT, 0);
     np_link_notify(link);
@@ -83,7 +84,7 @@ np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key)
     }
     key->tried = link->segments + 1;
 
-    window = np_window_get(key->engine_id, key->segment_id);
+    window = np_window_get(link->addr.port_id, key->segment_id);
     if (window == NULL) {
         if (!key->asked) {
             np_rma_ask_segment(link, key);
@@ -91,8 +92,8 @@ np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key)
         return NULL;
     }
 
-    if ((UCS_PTR_BYTE_DIFF(window->head, window->base) + key->segment_len) >
-        window->size) {
+    if (key->segment_len >
+        (window->size - UCS_PTR_BYTE_DIFF(window->head, window->base))) {
         np_error("segment %lu is shorter than its key says",
                  key->segment_id);
         np_window_put(window);

@@ -122,7 +122,9 @@ uct_nprdma_verbs_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                      uct_nprdma_ep_iface(&ep->super)->max_bcopy, "am_short");
 
     status = np_vlink_am_short(&ep->link, id, header, payload, length);
-    np_trace(NP_TRACE_MESSAGE, 0, id, sizeof(header) + length);
+    if (ucs_likely(status == UCS_OK)) {
+        np_trace(NP_TRACE_MESSAGE, 0, id, sizeof(header) + length);
+    }
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, AM, SHORT,
                                  sizeof(header) + length);
     return status;

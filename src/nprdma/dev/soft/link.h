@@ -98,6 +98,7 @@ struct np_link {
                                         came */
     unsigned         num_windows;
     unsigned         segments;     /**< that ever came */
+    unsigned         segments_asked;
 };
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr);
