@@ -54,6 +54,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+unset UCX_TLS UCX_NET_DEVICES # each series has its own
 
 # find_osu: the programs that configure was told to use, or our own
 find_osu() {

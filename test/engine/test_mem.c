@@ -93,6 +93,7 @@ static void test_hostile_segments(void)
 {
     np_packed_key_t packed;
     np_key_t *key = NULL;
+    np_window_t *window;
     void *ptr;
     int fd;
 
@@ -102,6 +103,13 @@ static void test_hostile_segments(void)
     np_key_pack_segment(&packed, 7, UINT64_C(1) << 60, 4096);
     TAP_CHECK(np_key_unpack(&packed, &key) == UCS_ERR_UNREACHABLE,
               "nor is one of addresses that no process has");
+
+    fd = memfd_create("test-short", MFD_ALLOW_SEALING);
+    TAP_CHECK((fd >= 0) && (ftruncate(fd, 1) == 0) &&
+              (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) &&
+              (np_window_add(4711, 1, fd, 1, &window) ==
+               UCS_ERR_INVALID_PARAM), "a segment that has no place for its head");
+    close(fd);
 
     fd = memfd_create("test-huge", MFD_HUGETLB | MFD_ALLOW_SEALING);
     if ((fd < 0) || (ftruncate(fd, 2 * UCS_MBYTE) != 0) ||

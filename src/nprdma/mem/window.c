@@ -83,7 +83,8 @@ ucs_status_t np_window_add(uint64_t port_id, uint64_t segment_id, int fd,
         goto out; /* two endpoints asked for it */
     }
 
-    status = np_segment_map(fd, size, &ptr);
+    status = (size > np_page_align(sizeof(np_alloc_head_t))) ?
+             np_segment_map(fd, size, &ptr) : UCS_ERR_INVALID_PARAM;
     if (status != UCS_OK) {
         goto out;
     }

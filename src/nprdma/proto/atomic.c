@@ -17,6 +17,7 @@
 #include "../engine.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"
+#include "../mem/swapper.h"
 
 /* Times that a page may go again before its atomic could be executed */
 #define NP_ATOMIC_ROUNDS 64
@@ -81,6 +82,7 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
     uint64_t addr = request->addr;
     size_t size   = request->size;
     ucs_status_t status;
+    int phase, is_done;
     np_table_t *table;
     unsigned round;
 
@@ -120,8 +122,14 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
             return status;
         }
 
-        if (np_atomic_try(table, moving, addr, (void*)addr, request->op, size,
-                          request->value, request->compare, result)) {
+        /* who swaps it waits: not every device has its movers drained */
+        phase   = np_swap_range_touches(addr, size) ? np_swap_copy_begin() : -1;
+        is_done = np_atomic_try(table, moving, addr, (void*)addr, request->op,
+                                size, request->value, request->compare, result);
+        if (ucs_unlikely(phase >= 0)) {
+            np_swap_copy_end(phase);
+        }
+        if (is_done) {
             return UCS_OK;
         }
     }

@@ -482,7 +482,8 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
 static void np_rma_order(np_link_t *link, const np_key_t *key, np_op_t *op,
                          uint64_t addr, size_t len)
 {
-    if ((key->segment_id != 0) || np_link_has_vm(link)) {
+    if ((key->segment_id != 0) || (link->segments_asked > 0) ||
+        np_link_has_vm(link)) {
         np_op_order(link, op, addr, len, op->kind == NP_OP_PUT);
     }
 }

@@ -49,7 +49,7 @@ static void np_serve_segment(np_peer_t *peer, uint64_t id)
     fd = np_alloc_dup_fd(id, &size);
     if (fd >= 0) {
         msg.size = size;
-        (void)np_sock_send(peer->fd, &msg, &fd, 1); /* else it asks again */
+        (void)np_sock_send(peer->fd, &msg, &fd, 1); /* else they do without */
         close(fd);
     }
 }

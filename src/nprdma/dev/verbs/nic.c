@@ -10,6 +10,8 @@
 
 #include "nic.h"
 
+#include "views.h"
+
 #include "../../trace.h"
 
 #include <errno.h>
@@ -32,6 +34,7 @@ static void np_nics_after_fork(void)
 {
     pthread_mutex_init(&np_nics_lock, NULL);
     ucs_list_head_init(&np_nics);
+    np_views_after_fork();
 }
 
 static void np_nics_init(void)

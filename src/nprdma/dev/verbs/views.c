@@ -29,6 +29,12 @@ static pthread_mutex_t np_views_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t np_views_build_lock = PTHREAD_MUTEX_INITIALIZER;
 
 
+void np_views_after_fork(void)
+{
+    pthread_mutex_init(&np_views_lock, NULL);
+    pthread_mutex_init(&np_views_build_lock, NULL);
+}
+
 static ucs_status_t
 np_views_reg(np_nic_views_t *views, uint32_t what, uint64_t iova, size_t len,
              int access, struct ibv_mr **mr_p)

@@ -49,6 +49,9 @@ np_nic_views_t *np_views_get(np_nic_t *nic, uint32_t arena);
 /** Nothing is being built any more, for nobody asks for more. Any thread. */
 void np_views_wait(np_nic_t *nic);
 
+/** A forked child: whoever held locks is not there */
+void np_views_after_fork(void);
+
 static UCS_F_ALWAYS_INLINE np_views_state_t
 np_views_state(const np_nic_views_t *views)
 {

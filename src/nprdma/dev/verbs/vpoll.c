@@ -375,7 +375,8 @@ unsigned np_vport_progress(np_vport_t *port)
     if (is_eighth && !ucs_list_is_empty(&port->open_puts)) {
         np_vput_age(port, ticks);
     }
-    port->is_armed = 0;
+    /* relaxed: a thread that still sees it set takes the turn for nothing */
+    atomic_store_explicit(&port->is_armed, 0, memory_order_relaxed);
     count          = np_vport_work(port, is_eighth || (port->awaited > 0) ||
                                    (port->posted >= port->config.sq_size / 2));
     if (ucs_unlikely(!ucs_list_is_empty(&port->down))) {

@@ -71,7 +71,9 @@ struct np_vport {
     np_stats_t              *stats;     /**< of the owner's turns */
     np_service_client_t     service;
     int                     is_thread;  /**< a service thread has the turn */
-    int                     is_armed;   /**< the owner sleeps */
+    _Atomic int             is_armed;   /**< the owner sleeps, or is about to; set
+                                             and cleared by who has the turn, read
+                                             without */
     np_vport_config_t       config;
     size_t                  registered; /**< bytes, by transfers; see pin_max */
     np_vuser_t              user;

@@ -107,10 +107,9 @@ int np_vport_arm_service(np_vport_t *port)
     return np_vport_notify(port, port->recv_cq, 1);
 }
 
-ucs_status_t np_vport_arm(np_vport_t *port)
+/* With is_armed set */
+static ucs_status_t np_vport_try_arm(np_vport_t *port)
 {
-    NP_TURN_OR_RETURN(&port->turn, UCS_ERR_BUSY);
-
     if (np_vport_take_events(port)) {
         (void)np_vport_arm_service(port); /* it was theirs, too */
         return UCS_ERR_BUSY;
@@ -138,8 +137,21 @@ ucs_status_t np_vport_arm(np_vport_t *port)
 
     np_conn_ring_all(port); /* nobody will look at the time meanwhile */
     np_vport_set_timer(port);
-    port->is_armed = 1;
     return UCS_OK;
+}
+
+ucs_status_t np_vport_arm(np_vport_t *port)
+{
+    NP_TURN_OR_RETURN(&port->turn, UCS_ERR_BUSY);
+    ucs_status_t status;
+
+    /* seq_cst, and before the last look at the queue: see np_vport_leave_alone */
+    atomic_store_explicit(&port->is_armed, 1, memory_order_seq_cst);
+    status = np_vport_try_arm(port);
+    if (status != UCS_OK) {
+        port->is_armed = 0;
+    }
+    return status;
 }
 
 /* Only what peers asked for is a thread's */
@@ -162,7 +174,8 @@ static void np_vport_wake_owner(np_vport_t *port)
     if (port->is_armed && ((port->kept_head != port->kept_tail) ||
                            !ucs_list_is_empty(&port->todo) ||
                            !ucs_list_is_empty(&port->down) ||
-                           !ucs_list_is_empty(&port->replaying))) {
+                           !ucs_list_is_empty(&port->replaying) ||
+                           port->is_ud_broken)) { /* it starts that again */
         port->is_armed = 0;
         if (write(port->bell_fd, &one, sizeof(one)) != sizeof(one)) {
             np_error("%s: the program cannot be woken: %m", port->nic->name);
@@ -226,11 +239,15 @@ static int np_vport_is_attended(np_vport_t *port)
 
 /* A program that waits in a loop sees to everything, and would only be disturbed:
  * be told of the next request that waits too long. That may have been this one, if
- * the program has just left: its sender rings again. */
-static void np_vport_leave_alone(np_vport_t *port)
+ * the program has just left: its sender rings again. Returns 0 if the program has
+ * gone to sleep: what was drained may have been to wake it. No turn. */
+static int np_vport_leave_alone(np_vport_t *port)
 {
     np_vport_drain_channel(port);
     (void)np_vport_arm_service(port);
+    /* seq_cst: if it is not seen to be armed, then it looks at the queue after it
+     * has armed, and finds what we were told of */
+    return !atomic_load_explicit(&port->is_armed, memory_order_seq_cst);
 }
 
 int np_vport_serve(np_service_client_t *client)
@@ -239,8 +256,7 @@ int np_vport_serve(np_service_client_t *client)
     int is_again;
 
     np_nic_take_events(port->nic);
-    if (np_vport_is_attended(port)) {
-        np_vport_leave_alone(port);
+    if (np_vport_is_attended(port) && np_vport_leave_alone(port)) {
         /* until the program has seen that buffers were few, or has left */
         return atomic_load_explicit(&port->is_low, memory_order_relaxed);
     }
