@@ -10,6 +10,7 @@
 
 #include "engine.h"
 
+#include "thread.h"
 #include "trace.h"
 #include "mem/model.h"
 
@@ -118,10 +119,7 @@ static void np_engine_after_fork(void)
 
 static void np_engine_prepare_forks(void)
 {
-    if (pthread_atfork(NULL, NULL, np_engine_after_fork) != 0) {
-        np_warn("no memory for a fork handler: a forked child must not use "
-                "nprdma");
-    }
+    np_at_fork(NULL, NULL, np_engine_after_fork);
 }
 
 static ucs_status_t np_engine_start(const np_engine_config_t *config)

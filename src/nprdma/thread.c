@@ -14,6 +14,8 @@
 
 #include "thread.h"
 
+#include "np.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
@@ -50,4 +52,13 @@ int np_thread_start(pthread_t *thread, const char *name,
         pthread_setname_np(*thread, name);
     }
     return ret;
+}
+
+void np_at_fork(void (*prepare)(void), void (*parent)(void),
+                void (*child)(void))
+{
+    if (pthread_atfork(prepare, parent, child) != 0) {
+        np_warn("no memory for a fork handler: a forked child must not use "
+                "nprdma");
+    }
 }

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Threads of our own in other people's programs.
+ * Threads of our own in other people's programs, and what a fork finds of them.
  */
 
 #ifndef NP_THREAD_H_
@@ -19,5 +19,9 @@
  */
 int np_thread_start(pthread_t *thread, const char *name,
                     void *(*function)(void *arg), void *arg);
+
+/** As pthread_atfork(); without memory for it a line says what must not be done */
+void np_at_fork(void (*prepare)(void), void (*parent)(void),
+                void (*child)(void));
 
 #endif

@@ -17,6 +17,8 @@
 #include "arena.h"
 #include "segment.h"
 
+#include "../thread.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -43,11 +45,7 @@ static void np_allocs_fork_end(void)
 
 static void np_allocs_init(void)
 {
-    if (pthread_atfork(np_allocs_fork_begin, np_allocs_fork_end,
-                       np_allocs_fork_end) != 0) {
-        np_warn("no memory for a fork handler: a forked child must not use "
-                "nprdma");
-    }
+    np_at_fork(np_allocs_fork_begin, np_allocs_fork_end, np_allocs_fork_end);
 }
 
 ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,

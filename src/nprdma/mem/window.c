@@ -12,6 +12,8 @@
 
 #include "segment.h"
 
+#include "../thread.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -36,11 +38,7 @@ static void np_windows_fork_end(void)
 
 static void np_windows_init(void)
 {
-    if (pthread_atfork(np_windows_fork_begin, np_windows_fork_end,
-                       np_windows_fork_end) != 0) {
-        np_warn("no memory for a fork handler: a forked child must not use "
-                "nprdma");
-    }
+    np_at_fork(np_windows_fork_begin, np_windows_fork_end, np_windows_fork_end);
 }
 
 static np_window_t *

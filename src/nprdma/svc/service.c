@@ -112,10 +112,7 @@ static void np_service_after_fork(void)
 
 static void np_service_prepare_forks(void)
 {
-    if (pthread_atfork(NULL, NULL, np_service_after_fork) != 0) {
-        np_warn("no memory for a fork handler: a forked child must not use "
-                "nprdma");
-    }
+    np_at_fork(NULL, NULL, np_service_after_fork);
 }
 
 /* Before there is anything that a child must not serve */

@@ -15,6 +15,7 @@
 #include "../../clock.h"
 #include "../../mem/table.h"
 #include "../../stats.h"
+#include "../../thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -46,10 +47,7 @@ static void np_drain_after_fork(void)
 
 static void np_drain_init(void)
 {
-    if (pthread_atfork(NULL, NULL, np_drain_after_fork) != 0) {
-        np_warn("no memory for a fork handler: a forked child must not use "
-                "nprdma");
-    }
+    np_at_fork(NULL, NULL, np_drain_after_fork);
 }
 
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,

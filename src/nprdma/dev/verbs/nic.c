@@ -12,6 +12,7 @@
 
 #include "views.h"
 
+#include "../../thread.h"
 #include "../../trace.h"
 
 #include <errno.h>
@@ -39,10 +40,7 @@ static void np_nics_after_fork(void)
 
 static void np_nics_init(void)
 {
-    if (pthread_atfork(NULL, NULL, np_nics_after_fork) != 0) {
-        np_warn("no memory for a fork handler: a forked child must not use "
-                "RDMA devices");
-    }
+    np_at_fork(NULL, NULL, np_nics_after_fork);
 }
 
 static int np_nic_port_is_up(struct ibv_context *ctx, unsigned num)
