@@ -16,6 +16,7 @@
 #include "order.h"
 #include "request.h"
 #include "rma.h"
+#include "segments.h"
 #include "serve.h"
 
 #include "../extension.h"
@@ -397,56 +398,12 @@ static int np_op_has_work(np_port_t *port)
            !ucs_list_is_empty(&port->down_links) || np_prepare_has_work();
 }
 
-/* Segments that their owner has freed: keys that use one keep it by themselves */
-static void np_link_drop_ended(np_link_t *link)
-{
-    unsigned i, kept = 0;
-
-    for (i = 0; i < link->num_windows; ++i) {
-        if (np_window_is_ended(link->windows[i])) {
-            np_window_put(link->windows[i]);
-        } else {
-            link->windows[kept++] = link->windows[i];
-        }
-    }
-    link->num_windows = kept;
-}
-
-static void np_op_segment(np_link_t *link, uint64_t segment_id, int fd,
-                          size_t size)
-{
-    np_window_t *window, **windows;
-
-    if (link->segments == link->segments_asked) {
-        np_diag("process %d sent a segment that nobody has asked for",
-                link->pid);
-        return;
-    }
-
-    ++link->segments;
-    np_link_drop_ended(link);
-    if (np_window_add(link->addr.port_id, segment_id, fd, size, &window) !=
-        UCS_OK) {
-        return;
-    }
-
-    windows = realloc(link->windows,
-                      (link->num_windows + 1) * sizeof(*windows));
-    if (windows == NULL) {
-        np_window_put(window);
-        return;
-    }
-
-    link->windows                      = windows;
-    link->windows[link->num_windows++] = window;
-}
-
 const np_port_ops_t np_proto_ops = {
     .serve     = np_serve_data,
     .serve_ctl = np_serve_ctl,
     .has_work  = np_op_has_work,
     .peer_gone = np_help_forget,
-    .segment   = np_op_segment,
+    .segment   = np_segments_take,
     .link_down = np_op_link_down
 };
 
@@ -458,14 +415,9 @@ ucs_status_t np_proto_open(const np_port_config_t *config,
 
 void np_proto_close_link(np_link_t *link)
 {
-    unsigned i;
-
     np_link_cancel(link, UCS_ERR_CANCELED);
     ucs_list_del(&link->down);
-    for (i = 0; i < link->num_windows; ++i) {
-        np_window_put(link->windows[i]);
-    }
-    free(link->windows);
+    np_segments_drop(link);
     np_link_close(link);
 }
 

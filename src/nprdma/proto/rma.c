@@ -57,59 +57,6 @@ void *np_rma_bounce(np_port_t *port)
     return port->bounce;
 }
 
-/* Ask the target for the segment, so that later transfers find it */
-static void np_rma_ask_segment(np_link_t *link, np_key_t *key)
-{
-    np_slot_t *slot;
-
-    if (!np_ring_tx_has_slot(&link->ctl)) {
-        return;
-    }
-
-    key->asked    = 1;
-    ++link->segments_asked;
-    slot          = np_ring_tx_slot(&link->ctl);
-    slot->segment = (np_slot_segment_t){.id = key->segment_id};
-    np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_SEGMENT, 0);
-    np_link_notify(link);
-}
-
-np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key)
-{
-    np_window_t *window, *expected = NULL;
-
-    /* Look only if something has come since the last look */
-    if (key->tried == (link->segments + 1)) {
-        return NULL;
-    }
-    key->tried = link->segments + 1;
-
-    window = np_window_get(link->addr.port_id, key->segment_id);
-    if (window == NULL) {
-        if (!key->asked) {
-            np_rma_ask_segment(link, key);
-        }
-        return NULL;
-    }
-
-    if (key->segment_len >
-        (window->size - UCS_PTR_BYTE_DIFF(window->head, window->base))) {
-        np_error("segment %lu is shorter than its key says",
-                 key->segment_id);
-        np_window_put(window);
-        return NULL;
-    }
-
-    /* release: whoever finds it in the key sees it filled in */
-    if (!atomic_compare_exchange_strong_explicit(&key->window, &expected,
-                                                 window, memory_order_release,
-                                                 memory_order_acquire)) {
-        np_window_put(window); /* another thread was first */
-        window = expected;
-    }
-    return window;
-}
-
 /* Pieces so small that both sides end at the same time, so large that claiming
  * and the system call do not count */
 static uint32_t np_rma_share_chunk(size_t len)

@@ -9,6 +9,7 @@
 #define NP_RMA_H_
 
 #include "order.h"
+#include "segments.h"
 #include "../dev/soft/dma.h"
 
 #include <string.h>
@@ -40,9 +41,6 @@ ucs_status_t np_rma_vm_refused(np_link_t *link);
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
                          uint64_t addr, np_op_t **op_p, void *comp);
-
-/** A segment of @a key that peers may map; NULL if there is none, or not yet */
-np_window_t *np_rma_resolve(np_link_t *link, np_key_t *key);
 
 /**
  * Move bytes between local memory and the memory of the link's target.
@@ -108,7 +106,7 @@ np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
             return NULL;
         }
 
-        window = np_rma_resolve(link, key);
+        window = np_segments_resolve(link, key);
         if (window == NULL) {
             return NULL;
         }

@@ -1,0 +1,124 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Segments of the target: asking for them, and keeping them.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "segments.h"
+
+#include "../dev/soft/link.h"
+#include "../mem/window.h"
+
+#include <stdlib.h>
+
+
+/* Ask the target for the segment, so that later transfers find it */
+static void np_segments_ask(np_link_t *link, np_key_t *key)
+{
+    np_slot_t *slot;
+
+    if (!np_ring_tx_has_slot(&link->ctl)) {
+        return;
+    }
+
+    key->asked    = 1;
+    ++link->segments_asked;
+    slot          = np_ring_tx_slot(&link->ctl);
+    slot->segment = (np_slot_segment_t){.id = key->segment_id};
+    np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_SEGMENT, 0);
+    np_link_notify(link);
+}
+
+np_window_t *np_segments_resolve(np_link_t *link, np_key_t *key)
+{
+    np_window_t *window, *expected = NULL;
+
+    /* Look only if something has come since the last look */
+    if (key->tried == (link->segments + 1)) {
+        return NULL;
+    }
+    key->tried = link->segments + 1;
+
+    window = np_window_get(link->addr.port_id, key->segment_id);
+    if (window == NULL) {
+        if (!key->asked) {
+            np_segments_ask(link, key);
+        }
+        return NULL;
+    }
+
+    if (key->segment_len >
+        (window->size - UCS_PTR_BYTE_DIFF(window->head, window->base))) {
+        np_error("segment %lu is shorter than its key says",
+                 key->segment_id);
+        np_window_put(window);
+        return NULL;
+    }
+
+    /* release: whoever finds it in the key sees it filled in */
+    if (!atomic_compare_exchange_strong_explicit(&key->window, &expected,
+                                                 window, memory_order_release,
+                                                 memory_order_acquire)) {
+        np_window_put(window); /* another thread was first */
+        window = expected;
+    }
+    return window;
+}
+
+/* Segments that their owner has freed: keys that use one keep it by themselves */
+static void np_segments_drop_ended(np_link_t *link)
+{
+    unsigned i, kept = 0;
+
+    for (i = 0; i < link->num_windows; ++i) {
+        if (np_window_is_ended(link->windows[i])) {
+            np_window_put(link->windows[i]);
+        } else {
+            link->windows[kept++] = link->windows[i];
+        }
+    }
+    link->num_windows = kept;
+}
+
+void np_segments_take(np_link_t *link, uint64_t segment_id, int fd,
+                          size_t size)
+{
+    np_window_t *window, **windows;
+
+    if (link->segments == link->segments_asked) {
+        np_diag("process %d sent a segment that nobody has asked for",
+                link->pid);
+        return;
+    }
+
+    ++link->segments;
+    np_segments_drop_ended(link);
+    if (np_window_add(link->addr.port_id, segment_id, fd, size, &window) !=
+        UCS_OK) {
+        return;
+    }
+
+    windows = realloc(link->windows,
+                      (link->num_windows + 1) * sizeof(*windows));
+    if (windows == NULL) {
+        np_window_put(window);
+        return;
+    }
+
+    link->windows                      = windows;
+    link->windows[link->num_windows++] = window;
+}
+
+void np_segments_drop(np_link_t *link)
+{
+    unsigned i;
+
+    for (i = 0; i < link->num_windows; ++i) {
+        np_window_put(link->windows[i]);
+    }
+    free(link->windows);
+}
