@@ -292,8 +292,8 @@ static int np_kmod_has(const np_kmod_region_t *region,
                              NP_ENTRY_BITS : NP_ENTRY_READ, &sum);
 }
 
-/* An ioctl for the part that each region has of a range, whole pages */
-/* Returns 0 if any of it was refused, which is said, but for a hint */
+/* An ioctl for the part that each region has of a range, whole pages. Returns 0 if
+ * any of it was refused, which is said; PREFETCH is a hint, and never is. */
 static int np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
                             uint32_t flags)
 {

@@ -49,6 +49,22 @@ static inline int np_swap_range_touches(uint64_t va, uint64_t len)
 int np_swap_copy_begin(void);
 void np_swap_copy_end(int phase);
 
+/** As np_swap_copy_begin if the program swaps any of [@a va, @a va + @a len) by
+ *  itself; else nothing, which costs one load without any range of the whole
+ *  process. @return for np_swap_let_go. */
+static inline int np_swap_hold(uint64_t va, uint64_t len)
+{
+    return ucs_unlikely(np_swap_range_touches(va, len)) ? np_swap_copy_begin() :
+           -1;
+}
+
+static inline void np_swap_let_go(int phase)
+{
+    if (ucs_unlikely(phase >= 0)) {
+        np_swap_copy_end(phase);
+    }
+}
+
 /** Copies that have begun are over when this returns. Entries have been cleared
  *  before. Without any range of the whole process this costs one load. */
 void np_swap_wait_copies(void);

@@ -94,7 +94,7 @@ ucs_status_t np_window_add(uint64_t port_id, uint64_t segment_id, int fd,
         goto out;
     }
 
-    window->port_id  = port_id;
+    window->port_id    = port_id;
     window->segment_id = segment_id;
     window->refs       = 1;
     window->head       = ptr;

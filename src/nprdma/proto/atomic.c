@@ -123,12 +123,10 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
         }
 
         /* who swaps it waits: not every device has its movers drained */
-        phase   = np_swap_range_touches(addr, size) ? np_swap_copy_begin() : -1;
+        phase   = np_swap_hold(addr, size);
         is_done = np_atomic_try(table, moving, addr, (void*)addr, request->op,
                                 size, request->value, request->compare, result);
-        if (ucs_unlikely(phase >= 0)) {
-            np_swap_copy_end(phase);
-        }
+        np_swap_let_go(phase);
         if (is_done) {
             return UCS_OK;
         }

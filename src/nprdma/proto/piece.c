@@ -101,42 +101,24 @@ np_piece_look_local(np_link_t *link, const np_piece_t *piece, int *has_local,
     return status;
 }
 
-static int np_piece_is_swapped(const np_piece_t *piece)
+/* Before the CPU looks at our own memory: a program that swaps it by itself waits
+ * for the end, np_swap_let_go. Returns 0 if it has gone by now. */
+static int np_piece_hold(const np_piece_t *piece, int *phase)
 {
     size_t i;
 
-    for (i = 0; i < piece->iovcnt; ++i) {
-        if (ucs_unlikely(np_swap_range_touches((uintptr_t)piece->iov[i].base,
-                                               piece->iov[i].len))) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Before the CPU looks at our own memory: a program that swaps it by itself waits
- * for the end, np_piece_let_go. Returns 0 if it has gone by now. */
-static int np_piece_hold(const np_piece_t *piece, int *phase)
-{
     *phase = -1;
-    if (ucs_likely(!np_piece_is_swapped(piece))) {
+    for (i = 0; (i < piece->iovcnt) && (*phase < 0); ++i) {
+        *phase = np_swap_hold((uintptr_t)piece->iov[i].base, piece->iov[i].len);
+    }
+
+    if (ucs_likely(*phase < 0) ||
+        (np_entries_of_iov(piece->iov, piece->iovcnt).bits & NP_ENTRY_READ)) {
         return 1;
     }
 
-    *phase = np_swap_copy_begin();
-    if (np_entries_of_iov(piece->iov, piece->iovcnt).bits & NP_ENTRY_READ) {
-        return 1;
-    }
-
-    np_swap_copy_end(*phase);
+    np_swap_let_go(*phase);
     return 0;
-}
-
-static void np_piece_let_go(int phase)
-{
-    if (ucs_unlikely(phase >= 0)) {
-        np_swap_copy_end(phase);
-    }
 }
 
 /* Look at what was read: is any of it the signature? */
@@ -161,7 +143,7 @@ static void np_piece_check_read(const np_piece_t *piece, np_ranges_t *missing)
             np_ranges_add(missing, start + from, end - from);
         }
     }
-    np_piece_let_go(phase);
+    np_swap_let_go(phase);
 }
 
 /* Read back what was written: was it written? */
@@ -193,7 +175,7 @@ static int np_piece_check_readback(const np_piece_t *piece,
                   (memcmp(buffer + offset, piece->iov[i].base,
                           piece->iov[i].len) == 0);
     }
-    np_piece_let_go(phase);
+    np_swap_let_go(phase);
     return is_same;
 }
 

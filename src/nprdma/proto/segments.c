@@ -25,8 +25,8 @@ static void np_segments_ask(np_link_t *link, np_key_t *key)
         return;
     }
 
-    key->asked    = 1;
     ++link->segments_asked;
+    key->asked    = 1;
     slot          = np_ring_tx_slot(&link->ctl);
     slot->segment = (np_slot_segment_t){.id = key->segment_id};
     np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_SEGMENT, 0);
