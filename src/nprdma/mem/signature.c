@@ -15,9 +15,6 @@
 
 #define NP_SIGNATURE_LEN    sizeof(uint32_t)
 
-/* Units compared at once */
-#define NP_SIGNATURE_STRIDE 4
-
 
 /* What 4 bytes from address @a va on are in an absent page */
 static UCS_F_ALWAYS_INLINE uint32_t np_signature_word(uint64_t va)
@@ -59,13 +56,12 @@ void np_signature_fill(void *dst, uint64_t remote, size_t len)
 }
 
 /* The first suspected unit at or after @a offset. Whole units begin at a
- * multiple of 4, where the pattern is not rotated: one load for each. */
+ * multiple of 4, where the pattern is not rotated: one comparison for each. */
 static size_t np_signature_search(const uint8_t *data, uint64_t remote,
                                   size_t len, unsigned unit, size_t offset)
 {
     const uint32_t word = np_signature_word(0);
     size_t left;
-    unsigned i;
 
     left = ucs_min(unit - ((remote + offset) & (unit - 1)), len - offset);
     if (left < unit) {
@@ -76,26 +72,16 @@ static size_t np_signature_search(const uint8_t *data, uint64_t remote,
         offset += left;
     }
 
-    while ((len - offset) >= (NP_SIGNATURE_STRIDE * (size_t)unit)) {
-        unsigned suspects = 0;
-
-        for (i = 0; i < NP_SIGNATURE_STRIDE; ++i) {
-            suspects |= np_signature_is_word(data + offset + (i * (size_t)unit),
-                                             word);
-        }
-
-        if (ucs_unlikely(suspects)) {
-            break;
-        }
-
-        offset += NP_SIGNATURE_STRIDE * (size_t)unit;
-    }
-
-    for (; offset < len; offset += left) {
-        left = ucs_min((size_t)unit, len - offset);
-        if (np_signature_is_fragment(data + offset, 0, left)) {
+#pragma GCC unroll 4
+    for (; (len - offset) >= unit; offset += unit) {
+        if (ucs_unlikely(np_signature_is_word(data + offset, word))) {
             return offset;
         }
+    }
+
+    if ((offset < len) &&
+        np_signature_is_fragment(data + offset, 0, len - offset)) {
+        return offset;
     }
 
     return len;

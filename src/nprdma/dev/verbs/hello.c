@@ -24,28 +24,6 @@
 static _Atomic uint32_t np_hello_links;
 
 
-static struct ibv_ah *
-np_hello_address(np_vport_t *port, const uint8_t *gid, uint16_t lid)
-{
-    struct ibv_ah_attr attr = {
-        .is_global = port->nic->is_roce,
-        .dlid      = lid,
-        .port_num  = port->nic->port_num,
-        .grh       = {
-            .sgid_index = port->nic->gid_index,
-            .hop_limit  = 64
-        }
-    };
-    struct ibv_ah *ah;
-
-    memcpy(attr.grh.dgid.raw, gid, 16);
-    ah = ibv_create_ah(port->nic->pd, &attr);
-    if (ah == NULL) {
-        np_diag("%s: no way to a peer's address: %m", port->nic->name);
-    }
-    return ah;
-}
-
 static void np_hello_post(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
                           const np_hello_t *hello)
 {
@@ -139,7 +117,7 @@ void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
     conn->next_try  = ucs_get_time();
     conn->give_up   = conn->next_try +
                       ucs_time_from_sec(port->config.connect_timeout);
-    conn->ah        = np_hello_address(port, dev_addr->gid, dev_addr->lid);
+    conn->ah        = np_nic_address(port->nic, dev_addr->gid, dev_addr->lid);
     np_hello_fill(conn, NP_HELLO_REQUEST, addr->cookie);
     np_hello_progress(port);
 }
@@ -232,7 +210,7 @@ static void np_hello_refuse(np_vport_t *port, const np_hello_t *hello,
                             ucs_status_t status)
 {
     np_hello_t answer = *hello;
-    struct ibv_ah *ah = np_hello_address(port, hello->gid, hello->lid);
+    struct ibv_ah *ah = np_nic_address(port->nic, hello->gid, hello->lid);
 
     answer.kind    = NP_HELLO_REFUSE;
     answer.version = NP_VWIRE_VERSION;
@@ -257,7 +235,7 @@ np_hello_accept(np_vport_t *port, np_conn_t *conn, const np_hello_t *hello)
         conn->link_id   = hello->link_id;
         conn->credits   = hello->credits;
         conn->ud_qpn    = hello->ud_qpn;
-        conn->ah        = np_hello_address(port, hello->gid, hello->lid);
+        conn->ah        = np_nic_address(port->nic, hello->gid, hello->lid);
     } else if ((conn->state == NP_CONN_READY) &&
                (np_conn_renew(conn) != UCS_OK)) {
         np_conn_fail(conn, UCS_ERR_NO_MEMORY);

@@ -376,3 +376,46 @@ void np_nic_dereg(struct ibv_mr *mr)
     }
     np_trace(NP_TRACE_DEREGISTER, begin, va, len);
 }
+
+struct ibv_ah *np_nic_address(np_nic_t *nic, const uint8_t *gid, uint16_t lid)
+{
+    struct ibv_ah_attr attr = {
+        .is_global = nic->is_roce,
+        .dlid      = lid,
+        .port_num  = nic->port_num,
+        .grh       = {.sgid_index = nic->gid_index, .hop_limit = 64}
+    };
+    struct ibv_ah *ah;
+
+    memcpy(attr.grh.dgid.raw, gid, sizeof(attr.grh.dgid.raw));
+    ah = ibv_create_ah(nic->pd, &attr);
+    if (ah == NULL) {
+        np_diag("%s: no way to a peer's address: %m", nic->name);
+    }
+    return ah;
+}
+
+ucs_status_t np_nic_start_ud(const np_nic_t *nic, struct ibv_qp *qp,
+                             uint32_t qkey)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = nic->port_num,
+        .qkey     = qkey
+    };
+
+    if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+                      IBV_QP_PORT | IBV_QP_QKEY) != 0) {
+        return UCS_ERR_IO_ERROR;
+    }
+
+    attr.qp_state = IBV_QPS_RTR;
+    if (ibv_modify_qp(qp, &attr, IBV_QP_STATE) != 0) {
+        return UCS_ERR_IO_ERROR;
+    }
+
+    attr.qp_state = IBV_QPS_RTS;
+    attr.sq_psn   = 1;
+    return (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0) ?
+           UCS_OK : UCS_ERR_IO_ERROR;
+}

@@ -38,6 +38,8 @@ typedef struct np_nic {
     double               reg_fixed;  /**< measured: seconds to register and give
                                           back anything; 0: not known */
     double               reg_byte;   /**< and for each byte */
+    double               message;    /**< measured: seconds of a small one, both
+                                          sides' processors together */
     _Atomic int          is_down;   /**< an event said so */
     _Atomic int          is_removed;
     ucs_list_link_t      views;     /**< of arenas: views.c */
@@ -90,6 +92,21 @@ ucs_status_t np_nic_reg(np_nic_t *nic, void *addr, size_t len, int access,
                         struct ibv_mr **mr_p);
 
 void np_nic_dereg(struct ibv_mr *mr);
+
+/**
+ * The way to a port in the network of this one, for datagrams.
+ *
+ * @param [in] lid  Of that port; not used with RoCE.
+ *
+ * @return to be destroyed; NULL: there is none, which is said.
+ */
+struct ibv_ah *np_nic_address(np_nic_t *nic, const uint8_t *gid, uint16_t lid);
+
+/** Make a new queue pair, or one that was reset, one for datagrams.
+ *
+ * @return UCS_OK; UCS_ERR_IO_ERROR. */
+ucs_status_t np_nic_start_ud(const np_nic_t *nic, struct ibv_qp *qp,
+                             uint32_t qkey);
 
 /**
  * The size from which registering a transfer for its length costs less than

@@ -159,29 +159,6 @@ void np_vport_post_ud(np_vport_t *port, uint64_t index)
     }
 }
 
-static int np_vport_start_ud(np_vport_t *port)
-{
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT,
-        .port_num = port->nic->port_num,
-        .qkey     = NP_HELLO_QKEY
-    };
-
-    if (ibv_modify_qp(port->ud, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
-                      IBV_QP_PORT | IBV_QP_QKEY) != 0) {
-        return 0;
-    }
-
-    attr.qp_state = IBV_QPS_RTR;
-    if (ibv_modify_qp(port->ud, &attr, IBV_QP_STATE) != 0) {
-        return 0;
-    }
-
-    attr.qp_state = IBV_QPS_RTS;
-    attr.sq_psn   = 1;
-    return ibv_modify_qp(port->ud, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
-}
-
 void np_vport_restart_ud(np_vport_t *port)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
@@ -198,11 +175,10 @@ void np_vport_restart_ud(np_vport_t *port)
         np_hello_sent(port);
     }
 
-    port->is_ud_broken = 0;
-    if (!np_vport_start_ud(port)) {
-        port->is_ud_broken = 1;
+    if (np_nic_start_ud(port->nic, port->ud, NP_HELLO_QKEY) != UCS_OK) {
         return;
     }
+    port->is_ud_broken = 0;
     for (i = 0; i < NP_UD_BUFFERS; ++i) {
         np_vport_post_ud(port, i);
     }
@@ -245,7 +221,8 @@ static int np_vport_create_queues(np_vport_t *port)
     ud_attr.send_cq = port->send_cq;
     ud_attr.recv_cq = port->recv_cq;
     port->ud        = ibv_create_qp(port->nic->pd, &ud_attr);
-    return (port->ud != NULL) && np_vport_start_ud(port);
+    return (port->ud != NULL) &&
+           (np_nic_start_ud(port->nic, port->ud, NP_HELLO_QKEY) == UCS_OK);
 }
 
 static void np_vport_destroy_queues(np_vport_t *port)
