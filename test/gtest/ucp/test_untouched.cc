@@ -4,6 +4,10 @@
 #include "ucp_face.h"
 
 #include <dlfcn.h>
+#if __has_include(<infiniband/verbs.h>)
+#  include <infiniband/verbs.h>
+#  define HAS_VERBS 1
+#endif
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -82,6 +86,70 @@ TEST(Untouched, Libc)
         }
     });
 }
+
+#if HAS_VERBS
+// libibverbs as the program has loaded it, or a module of UCX.
+template <typename Func> Func *verbs(const char *name)
+{
+    static void *library = dlopen("libibverbs.so.1", RTLD_NOW);
+
+    return reinterpret_cast<Func*>(dlsym(library, name));
+}
+
+size_t count_mappings(const void *area, size_t length)
+{
+    std::ifstream maps("/proc/self/maps");
+    uintptr_t from = reinterpret_cast<uintptr_t>(area);
+    std::string line;
+    size_t count = 0;
+
+    while (std::getline(maps, line)) {
+        unsigned long start, end;
+
+        count += (sscanf(line.c_str(), "%lx-%lx", &start, &end) == 2) &&
+                 (start < (from + length)) && (end > from);
+    }
+    return count;
+}
+
+// A registration leaves mappings alone where the kernel lets a child have its own
+// pages. (Without an RNIC nothing can be registered; who is asked can be told.)
+TEST(Untouched, ForkNeedsNoHelp)
+{
+    Mode{"n", "auto", 2}.run([](Rank &rank) {
+        if (!is_nprdma()) {
+            throw Skipped("nprdma-run has it stand there");
+        }
+        UcpNode node(rank, {UCP_FEATURE_TAG});
+        Dl_info info = {};
+        int count    = 0;
+
+        ASSERT_NE(0, dladdr(dlsym(RTLD_DEFAULT, "ibv_fork_init"), &info));
+        EXPECT_NE(nullptr, strstr(info.dli_fname, "libnprdma_preload"));
+        ibv_device **list = verbs<decltype(ibv_get_device_list)>(
+                "ibv_get_device_list")(&count);
+        if ((count == 0) ||
+            (verbs<decltype(ibv_is_fork_initialized)>(
+                     "ibv_is_fork_initialized")() != IBV_FORK_UNNEEDED)) {
+            return;
+        }
+
+        ibv_context *context = verbs<decltype(ibv_open_device)>(
+                "ibv_open_device")(list[0]);
+        ibv_pd *pd = verbs<decltype(ibv_alloc_pd)>("ibv_alloc_pd")(context);
+        uint8_t *area = static_cast<uint8_t*>(
+                mmap(nullptr, LENGTH, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        const size_t before = count_mappings(area, LENGTH);
+        ibv_mr *mr = verbs<ibv_mr*(ibv_pd*, void*, size_t, int)>("ibv_reg_mr")(
+                pd, area + (LENGTH / 2), LENGTH / 4, IBV_ACCESS_LOCAL_WRITE);
+
+        ASSERT_NE(nullptr, mr);
+        EXPECT_EQ(before, count_mappings(area, LENGTH));
+        verbs<decltype(ibv_dereg_mr)>("ibv_dereg_mr")(mr);
+    });
+}
+#endif
 
 uint8_t *fault_page;
 int     fault_count;
