@@ -71,7 +71,7 @@ ucs_status_t fu_node_open(fu_node_t *node)
 
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA |
-                        UCP_FEATURE_AMO64;
+                        UCP_FEATURE_AMO64 | UCP_FEATURE_AM;
     status            = ucp_init(&params, config, &node->context);
     ucp_config_release(config);
     if (status != UCS_OK) {

@@ -244,6 +244,7 @@ jobs 1100 --env SHORT=yes --env "SCENES=loss beyond kill" \
 jobs 500 verbs-swap
 jobs 600 --env SHORT=yes rxe-dmabuf verbs-kmod
 jobs 500 --env SHORT=yes iommu-on iommu-pt verbs-iommu
+jobs 300 verbs-path -- tag-8 tags-8 am-8
 run 300 "$lab" prepare --kernel 6.12
 if [ "$RC" -eq 77 ]; then
     tap_skip "kernel 6.12" "$(tail -n 1 "$TAP_OUT")"

@@ -60,6 +60,7 @@ job_asks() {
     IOMMU=${OPT_IOMMU:-$(header "$file" iommu off)}
     MEMORY=${OPT_MEMORY:-$(header "$file" memory 1024)}
     CPUS=${OPT_CPUS:-$(header "$file" cpus 1)}
+    CLOCK=${OPT_CLOCK:-$(header "$file" clock host)}
     ZRAM=${OPT_ZRAM:-$(header "$file" zram 512)}
     APPEND=${OPT_APPEND:-$(header "$file" append)}
     DEVICES="$(header "$file" devices) $OPT_DEVICES"
@@ -80,6 +81,10 @@ job_asks() {
     off | on | passthrough) ;;
     *) die "$LAB_RC_USAGE" "the IOMMU is off, on or passthrough, not $IOMMU" ;;
     esac
+    case $CLOCK in
+    host | instructions) ;;
+    *) die "$LAB_RC_USAGE" "the clock is host or instructions, not $CLOCK" ;;
+    esac
     for device in $DEVICES; do
         case $device in
         rxe | rxe-dmabuf | zram | edu) ;;
@@ -96,7 +101,7 @@ job_key() {
     case " $DEVICES " in
     *" rxe-dmabuf "*) rxe=ours ;;
     esac
-    echo "$rxe $KERNEL $GUESTS $IOMMU $MEMORY $CPUS $ZRAM $APPEND"
+    echo "$rxe $KERNEL $GUESTS $IOMMU $MEMORY $CPUS $CLOCK $ZRAM $APPEND"
 }
 
 # trees_find: what guests see of the host besides their root

@@ -37,10 +37,15 @@ run_sweep() {
     fi
 }
 
-# accel_choose: sets ACCEL. That KVM is there does not mean that it
-# boots: it is tried once for each kernel and each start of this machine.
+# accel_choose: sets ACCEL. Only TCG counts instructions. That KVM is there does
+# not mean that it boots: it is tried once for each kernel and each start of this
+# machine.
 accel_choose() {
     local dir=$KERNEL_DIR key cache=$LAB_CACHE/accel
+    if [ "$CLOCK" = instructions ]; then
+        ACCEL=tcg
+        return
+    fi
     case ${NPRDMA_LAB_ACCEL:-auto} in
     kvm | tcg)
         ACCEL=$NPRDMA_LAB_ACCEL
@@ -77,8 +82,14 @@ accel_choose() {
 # qemu_args N: fills ARGS
 qemu_args() {
     local n=$1 dir=$KERNEL_DIR virtio='' append tag path i
-    case $ACCEL in
-    kvm) ARGS=(-accel kvm -cpu host) ;;
+    case $ACCEL-$CLOCK in
+    kvm-*) ARGS=(-accel kvm -cpu host) ;;
+    *-instructions)
+        # One thread. Idle time takes none. A "rep movsb" would count as many
+        # instructions as bytes: the guest is told that it is slow.
+        ARGS=(-accel "tcg,thread=single" -icount "shift=0,sleep=off"
+            -cpu "max,-erms,-fsrm")
+        ;;
     *) ARGS=(-accel "tcg,thread=multi" -cpu max) ;;
     esac
     ARGS+=(-name "lab-guest$n" -M "q35,kernel-irqchip=split"
