@@ -33,7 +33,15 @@ static void pair_am(void *arg, uint8_t id, void *data, unsigned len)
 
 np_port_t *pair_port(void)
 {
-    const np_port_config_t config = {.data_slots = 8, .payload_size = 4096};
+    return pair_port_of_slots(8);
+}
+
+np_port_t *pair_port_of_slots(unsigned slots)
+{
+    const np_port_config_t config = {
+        .data_slots   = slots,
+        .payload_size = ucs_max(4096u, slots * NP_LINE)
+    };
     np_port_t *port;
 
     return (np_proto_open(&config, &pair_user, &port) == UCS_OK) ? port :

@@ -25,8 +25,10 @@ void pair_open(const char *name, pair_t *pair);
 
 void pair_close(pair_t *pair);
 
-/* A port alone; where an operation has a completion, that is a ucs_status_t */
+/* A port alone; where an operation has a completion, that is a ucs_status_t. Its
+ * links have rings of 8 slots. */
 np_port_t *pair_port(void);
+np_port_t *pair_port_of_slots(unsigned slots);
 
 /* A link that has not connected yet */
 void pair_link(np_port_t *from, np_port_t *to, np_link_t *link);

@@ -10,20 +10,26 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/pause.h"
+#include "nprdma/dev/soft/host.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
+#include "nprdma/mem/segment.h"
 #include "nprdma/proto/atomic.h"
 #include "nprdma/proto/order.h"
+#include "nprdma/proto/request.h"
 #include "nprdma/proto/rma.h"
+#include "nprdma/proto/serve.h"
 #include "nprdma/svc/service.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define LINK_PAGE 4096ul
@@ -165,6 +171,30 @@ static void link_order(void)
     link_world_close(&world);
 }
 
+/* Whoever takes the second of two atomics must not be faster than the first's */
+static void link_atomics(void)
+{
+    ucs_status_t done[2] = {UCS_INPROGRESS, UCS_INPROGRESS};
+    uint64_t results[2]  = {7, 7};
+    link_world_t world;
+    np_job_t first, second;
+    np_peer_t *peer;
+    int is_taken;
+
+    link_world_open("atomics", &world);
+    peer = world.pair.peer;
+    link_add(&world, &results[0], &done[0]);
+    link_add(&world, &results[1], &done[1]);
+    TAP_CHECK(np_serve_take(peer, &first), "atomics: one is taken");
+    is_taken = np_serve_take(peer, &second);
+    TAP_CHECK(!is_taken, "atomics: the next one waits");
+    np_serve_job(&first, NP_MOVER_TARGET, peer->port->stats);
+    TAP_CHECK(link_wait(&world.pair, &done[0]) &&
+              link_wait(&world.pair, &done[1]) && (results[0] == 0) &&
+              (results[1] == 1), "atomics: both are executed, in order");
+    link_world_close(&world);
+}
+
 /* It has gone down, and what is outstanding has not ended yet */
 static void link_flush_down(void)
 {
@@ -274,6 +304,161 @@ static void link_fork(void)
     TAP_CHECK(!(link->gate & NP_GATE_DOWN),
               "fork: nor is its connection ended");
     link_world_close(&link_parents);
+}
+
+/* Notes need no answer, and may fill the ring of requests: whoever waits for room
+ * behind them has the target's threads woken, though nothing is asked */
+static void link_notes(void)
+{
+    np_slot_t slot = {.release = {.count = 0}};
+    link_world_t world;
+    np_link_t *link;
+    unsigned i, told;
+
+    link_world_open("notes", &world);
+    link = &world.pair.link;
+    link_put(&world, LINK_PAGE - 64, 128);
+    for (told = 0; np_request_tell(link, &slot, NP_SLOT_RELEASE); ++told) {
+    }
+    TAP_CHECK((told > 1) && (link->outstanding > 0) &&
+              (link_put(&world, 128, 64) == UCS_ERR_NO_RESOURCE),
+              "notes: there is no room (%u)", told);
+    atomic_store(&link->target->service_armed, 1);
+    for (i = 0; (i < PROGRESS_MAX) &&
+         atomic_load(&link->target->service_armed); ++i) {
+        np_link_has_resources(link);
+        np_port_work(world.pair.initiator);
+    }
+    TAP_CHECK(atomic_load(&link->target->service_armed) == 0,
+              "notes: the target is rung");
+    link_world_close(&world);
+}
+
+#define LINK_MANY (NP_PORT_HOT + 2)
+
+/* A batch has been read to its end, and its peer then leaves the few that are looked
+ * at each time: what it has sent must have been freed */
+static void link_evicted(void)
+{
+    np_port_t *target = pair_port_of_slots(128);
+    np_port_t *port   = pair_port_of_slots(128);
+    np_link_t links[LINK_MANY], *link = &links[1];
+    unsigned i;
+
+    pair_received = 0;
+    for (i = 0; i < LINK_MANY; ++i) {
+        pair_link(port, target, &links[i]);
+        pair_send(&links[i]);
+        pair_wait_received(target, port, i + 1);
+    }
+    pair_send(link);
+    TAP_CHECK(pair_wait_received(target, port, LINK_MANY + 1) &&
+              target->peers[1]->is_hot, "evicted: one is looked at");
+    for (i = 0; i < NP_PORT_BATCH; ++i) {
+        pair_send(link);
+    }
+    pair_send(&links[LINK_MANY - 1]);
+    pair_progress(target);
+    TAP_CHECK(!target->peers[1]->is_hot, "evicted: and then another");
+    pair_wait_received(target, port, LINK_MANY + NP_PORT_BATCH + 2);
+    TAP_CHECK(atomic_load(link->data.head) == link->data.tail,
+              "evicted: all of the ring is free (%u of %u)",
+              atomic_load(link->data.head), link->data.tail);
+    for (i = 0; i < LINK_MANY; ++i) {
+        np_proto_close_link(&links[i]);
+    }
+    np_proto_close(port);
+    np_proto_close(target);
+}
+
+static unsigned link_count_files(void)
+{
+    unsigned fd, count = 0;
+
+    for (fd = 0; fd < 1024; ++fd) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
+/* Four descriptors, where three are the most that any message has */
+static void link_many_files(void)
+{
+    char buf[CMSG_SPACE(4 * sizeof(int))] = {0};
+    np_msg_t msg      = {.type = NP_MSG_CONNECT, .version = NP_WIRE_VERSION};
+    struct iovec iov  = {&msg, sizeof(msg)};
+    struct msghdr hdr = {
+        .msg_iov        = &iov,
+        .msg_iovlen     = 1,
+        .msg_control    = buf,
+        .msg_controllen = sizeof(buf)
+    };
+    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&hdr);
+    int fds[NP_MSG_MAX_FDS], sent[4] = {0, 0, 0, 0}, pair[2];
+    unsigned num_fds, before;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) {
+        TAP_CHECK(0, "files: no pair of sockets");
+        return;
+    }
+
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type  = SCM_RIGHTS;
+    cmsg->cmsg_len   = CMSG_LEN(sizeof(sent));
+    memcpy(CMSG_DATA(cmsg), sent, sizeof(sent));
+    before = link_count_files();
+    TAP_CHECK((sendmsg(pair[0], &hdr, 0) == sizeof(msg)) &&
+              (np_sock_recv(pair[1], &msg, fds, &num_fds) == UCS_OK),
+              "files: a message with one more than it may have");
+    while (num_fds > 0) {
+        close(fds[--num_fds]);
+    }
+    TAP_CHECK(link_count_files() == before, "files: none is left");
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* No descriptor is left: that is no sign of death, and no reason for one */
+static void link_no_files(void)
+{
+    const np_msg_t msg   = {.type = NP_MSG_SEGMENT, .version = NP_WIRE_VERSION};
+    const int fd         = STDIN_FILENO;
+    struct rlimit before = {0}, none;
+    int is_alive, has_file, has_port;
+    void *addr = NULL;
+    np_link_t *link;
+    pair_t pair;
+    pid_t pid;
+    int file;
+
+    pair_open("no files", &pair);
+    link = &pair.link;
+    np_sock_send(pair.peer->fd, &msg, &fd, 1);
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = (struct rlimit){0, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    is_alive = np_link_has_process(link);
+    has_file = open("/dev/null", O_RDONLY);
+    np_port_housekeep(pair.initiator);
+    setrlimit(RLIMIT_NOFILE, &before);
+    TAP_CHECK((has_file < 0) && is_alive, "no files: a peer is alive");
+    TAP_CHECK(!(link->gate & NP_GATE_DOWN),
+              "no files: a segment that cannot be had ends no link");
+
+    pid = fork();
+    if (pid == 0) {
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    TAP_CHECK(!np_host_proc_runs(pid, 1) && !np_host_proc_runs(pid, 0) &&
+              np_host_proc_runs(getpid(), 0) && !np_host_proc_runs(getpid(), 1),
+              "no files: the dead are dead, and others are others");
+    pair_close(&pair);
+
+    has_port = np_segment_create("no-port", SIZE_MAX / 2, &addr, 0, &file) ==
+               UCS_OK;
+    TAP_CHECK(!has_port && (file == -1),
+              "no files: what could not be made has none");
 }
 
 /* Segments of the target that it frees, one after the other */
@@ -531,9 +716,14 @@ void test_link(void)
 {
     link_numbers();
     link_order();
+    link_atomics();
     link_flush_down();
     link_swap();
     link_fork();
+    link_notes();
+    link_evicted();
+    link_many_files();
+    link_no_files();
     link_segments();
     link_backlog();
     link_sleeper();

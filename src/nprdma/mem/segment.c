@@ -100,6 +100,7 @@ ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
 
 err_close:
     close(*fd);
+    *fd = -1;
 err:
     np_error("no shared memory segment '%s' of %zu bytes: %s failed: %m. "
              "Check 'ulimit -v', 'ulimit -f', 'ulimit -n' and the memory "

@@ -204,7 +204,8 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
         return UCS_ERR_INVALID_ADDR;
     }
 
-    /* Atomics of one link are executed in order: not beside one that waits */
+    /* Atomics of one link are executed in order (np_serve_take): not beside one
+     * that waits */
     ptr = (link->outstanding == 0) ? np_rma_direct(link, key, addr) : NULL;
     if (ptr != NULL) {
         table = np_link_table(link, addr);

@@ -13,6 +13,7 @@
 
 #include "fault.h"
 
+#include "copy.h"
 #include "entries.h"
 #include "order.h"
 #include "pace.h"
@@ -529,9 +530,13 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
                                          local, count);
     }
 
-    if (np_fault_is_reverse(op) && (op->status == UCS_ERR_UNSUPPORTED)) {
-        link->no_reverse = 1;
-        op->status       = UCS_ERR_NO_PROGRESS;
+    if (op->status == UCS_ERR_UNSUPPORTED) {
+        if (np_fault_is_reverse(op)) {
+            link->no_reverse = 1;
+        } else {
+            copy->rounds = NP_FAULT_ROUNDS; /* inside the message, then */
+        }
+        op->status = UCS_ERR_NO_PROGRESS;
     } else if (op->status == UCS_ERR_NO_RESOURCE) {
         /* a swapper takes its pages away each time: give it some time */
         copy->retry_at = np_request_retry_at(
@@ -560,10 +565,7 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
         }
     }
 
-    --copy->pending;
-    if ((op->status != UCS_OK) && (copy_op->status == UCS_OK)) {
-        copy_op->status = op->status;
-    }
+    np_copy_piece_done(copy_op, op->status);
 }
 
 void np_fault_answered(np_link_t *link, np_op_t *op)
@@ -579,6 +581,10 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
                ((op->status == UCS_ERR_NO_RESOURCE) ||
                 (op->status == UCS_ERR_NO_PROGRESS))) {
         op->status = UCS_OK; /* who has asked asks again */
+    } else if ((op->fault.flags & NP_FAULT_RETRY) &&
+               (op->status == UCS_ERR_UNSUPPORTED)) {
+        op->status     = UCS_OK;
+        link->no_fetch = 1;
     } else if (op->status != UCS_OK) {
         np_fault_refused(link, op);
     } else if (op->fault.flags & NP_FAULT_RETRY) {

@@ -62,11 +62,13 @@ void np_request_ring_slow(np_link_t *link);
 /** Wake the target's service threads now, if it has not taken all */
 void np_request_ring_now(np_link_t *link);
 
-/** Requests may stand still because nobody at the target looks: call it again
- *  and again while some are outstanding */
+/** Requests may stand still because nobody at the target looks, and so may what
+ *  has no room behind what needs no answer: call it again and again while some are
+ *  outstanding */
 static UCS_F_ALWAYS_INLINE void np_request_ring(np_link_t *link)
 {
-    if (!ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST])) {
+    if (!ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST]) ||
+        ucs_unlikely(!np_ring_tx_has_slot(&link->ctl))) {
         np_request_ring_slow(link);
     }
 }

@@ -396,7 +396,9 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         return UCS_OK;
     }
 
-    if (status == UCS_ERR_UNSUPPORTED) {
+    if ((status == UCS_ERR_UNSUPPORTED) ||
+        ((status == UCS_OK) && link->no_fetch &&
+         (np_link_table(link, addr) == NULL))) {
         return np_rma_post_copy(NP_DIR_GET, link, key, NULL, &iov, 1, len,
                                 addr, 1, NULL);
     }

@@ -435,6 +435,11 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
             return bring.status;
         }
 
+        if ((status == UCS_ERR_EXCEEDS_LIMIT) &&
+            (fault->flags & NP_FAULT_RETRY)) {
+            return UCS_ERR_UNSUPPORTED; /* no entry will ever tell */
+        }
+
         if ((status == UCS_ERR_EXCEEDS_LIMIT) ||
             (status == UCS_ERR_NO_RESOURCE) ||
             ((status == UCS_OK) && (fault->flags & NP_FAULT_COPY))) {
@@ -519,6 +524,8 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
 
     if (np_word_kind(job->word) == NP_SLOT_ATOMIC) {
         status = np_atomic_serve(&job->slot.atomic, moving, &result);
+        /* release: the next one finds what this one has stored */
+        atomic_store_explicit(&peer->has_atomic, 0, memory_order_release);
         NP_STATS_INC(stats, atomics);
     } else if (job->slot.fault.flags & NP_FAULT_WHEN) {
         status = np_serve_when(&job->slot.fault, answer, &result);
@@ -536,6 +543,22 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
     np_peer_wake_armed(peer);
 }
 
+/* Atomics are executed in order, whichever threads take them: one at a time. Its
+ * executor looks for the next. */
+static int np_serve_may_take(np_peer_t *peer, uint64_t word)
+{
+    if ((np_word_kind(word) != NP_SLOT_ATOMIC) || !np_job_is_valid(word)) {
+        return word != 0;
+    }
+
+    if (atomic_load_explicit(&peer->has_atomic, memory_order_acquire)) {
+        return 0;
+    }
+
+    atomic_store_explicit(&peer->has_atomic, 1, memory_order_relaxed);
+    return 1;
+}
+
 int np_serve_take(np_peer_t *peer, np_job_t *job)
 {
     int is_taken = 0;
@@ -545,7 +568,7 @@ int np_serve_take(np_peer_t *peer, np_job_t *job)
     }
 
     job->word = np_ring_rx_peek(&peer->ctl);
-    if (job->word != 0) {
+    if (np_serve_may_take(peer, job->word)) {
         job->peer = peer;
         memcpy(job->slot.data, np_ring_rx_slot(&peer->ctl)->data,
                sizeof(job->slot.data));

@@ -48,7 +48,8 @@ static inline int np_job_is_valid(uint64_t word)
 }
 
 /** Take the next request out of a control ring; whoever gets it executes it,
- *  once. Any thread. Returns 0 if there is none, or somebody else is taking. */
+ *  once. Any thread. Returns 0 if there is none that may be executed now, or
+ *  somebody else is taking. */
 int np_serve_take(np_peer_t *peer, np_job_t *job);
 
 /** Execute one of the others; returns 0 if it is no request */

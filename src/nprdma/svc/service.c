@@ -41,6 +41,10 @@
 /* Longest wait before a client that could not be served is tried again, ms */
 #define NP_SERVICE_RETRY_MAX 8
 
+/* ms after which a thread looks though nobody has rung: who was about to may have
+ * been killed */
+#define NP_SERVICE_SLEEP     1000
+
 /* Time between two looks at clients of a thread that polls, nanoseconds */
 #define NP_SERVICE_LOOK      UINT64_C(4000000)
 
@@ -107,6 +111,7 @@ static void np_service_after_fork(void)
     np_service.stop_fd  = -1;
     np_service.threads  = 0;
     np_service.num_ids  = 0;
+    atomic_store(&np_service.is_stopping, 0);
     atomic_store(&np_service.is_running, 0);
 }
 
@@ -335,10 +340,11 @@ static void *np_service_main(void *arg)
             continue;
         }
 
-        retry = (np_service_serve_again(0) == 0) ? -1 :
+        retry = (np_service_serve_again(0) == 0) ? 0 :
                 (retry < 1) ? 1 : ucs_min(2 * retry, NP_SERVICE_RETRY_MAX);
         count = epoll_wait(np_service.epoll_fd, &event, 1,
-                           (looks > 0) ? 1 : retry);
+                           (looks > 0) ? 1 :
+                           (retry > 0) ? retry : NP_SERVICE_SLEEP);
         if ((count > 0) && (event.data.u64 > NP_SERVICE_END)) {
             np_service_serve_one(event.data.ptr);
             retry = 0;
@@ -400,6 +406,7 @@ void np_service_add(np_port_t *port)
     int is_wanted;
 
     np_service_init();
+    pthread_mutex_lock(&np_service.life); /* threads that end must have ended */
     pthread_mutex_lock(&np_service.lock);
     ucs_list_add_tail(&np_service.ports, &port->service);
     is_wanted = np_service.is_wanted;
@@ -408,6 +415,7 @@ void np_service_add(np_port_t *port)
                  "program's own progress");
     }
     pthread_mutex_unlock(&np_service.lock);
+    pthread_mutex_unlock(&np_service.life);
 
     if (is_wanted) {
         np_service_start();
@@ -476,6 +484,7 @@ void np_service_add_client(np_service_client_t *client)
     client->users    = 0;
     client->is_again = 0;
     np_service_init();
+    pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_add_tail(&np_service.clients, &client->list);
     is_wanted = np_service.is_wanted;
@@ -483,6 +492,7 @@ void np_service_add_client(np_service_client_t *client)
         np_service_watch_client(client);
     }
     pthread_mutex_unlock(&np_service.lock);
+    pthread_mutex_unlock(&np_service.life);
 
     if (is_wanted) {
         np_service_start();

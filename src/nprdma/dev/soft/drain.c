@@ -95,7 +95,7 @@ void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry)
 static int np_drain_is_dead(const np_drain_entry_t *entry)
 {
     return (entry->cred.pid != 0) &&
-           (np_host_proc_start_time(entry->cred.pid) != entry->start_time);
+           !np_host_proc_runs(entry->cred.pid, entry->start_time);
 }
 
 /* Somebody who debugs it, a slow disk: not its fault. Another user's could play

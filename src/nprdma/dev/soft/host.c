@@ -13,8 +13,10 @@
 #include "../../engine.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +136,17 @@ uint64_t np_host_proc_start_time(int pid)
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     field = np_host_stat_field(path, buf, sizeof(buf), 22);
     return (field == NULL) ? 0 : strtoull(field, NULL, 10);
+}
+
+int np_host_proc_runs(int pid, uint64_t start_time)
+{
+    uint64_t found = np_host_proc_start_time(pid);
+
+    if ((found == 0) || (start_time == 0)) {
+        /* it has ended, or we have no descriptor left to see that it has not */
+        return (kill(pid, 0) == 0) || (errno != ESRCH);
+    }
+    return found == start_time;
 }
 
 int np_host_proc_is_held(int pid)

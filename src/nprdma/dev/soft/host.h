@@ -24,8 +24,12 @@ void np_host_addr_get(np_host_addr_t *addr);
  *  change it. */
 int np_host_is_reachable(const np_host_addr_t *addr);
 
-/** Start time of a process in clock ticks since boot, 0 if it is not there */
+/** Start time of a process in clock ticks since boot; 0: that cannot be seen */
 uint64_t np_host_proc_start_time(int pid);
+
+/** Does a process that has begun at that time still run? 1 also if that cannot be
+ *  seen. */
+int np_host_proc_runs(int pid, uint64_t start_time);
 
 /** Is a process, or one of its threads, stopped, or asleep in the kernel where
  *  no signal reaches it? 0 also if that cannot be seen. */

@@ -336,7 +336,7 @@ int np_link_has_process(np_link_t *link)
 
     /* A forked child may hold the socket open after the process has ended */
     return (link->pid == 0) ||
-           (np_host_proc_start_time(link->pid) == link->start_time);
+           np_host_proc_runs(link->pid, link->start_time);
 }
 
 int np_link_is_alive(np_link_t *link)

@@ -65,6 +65,8 @@ struct np_link {
     uint64_t         start_time;   /**< of pid, in clock ticks */
     int              no_vm;        /**< process_vm_* was refused */
     int              no_reverse;   /**< and so to the target, on our memory */
+    int              no_fetch;     /**< some of its memory never gets a table: that
+                                        it has come in cannot be seen */
     int              is_wide;      /**< uses, or will use, payload_wide */
 
     np_remote_t      *remote;      /**< the target's tables; NULL: not yet */

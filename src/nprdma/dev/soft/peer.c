@@ -54,6 +54,7 @@ static void np_peer_make_hot(np_peer_t *peer)
         victim         = port->hot[i];
         victim->is_hot = 0;
         np_peer_poll_set(victim, 0);
+        np_peer_publish_all(victim); /* nobody looks until it sends again */
     }
 
     port->hot[i] = peer;
@@ -388,8 +389,9 @@ static ucs_status_t np_port_add_peer(np_port_t *port, np_peer_t *peer)
         return UCS_ERR_NO_MEMORY;
     }
 
-    peer->number   = i;
-    port->peers[i] = peer;
+    peer->number = i;
+    /* release: who sees it sees what is in it (loads that depend on it) */
+    __atomic_store_n(&port->peers[i], peer, __ATOMIC_RELEASE);
     if (i == port->num_peers) {
         ++port->num_peers;
     }

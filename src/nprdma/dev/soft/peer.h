@@ -42,6 +42,8 @@ struct np_peer {
     uint8_t         *inline_areas;
     np_drain_entry_t drain;
     ucs_spinlock_t  ctl_lock;     /**< who holds it takes from ctl */
+    _Atomic int     has_atomic;   /**< one of its atomics is being executed; set
+                                       under ctl_lock */
     uint32_t        served;       /**< bytes of the request at the data ring's
                                        head that are done already */
     _Atomic unsigned holds;       /**< READY pieces that it has not given back */
@@ -94,7 +96,11 @@ static inline int np_peer_has_data(np_peer_t *peer)
 static UCS_F_ALWAYS_INLINE void np_peer_wake_armed(np_peer_t *peer)
 {
     /* No fence: if the initiator arms now, its barrier orders either this
-     * load or its own look at what we have stored (np_port_arm) */
+     * load or its own look at what we have stored (np_port_arm). Without that
+     * barrier (a sandbox: likely its, too): seq_cst, before the load. */
+    if (ucs_unlikely(!np_engine.has_membarrier)) {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
     if (ucs_unlikely(atomic_load_explicit(&peer->initiator->armed,
                                           memory_order_relaxed))) {
         np_peer_wake(peer);
@@ -106,6 +112,15 @@ np_peer_publish(np_peer_t *peer, np_ring_rx_t *ring)
 {
     np_ring_rx_publish(ring);
     np_peer_wake_armed(peer);
+}
+
+/** What the last look has read, but not freed: it ended with a full batch. Owner
+ *  of the port. */
+static inline void np_peer_publish_all(np_peer_t *peer)
+{
+    if ((peer->shm != NULL) && (peer->data.lag > 0)) {
+        np_peer_publish(peer, &peer->data);
+    }
 }
 
 /** Have payload on its way from the other core while its header is matched */

@@ -364,6 +364,7 @@ ucs_status_t np_port_arm(np_port_t *port)
 
     for (i = 0; i < port->num_hot; ++i) {
         np_peer_poll_set(port->hot[i], 0);
+        np_peer_publish_all(port->hot[i]);
     }
     port->is_armed = 1;
     atomic_store_explicit(&port->shm->armed, 1, memory_order_relaxed);

@@ -237,7 +237,7 @@ ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         .msg_iov        = &iov,
         .msg_iovlen     = 1,
         .msg_control    = control.buf,
-        .msg_controllen = sizeof(control.buf)
+        .msg_controllen = CMSG_LEN(NP_MSG_MAX_FDS * sizeof(int))
     };
     ssize_t ret;
 
@@ -259,6 +259,11 @@ ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
     if (hdr.msg_flags & MSG_CTRUNC) {
         np_error("no file descriptor left for a peer's memory: raise "
                  "'ulimit -n' (two descriptors for each peer)");
+    }
+
+    if ((hdr.msg_flags & MSG_CTRUNC) && (ret == (ssize_t)sizeof(*msg)) &&
+        (msg->version == NP_WIRE_VERSION) && (msg->type == NP_MSG_SEGMENT)) {
+        msg->type = NP_MSG_WAKE; /* it is faster with the segment, no more */
     }
 
     if ((ret != (ssize_t)sizeof(*msg)) || (msg->version != NP_WIRE_VERSION) ||
