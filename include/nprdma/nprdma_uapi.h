@@ -249,7 +249,6 @@ struct nprdma_range {
  * @attached:		devices attached to views and tables, now
  * @held:		pages held, now
  * @replace:		the worst NPRDMA_REPLACE_* of what is attached
- * @reserved:		0
  * @kernel_bytes:	kernel memory that the user causes to be used, now
  * @faults:		FAULT, PREFETCH and SWAP_IN that were begun
  * @mapped:		pages that became mapped
@@ -257,7 +256,7 @@ struct nprdma_range {
  * @retries:		batches of pages begun again after an invalidation
  * @invalidations:	calls of the kernel that took something
  * @unmapped:		pages that turned absent
- * @protected:		pages of which only the writable half went
+ * @downgraded:		pages of which only the writable half went
  * @refused:		calls that could not wait, and that the kernel repeats
  * @flushes:		translation caches flushed
  * @gaps:		pages that no view has, after a failure to replace one

@@ -173,6 +173,12 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
 
     /* the target reaches one piece of our memory at a time */
     *len = ucs_min(*len, ucs_min(local->len, (size_t)NP_FAULT_MAX));
+    if ((copy->dir == NP_DIR_GET) && (copy->rounds == 0) &&
+        !np_mapper_is_mapped((uintptr_t)local->base, *len, 1)) {
+        /* while the target brings in its own, np_fault_prepare_meanwhile */
+        *len = ucs_min(*len, NP_DMA_MAX);
+        return flags | NP_FAULT_RETRY;
+    }
     return flags;
 }
 
@@ -288,6 +294,21 @@ np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
     return (status == UCS_ERR_INVALID_ADDR) ? status : UCS_OK;
 }
 
+/* A get into memory that is absent as well: both sides bring in theirs at the same
+ * time. What cannot be is found out by the second attempt. */
+static void np_fault_prepare_meanwhile(np_link_t *link, const np_op_t *op,
+                                       const np_iov_t *local)
+{
+    const size_t len = ucs_min(local->len, (size_t)op->fault.len);
+
+    if ((op->fault.flags & NP_FAULT_RETRY) &&
+        (op->fault.copy->copy.dir == NP_DIR_GET) &&
+        !np_mapper_is_mapped((uintptr_t)local->base, len, 1)) {
+        NP_STATS_INC(link->port->stats, local_faults);
+        (void)np_mapper_fault_in((uintptr_t)local->base, len, 1);
+    }
+}
+
 /* Ask for the beginning of a range; returns for how much, 0 if there is no
  * room, or an error (the copy's status) */
 static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
@@ -326,6 +347,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
     ++copy->pending;
     copy->has_asked = 1;
     np_fault_send(link, op, slot);
+    np_fault_prepare_meanwhile(link, op, local);
     return len;
 }
 
@@ -533,7 +555,8 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
     if (op->status == UCS_ERR_UNSUPPORTED) {
         if (np_fault_is_reverse(op)) {
             link->no_reverse = 1;
-        } else {
+        } else if (!(op->fault.flags & NP_FAULT_RETRY) ||
+                   (np_engine.config.fault_mode == NP_FAULT_MODE_RETRY)) {
             copy->rounds = NP_FAULT_ROUNDS; /* inside the message, then */
         }
         op->status = UCS_ERR_NO_PROGRESS;

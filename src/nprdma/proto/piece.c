@@ -24,6 +24,10 @@
 /* Largest write that is read back: the paper's own limit */
 #define NP_PIECE_READBACK 4096
 
+/* Least read that looks at its first page's entry before anything else: to fill more
+ * with the signature, and to find it there, takes longer than to ask */
+#define NP_PIECE_LOOK     (16 * UCS_KBYTE)
+
 
 np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
 {
@@ -273,6 +277,14 @@ static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
     }
 }
 
+/* Is a large read sure to need the target? Our own memory is not brought in for what
+ * nothing is read into, and can be while the target brings in its own. */
+static int np_piece_is_absent(const np_piece_t *piece, const np_table_t *table)
+{
+    return (piece->dir == NP_DIR_GET) && (piece->len >= NP_PIECE_LOOK) &&
+           !(np_entries_of(table, piece->addr, 1).bits & NP_ENTRY_READ);
+}
+
 /* One attempt; UCS_ERR_NO_PROGRESS: our own memory has changed meanwhile */
 static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
                                  const np_dma_t *dma, const np_entries_t *ours,
@@ -345,7 +357,8 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
     unsigned round;
 
     missing->count = 0;
-    if (ucs_unlikely(dma.table == NULL)) {
+    if (ucs_unlikely((dma.table == NULL) ||
+                     np_piece_is_absent(piece, dma.table))) {
         np_ranges_add(missing, 0, piece->len);
         return UCS_OK;
     }
