@@ -17,6 +17,7 @@
 #include "request.h"
 
 #include "../engine.h"
+#include "../mem/mapper.h"
 #include "../pause.h"
 #include "../trace.h"
 
@@ -29,6 +30,10 @@
 /* Pieces of a shared copy: how many, and the largest */
 #define NP_RMA_SHARE_PARTS      32
 #define NP_RMA_SHARE_CHUNK_MAX  (256 * UCS_KBYTE)
+
+/* A get into absent memory is shared from this part of SHARE_MIN on: both sides bring
+ * in half of it, which takes longer than to copy it */
+#define NP_RMA_SHARE_COLD       4
 
 /* Largest buffered message: 8 KiB and its headers */
 #define NP_RMA_BCOPY       8256
@@ -62,6 +67,10 @@ void *np_rma_bounce(np_port_t *port)
 static uint32_t np_rma_share_chunk(size_t len)
 {
     size_t part = ucs_align_up_pow2(len / NP_RMA_SHARE_PARTS, (size_t)4096);
+
+    if (len < np_engine.config.share_min) {
+        return ucs_align_up_pow2(len / 2, (size_t)4096);
+    }
 
     return ucs_max(np_engine.config.share_chunk,
                    ucs_min(part, (size_t)NP_RMA_SHARE_CHUNK_MAX));
@@ -197,6 +206,14 @@ void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
         NP_STATS_INC(link->port->stats, writes);
         NP_STATS_ADD(link->port->stats, write_bytes, len);
     }
+}
+
+/* Is it a get into memory that is absent? A look at its first page. */
+static int np_rma_is_cold(const np_piece_t *piece)
+{
+    return (piece->dir == NP_DIR_GET) && (piece->iovcnt == 1) &&
+           (piece->len >= (np_engine.config.share_min / NP_RMA_SHARE_COLD)) &&
+           !np_mapper_is_mapped((uintptr_t)piece->iov[0].base, 1, 1);
 }
 
 /* Can one piece be all of it? */
@@ -342,7 +359,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                                 1, comp);
     }
 
-    if (!np_rma_is_one_piece(addr, len)) {
+    if (!np_rma_is_one_piece(addr, len) || np_rma_is_cold(&piece)) {
         return np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
                                 addr, 0, comp);
     }

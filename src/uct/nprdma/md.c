@@ -64,7 +64,8 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"SHARE_MIN", "256k",
      "Size from which initiator and target of a transfer both copy, each a\n"
-     "part, if the target is in progress. \"inf\" for never.",
+     "part, if the target is in progress; of a get into memory that is absent,\n"
+     "half of it from a quarter of this size. \"inf\" for never.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.share_min),
      UCS_CONFIG_TYPE_MEMUNITS},
 
