@@ -98,7 +98,7 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
     np_slot_t *slot;
 
     if ((copy->iovcnt != 1) || link->no_share || (link->target == NULL) ||
-        (copy->chunks < 2) ||
+        !copy->may_share || (copy->chunks < 2) ||
         (copy->chunks > NP_CLAIM_MASK) || (index >= NP_LINK_SHARES) ||
         !np_ring_tx_has_slot(&link->ctl)) {
         return;

@@ -68,12 +68,32 @@ static uint32_t np_rma_share_chunk(size_t len)
 {
     size_t part = ucs_align_up_pow2(len / NP_RMA_SHARE_PARTS, (size_t)4096);
 
-    if (len < np_engine.config.share_min) {
-        return ucs_align_up_pow2(len / 2, (size_t)4096);
-    }
-
     return ucs_max(np_engine.config.share_chunk,
                    ucs_min(part, (size_t)NP_RMA_SHARE_CHUNK_MAX));
+}
+
+/* Is it a large get into memory that is absent? A look at its first page. */
+static int
+np_rma_is_cold(np_dir_t dir, const np_iov_t *iov, size_t iovcnt, size_t len)
+{
+    return (dir == NP_DIR_GET) && (iovcnt == 1) &&
+           (len >= (np_engine.config.share_min / NP_RMA_SHARE_COLD)) &&
+           !np_mapper_is_mapped((uintptr_t)iov[0].base, 1, 1);
+}
+
+/* Which copies are shared, and by what pieces */
+static void np_rma_plan_share(np_copy_t *copy)
+{
+    copy->may_share = 1;
+    copy->chunk     = np_rma_share_chunk(copy->len);
+    if (copy->len < np_engine.config.share_min) {
+        copy->may_share = np_rma_is_cold(copy->dir, copy->iov, copy->iovcnt,
+                                         copy->len);
+        if (copy->may_share) {
+            copy->chunk = ucs_min(ucs_align_up_pow2(copy->len / 2, (size_t)4096),
+                                  (size_t)NP_RMA_SHARE_CHUNK_MAX);
+        }
+    }
 }
 
 static np_op_t *
@@ -101,7 +121,6 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.is_started     = 0;
     op->copy.is_claimed     = 0;
     op->copy.is_refused     = 0;
-    op->copy.chunk          = np_rma_share_chunk(len);
     op->copy.chunks         = 0;
     op->copy.next           = 0;
     op->copy.offset         = 0;
@@ -115,6 +134,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.has_asked      = 0;
     op->begin               = np_trace_begin();
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
+    np_rma_plan_share(&op->copy);
     return op;
 }
 
@@ -206,14 +226,6 @@ void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
         NP_STATS_INC(link->port->stats, writes);
         NP_STATS_ADD(link->port->stats, write_bytes, len);
     }
-}
-
-/* Is it a get into memory that is absent? A look at its first page. */
-static int np_rma_is_cold(const np_piece_t *piece)
-{
-    return (piece->dir == NP_DIR_GET) && (piece->iovcnt == 1) &&
-           (piece->len >= (np_engine.config.share_min / NP_RMA_SHARE_COLD)) &&
-           !np_mapper_is_mapped((uintptr_t)piece->iov[0].base, 1, 1);
 }
 
 /* Can one piece be all of it? */
@@ -359,7 +371,8 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                                 1, comp);
     }
 
-    if (!np_rma_is_one_piece(addr, len) || np_rma_is_cold(&piece)) {
+    if (!np_rma_is_one_piece(addr, len) ||
+        np_rma_is_cold(dir, iov, iovcnt, len)) {
         return np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
                                 addr, 0, comp);
     }
