@@ -13,6 +13,8 @@
 #include "order.h"
 #include "vput.h"
 
+#include "../extension.h"
+
 #include <string.h>
 
 
@@ -96,6 +98,14 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
     np_vput_confirm(link); /* one of them may be in the way */
     link->is_refused = 1;
     return UCS_ERR_NO_RESOURCE;
+}
+
+/* One more is under way: what comes later may have to wait for it */
+static UCS_F_ALWAYS_INLINE void np_vlink_begun(np_vlink_t *link)
+{
+    if (ucs_unlikely(np_order_flags() & NPRDMA_ORDER_AFTER)) {
+        np_vlink_fence(link);
+    }
 }
 
 /* May a transfer start, with this key? */
@@ -276,6 +286,7 @@ static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
     if (np_vone_run(op)) {
         np_vop_todo(op);
     }
+    np_vlink_begun(link);
     return UCS_INPROGRESS;
 }
 
@@ -303,6 +314,7 @@ np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
     }
     np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
     link->put_seq = link->conn->tx_seq;
+    np_vlink_begun(link);
 }
 
 ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
@@ -359,6 +371,9 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
 
     if (link->port->has_views) {
         status = np_vput_post(link, data, len, addr);
+        if (status == UCS_OK) {
+            np_vlink_begun(link);
+        }
         if (status != UCS_ERR_UNSUPPORTED) {
             return status;
         }
@@ -513,6 +528,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
         np_vop_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
+    np_vlink_begun(link);
     return UCS_INPROGRESS;
 }
 
@@ -555,6 +571,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         np_vop_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
+    np_vlink_begun(link);
     return UCS_INPROGRESS;
 }
 
@@ -611,5 +628,6 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
         np_vop_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
+    np_vlink_begun(link);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A libibverbs without a device, for tests: one RNIC port, "mock0:1", whose queue
+ * pairs reach each other within this process. It does what it is told when it is
+ * posted, in order, unless a test holds it. Linked into a program, or loaded
+ * before one, it stands for the library.
+ *
+ * Thread-safe. A queue pair fails as a device's does: what it had to do comes back
+ * with an error.
+ */
+#ifndef MOCK_VERBS_H_
+#define MOCK_VERBS_H_
+
+#include <infiniband/verbs.h>
+
+/** What is posted stays undone until mock_release(), datagrams too */
+void mock_hold(void);
+void mock_release(void);
+
+/** Do so many of the held requests, of all queue pairs in the order in which they
+ *  were posted; returns how many there were */
+unsigned mock_step(unsigned count);
+
+/** Calls of ibv_create_ah so far */
+unsigned mock_num_ahs(void);
+
+/** Address handles that exist */
+unsigned mock_live_ahs(void);
+
+/**
+ * Memory behind a dma-buf that is about to be registered.
+ *
+ * @param [out] read   Where a device reads the byte at @a iova; by default, and if
+ *                     this returns 0, dma-bufs are refused.
+ * @param [out] write  And where it writes it.
+ */
+typedef struct mock_view {
+    const void *(*read)(void *arg, uint64_t iova);
+    void       *(*write)(void *arg, uint64_t iova);
+    void       *arg;
+} mock_view_t;
+
+/** By the test: what a descriptor stands for; 0: nothing. May be NULL. */
+extern int (*mock_find_view)(int fd, mock_view_t *view);
+
+/** A message over a queue pair of ours as if its peer had sent it: straight into
+ *  the receive queue of @a qpn. Returns 0: there is no buffer, or no such pair. */
+int mock_receive(uint32_t qpn, const void *data, size_t len);
+
+/** And a write with immediate */
+int mock_written(uint32_t qpn, uint32_t imm);
+
+#endif

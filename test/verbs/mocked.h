@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Two ports of one process, over an RNIC that is not there (mock_verbs.h), with the
+ * kernel module or without: what tests of the engine's half of verbs have in common.
+ * Each test is a child of its own.
+ */
+#ifndef MOCKED_H_
+#define MOCKED_H_
+
+#include "mock_kmod.h"
+#include "mock_verbs.h"
+
+#include "nprdma/dev/verbs/conn.h"
+#include "nprdma/engine.h"
+
+#include "../engine/tap.h"
+
+#define MOCKED_AREA  (4ul << 20)
+#define MOCKED_TRIES 4000000u
+
+typedef struct mocked_comp {
+    unsigned     count;
+    ucs_status_t status;
+} mocked_comp_t;
+
+extern np_vport_t *ours, *theirs;
+extern np_vlink_t link_;             /* from ours to theirs */
+extern ucs_status_t down;            /* link_ has failed */
+extern uint8_t *area;                /* memory that theirs gives away */
+extern uint8_t *mine;                /* memory of ours */
+extern np_key_t *key;                /* of area */
+extern unsigned num_messages;        /* that came to theirs */
+
+/** Engine, ports and a link that is connected. Changes of the port's settings may
+ *  be made by @a change, or NULL. Returns 0: something is wrong. */
+int mocked_start(np_service_mode_t service, int has_module,
+                 void (*change)(np_vport_config_t *config));
+
+/** All that is there ends */
+void mocked_end(void);
+
+/** Both are in progress, or ours alone */
+void mocked_progress(void);
+
+/** Until it is so; 0: it does not become so. @a alone: theirs computes. */
+int mocked_wait(int (*is_so)(const void *arg), const void *arg, int alone);
+
+int mocked_is_done(const void *comp);  /* of a mocked_comp_t */
+
+/** One-sided from now on: views have been exchanged, pages are mapped, known */
+int mocked_warm(void);
+
+/** A put or get, begun; retried while there is no room. @return its status */
+ucs_status_t mocked_begin(np_dir_t dir, void *bytes, size_t len, void *remote,
+                          mocked_comp_t *comp);
+
+/** And to its end; @return how it has ended */
+ucs_status_t mocked_move(np_dir_t dir, void *bytes, size_t len, void *remote);
+
+ucs_status_t mocked_flush(void);
+
+/** Try until there is room */
+#define MOCKED_POST(_status, _call) \
+    do { \
+        unsigned _tries = MOCKED_TRIES; \
+        while (((_status = (_call)) == UCS_ERR_NO_RESOURCE) && \
+               (--_tries > 0)) { \
+            mocked_progress(); \
+        } \
+    } while (0)
+
+#endif

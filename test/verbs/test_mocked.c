@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the engine promises over RNICs as it does on soft0, over one that is not
+ * there: order, errors, pages that come late. Prints TAP.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "mocked.h"
+
+#include "nprdma/extension.h"
+#include "nprdma/proto/vop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+unsigned tap_count, tap_failures;
+
+
+static ucs_status_t send_message(void)
+{
+    return np_vlink_am_short(&link_, 1, 7, NULL, 0);
+}
+
+static ucs_status_t atomic_add(void *at, uint64_t value, mocked_comp_t *comp)
+{
+    static uint64_t result;
+    ucs_status_t status;
+
+    *comp = (mocked_comp_t){0, UCS_OK};
+    MOCKED_POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD,
+                                        sizeof(value), value, 0, (uintptr_t)at,
+                                        &result, comp));
+    return status;
+}
+
+/* Whatever it is, it is complete before anything later begins */
+static int order_after(int has_module)
+{
+    static const size_t sizes[] = {8, 24, 4096, 1 << 20};
+    mocked_comp_t comp;
+    ucs_status_t status;
+    unsigned i;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, has_module, NULL));
+    TAP_CHILD_CHECK(!has_module || mocked_warm());
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    for (i = 0; i < ucs_static_array_size(sizes); ++i) {
+        mock_hold();
+        TAP_CHILD_CHECK(nprdma_extension_v1.set_order(2) == 0);
+        memset(mine, i + 1, sizes[i]);
+        status = (i < 2) ?
+                 np_vlink_put_copied(&link_, key, mine, sizes[i],
+                                     (uintptr_t)area) :
+                 mocked_begin(NP_DIR_PUT, mine, sizes[i], area, &comp);
+        TAP_CHILD_CHECK(status == ((i < 2) ? UCS_OK : UCS_INPROGRESS));
+        TAP_CHILD_CHECK(nprdma_extension_v1.set_order(0) == 0);
+        TAP_CHILD_CHECK(send_message() == UCS_ERR_NO_RESOURCE);
+        mock_release();
+        MOCKED_POST(status, send_message());
+        TAP_CHILD_CHECK(status == UCS_OK);
+        TAP_CHILD_CHECK((area[0] == (i + 1)) &&
+                        (area[sizes[i] - 1] == (i + 1)));
+        TAP_CHILD_CHECK((i < 2) || (comp.count == 1));
+    }
+
+    mock_hold();
+    TAP_CHILD_CHECK(nprdma_extension_v1.set_order(2) == 0);
+    TAP_CHILD_CHECK(atomic_add(area, 1, &comp) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(nprdma_extension_v1.set_order(0) == 0);
+    TAP_CHILD_CHECK(send_message() == UCS_ERR_NO_RESOURCE);
+    mock_release();
+    MOCKED_POST(status, send_message());
+    TAP_CHILD_CHECK((status == UCS_OK) && (comp.count == 1));
+    mocked_end();
+    return 0;
+}
+
+static int order_after_one_sided(void)
+{
+    return order_after(1);
+}
+
+static int order_after_two_sided(void)
+{
+    return order_after(0);
+}
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    TAP_CHECK(tap_child(order_after_two_sided),
+              "ORDER_AFTER: later operations wait");
+    TAP_CHECK(tap_child(order_after_one_sided), "and with the kernel module");
+    printf("1..%u\n", tap_count);
+    return tap_failures != 0;
+}
