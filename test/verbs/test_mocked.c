@@ -88,12 +88,55 @@ static int order_after_two_sided(void)
     return order_after(0);
 }
 
+/* A put of the same word, posted after an atomic, is what stays: the target looks
+ * at the atomic late, and has no part in the put */
+static int atomic_is_not_overtaken(void)
+{
+    const size_t size = 64;
+    uint64_t *word;
+    mocked_comp_t added, put;
+    ucs_status_t status;
+    np_iov_t iov;
+    unsigned i;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, NULL));
+    TAP_CHILD_CHECK(mocked_warm());
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    word = (uint64_t*)area;
+    memset(area, 0, MOCKED_AREA);
+    memset(mine, 0x55, size);
+    iov  = (np_iov_t){mine, size};
+    TAP_CHILD_CHECK(atomic_add(word, 1, &added) == UCS_INPROGRESS);
+    put = (mocked_comp_t){0, UCS_OK};
+    for (i = 0; i < 1000; ++i) { /* theirs does not look */
+        status = np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
+                               (uintptr_t)word, &put);
+        if (status != UCS_ERR_NO_RESOURCE) {
+            break;
+        }
+        np_vport_progress(ours);
+    }
+    if (status == UCS_ERR_NO_RESOURCE) {
+        MOCKED_POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
+                                          (uintptr_t)word, &put));
+    }
+    TAP_CHILD_CHECK(status == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, 0));
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &added, 0));
+    TAP_CHILD_CHECK((added.status == UCS_OK) && (put.status == UCS_OK));
+    TAP_CHILD_CHECK(*word == UINT64_C(0x5555555555555555));
+    mocked_end();
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     TAP_CHECK(tap_child(order_after_two_sided),
               "ORDER_AFTER: later operations wait");
     TAP_CHECK(tap_child(order_after_one_sided), "and with the kernel module");
+    TAP_CHECK(tap_child(atomic_is_not_overtaken),
+              "no one-sided put overtakes an atomic of its word");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -628,6 +628,7 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
         np_vop_unpost(op);
         return UCS_ERR_NO_RESOURCE;
     }
+    np_vop_hold(op, addr, size, 1);
     np_vlink_begun(link);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }
