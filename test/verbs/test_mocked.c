@@ -129,6 +129,51 @@ static int atomic_is_not_overtaken(void)
     return 0;
 }
 
+/* The flush of a port says what has become of its links */
+static int flush_tells(void)
+{
+    mocked_comp_t put, flush = {0, UCS_OK}, late = {0, UCS_OK};
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    TAP_CHILD_CHECK(np_vport_flush(ours, &late) == UCS_OK);
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
+                    UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_vport_flush(ours, &flush) == UCS_INPROGRESS);
+    np_conn_fail(link_.conn, UCS_ERR_CONNECTION_RESET);
+    /* it has failed, and nobody has been told: what is flushed is not there */
+    status = np_vport_flush(ours, &late);
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, 0));
+    TAP_CHILD_CHECK(put.status == UCS_ERR_CONNECTION_RESET);
+    TAP_CHILD_CHECK(flush.status == UCS_ERR_CONNECTION_RESET);
+    TAP_CHILD_CHECK((status == UCS_INPROGRESS) && (late.count == 1) &&
+                    (late.status == UCS_ERR_CONNECTION_RESET));
+    TAP_CHILD_CHECK(down == UCS_ERR_CONNECTION_RESET);
+    mock_release();
+    mocked_end();
+    return 0;
+}
+
+/* And ends, if one of them is closed meanwhile */
+static int flush_ends(void)
+{
+    mocked_comp_t put, flush = {0, UCS_OK};
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
+                    UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_vport_flush(ours, &flush) == UCS_INPROGRESS);
+    np_vlink_close(&link_);
+    TAP_CHILD_CHECK((put.count == 0) && (flush.count == 1) &&
+                    (flush.status == UCS_ERR_CANCELED));
+    mock_release();
+    np_vport_close(ours);
+    np_vport_close(theirs);
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -137,6 +182,8 @@ int main(void)
     TAP_CHECK(tap_child(order_after_one_sided), "and with the kernel module");
     TAP_CHECK(tap_child(atomic_is_not_overtaken),
               "no one-sided put overtakes an atomic of its word");
+    TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
+    TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

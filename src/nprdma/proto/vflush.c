@@ -40,12 +40,32 @@ void np_vlink_ask(np_vlink_t *link)
     }
 }
 
+void np_vlink_end_flush(np_vop_t *flush, ucs_status_t status)
+{
+    np_vport_t *port = flush->port;
+    np_vop_t *group  = flush->flush.group;
+    void *comp       = flush->comp;
+
+    ucs_list_del(&flush->list);
+    np_vop_put(flush);
+    if (group != NULL) {
+        if (status != UCS_OK) {
+            group->status = status; /* as on soft0 (np_op_flush_done) */
+        }
+        if (--group->group.pending > 0) {
+            return;
+        }
+        comp   = group->comp;
+        status = group->status;
+        ucs_list_del(&group->list);
+        np_vop_put(group);
+    }
+    np_vlink_complete(port, comp, status);
+}
+
 void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status)
 {
-    np_vport_t *port = link->port;
-    np_vop_t *flush, *group;
-    ucs_status_t told;
-    void *comp;
+    np_vop_t *flush;
 
     while (!ucs_list_is_empty(&link->flushes)) {
         flush = ucs_list_head(&link->flushes, np_vop_t, list);
@@ -54,21 +74,7 @@ void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status)
                                     flush->flush.put_seq)) {
             return;
         }
-
-        told  = status;
-        comp  = flush->comp;
-        group = flush->flush.group;
-        ucs_list_del(&flush->list);
-        np_vop_put(flush);
-        if ((group != NULL) && (--group->group.pending == 0)) {
-            comp = group->comp;
-            ucs_list_del(&group->list);
-            np_vop_put(group);
-            told = UCS_OK; /* of a port, whatever becomes of one link */
-        } else if (group != NULL) {
-            continue;
-        }
-        np_vlink_complete(port, comp, told);
+        np_vlink_end_flush(flush, status);
     }
 }
 
@@ -112,13 +118,16 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
     np_vlink_t *link;
 
     ucs_list_for_each(link, &port->links, list) {
-        if (link->is_down ||
+        /* one that has failed takes part until its user has been told */
+        if (link->is_down ? link->is_reported :
             np_vlink_has_completed(link, link->sequence, link->put_seq)) {
             continue;
         }
 
         ++pending;
-        np_vlink_ask(link);
+        if (!link->is_down) {
+            np_vlink_ask(link);
+        }
         if (comp == NULL) {
             continue;
         }

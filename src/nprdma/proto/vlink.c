@@ -44,10 +44,21 @@ static void np_vlink_drop(ucs_list_link_t *ops)
     while (!ucs_list_is_empty(ops)) {
         op = ucs_list_extract_head(ops, np_vop_t, list);
         np_vop_release(op);
-        if ((op->kind == NP_VOP_FLUSH) && (op->flush.group != NULL)) {
-            --op->flush.group->group.pending;
-        }
         np_vop_put(op);
+    }
+}
+
+/* Its own are forgotten, those of the port wait for others, too */
+static void np_vlink_drop_flushes(np_vlink_t *link)
+{
+    np_vop_t *flush;
+
+    while (!ucs_list_is_empty(&link->flushes)) {
+        flush = ucs_list_head(&link->flushes, np_vop_t, list);
+        if (flush->flush.group == NULL) {
+            flush->comp = NULL;
+        }
+        np_vlink_end_flush(flush, UCS_ERR_CANCELED);
     }
 }
 
@@ -66,7 +77,7 @@ static void np_vlink_end(np_vlink_t *link)
     }
 
     np_vlink_drop(&link->ops);
-    np_vlink_drop(&link->flushes);
+    np_vlink_drop_flushes(link);
     np_vput_cleanup(link);
     np_vremote_cleanup(link);
     ucs_list_del(&link->list);

@@ -269,6 +269,10 @@ int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
 /** Ask for the target's word on puts, if nobody has yet */
 void np_vlink_ask(np_vlink_t *link);
 
+/** It is over: of a link, or a link's part in the flush of a port, which fails with
+ *  any of them */
+void np_vlink_end_flush(np_vop_t *flush, ucs_status_t status);
+
 /** Complete flushes of which all is complete; with an error, all of them */
 void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status);
 
