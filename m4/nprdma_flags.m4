@@ -5,7 +5,7 @@
 AC_DEFUN([NPRDMA_BUILD_TYPE], [
     AC_ARG_ENABLE([debug],
         [AS_HELP_STRING([--enable-debug],
-                        [build with -O0 -g3 and NPRDMA_DEBUG (default: no)])],
+                        [build with -O0 -g3 and the engine's assertions (default: no)])],
         [], [enable_debug=no])
     # Sanitizers multiply what -O2 takes to compile
     AS_CASE([$enable_debug/$enable_asan$enable_ubsan$enable_tsan],
@@ -47,8 +47,10 @@ AC_DEFUN([NPRDMA_FLAGS], [
 
     nprdma_warn="-Wall -Wextra"
     AS_IF([test "x$enable_werror" = xyes], [nprdma_warn="$nprdma_warn -Werror"])
+    # The engine's assertions (np_assert)
     nprdma_debug=
-    AS_IF([test "x$enable_debug" = xyes], [nprdma_debug="-DNPRDMA_DEBUG=1"])
+    AS_IF([test "x$enable_debug" = xyes || test -n "$nprdma_sanitize"],
+          [nprdma_debug="-DNPRDMA_DEBUG=1"])
 
     AC_SUBST([PLAIN_CFLAGS], ["-std=gnu11 $nprdma_warn"])
     AC_SUBST([AM_CFLAGS], ["-std=gnu11 $nprdma_warn $nprdma_sanitize"])

@@ -16,6 +16,7 @@
 #include <ucs/sys/math.h>
 #include <ucs/sys/preprocessor.h>
 #include <ucs/type/status.h>
+#include <ucs/debug/assert.h>
 #include <ucs/debug/log.h>
 #include <ucs/datastruct/list.h>
 #include <ucs/datastruct/queue.h>
@@ -34,6 +35,21 @@
 #define np_warn(_fmt, ...)   ucs_warn("nprdma: " _fmt, ## __VA_ARGS__)
 #define np_diag(_fmt, ...)   ucs_diag("nprdma: " _fmt, ## __VA_ARGS__)
 #define np_debug(_fmt, ...)  ucs_debug("nprdma: " _fmt, ## __VA_ARGS__)
+
+/** What must hold, where it must hold: test builds of the engine, sanitizer builds
+ *  and --enable-debug stop with a line if it does not; elsewhere it is nothing, and
+ *  not even evaluated. Not UCX's ucs_assert: what turns that on changes the layout
+ *  of UCX's structures. */
+#if defined(NP_TEST_BUILD) || defined(NPRDMA_DEBUG)
+#  define NP_HAS_ASSERT      1
+#  define np_assert(_cond)   ucs_assert_always(_cond)
+#  define np_assertv(_cond, _fmt, ...) \
+       ucs_assertv_always(_cond, _fmt, ## __VA_ARGS__)
+#else
+#  define NP_HAS_ASSERT      0
+#  define np_assert(_cond)   ((void)sizeof(!(_cond)))
+#  define np_assertv(_cond, _fmt, ...)  ((void)sizeof(!(_cond)))
+#endif
 
 #define NP_LINE_ALIGNED      __attribute__((aligned(NP_LINE)))
 

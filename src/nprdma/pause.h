@@ -59,6 +59,8 @@ typedef enum np_mutant {
 
 #ifdef NP_TEST_BUILD
 
+#include "unit.h"
+
 /** Set by a test: called at each pause point, by the thread that is there */
 extern void (*np_pause_hook)(np_pause_point_t point);
 /** Set by a test: the one deliberate fault, or NONE */
@@ -67,7 +69,11 @@ extern np_mutant_t np_mutant;
 #define NP_PAUSE(_point) \
     do { \
         if (np_pause_hook != NULL) { \
+            /* it does what other threads would */ \
+            unsigned _depth = np_unit_depth; \
+            np_unit_depth   = 0; \
             np_pause_hook(NP_PAUSE_##_point); \
+            np_unit_depth   = _depth; \
         } \
     } while (0)
 #define NP_IS_MUTANT(_mutant) (np_mutant == NP_MUTANT_##_mutant)

@@ -56,6 +56,7 @@
 
 #include "../pause.h"
 #include "../trace.h"
+#include "../unit.h"
 
 /* Pages that are mapped with one flush: 4 MiB, in at most two pieces */
 #define NP_BATCH_PAGES  1024
@@ -411,6 +412,7 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
     np_arenas_t arenas;
     np_batch_t batch;
 
+    np_unit_assert_outside();
     if (ucs_likely(np_mapper_is_mapped(va, len, write)) || (len == 0)) {
         return UCS_OK;
     }
@@ -491,6 +493,7 @@ static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
     const int is_late = NP_IS_MUTANT(ENTRY_AFTER_TRANSLATION);
     uint64_t cleared;
 
+    np_unit_assert_outside();
     np_stripes_enter(va, end, NP_BUSY_UNMAP);
 
     cleared  = np_unmap_step(va, end, bits, which, !is_late, is_late);

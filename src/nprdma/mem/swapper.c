@@ -12,6 +12,8 @@
 
 #include "kmod.h"
 
+#include "../unit.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -212,6 +214,7 @@ int np_swap_copy_begin(void)
 {
     int phase;
 
+    np_unit_enter();
     pthread_mutex_lock(&np_swap_lock);
     phase = np_swap_phase;
     ++np_swap_copies[phase];
@@ -226,11 +229,14 @@ void np_swap_copy_end(int phase)
         pthread_cond_broadcast(&np_swap_idle);
     }
     pthread_mutex_unlock(&np_swap_lock);
+    np_unit_leave();
 }
 
 void np_swap_wait_copies(void)
 {
     int phase;
+
+    np_unit_assert_outside();
 
     if (ucs_likely(atomic_load_explicit(&np_swap_count,
                                         memory_order_acquire) == 0)) {

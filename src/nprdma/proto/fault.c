@@ -618,6 +618,7 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
     } else if (op->fault.buffer != NULL) {
         memcpy(op->fault.buffer, area, op->fault.len);
     } else {
+        np_unit_assert_outside();
         op->fault.unpack(op->fault.arg, area, op->fault.len);
     }
 }

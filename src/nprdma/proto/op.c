@@ -143,6 +143,7 @@ void np_op_complete(np_port_t *port, np_op_t *op)
     void *comp          = op->comp;
     ucs_status_t status = op->status;
 
+    np_unit_assert_outside();
     np_op_put(port, op);
     if (comp != NULL) {
         np_op_user(port)->complete(comp, status);
@@ -179,6 +180,7 @@ np_op_take_get(np_link_t *link, np_op_t *op)
     np_iov_t piece[NP_MAX_IOV];
     size_t count;
 
+    np_unit_assert_outside();
     if (op->rma.copy != NULL) {
         count = np_iov_slice(op->rma.copy->copy.iov, op->rma.copy->copy.iovcnt,
                              op->rma.offset, op->rma.len, piece);
@@ -368,6 +370,7 @@ unsigned np_port_work_slow(np_port_t *port)
         ucs_list_head_init(&link->down);
         link->is_reported = 1;
         np_link_cancel(link, link->status);
+        np_unit_assert_outside();
         np_op_user(port)->link_down(link, link->status);
         ++count;
     }

@@ -565,6 +565,7 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
             np_rma_count(link, NP_DIR_GET, len);
+            np_unit_assert_outside();
             unpack(arg, iov.base, len);
             return UCS_OK;
         }

@@ -459,6 +459,7 @@ static void np_vone_finish(np_vop_t *op)
 
     np_vone_count(op->port->stats, one);
     if (one->unpack != NULL) {
+        np_unit_assert_outside();
         one->unpack(one->arg, one->pieces[0].scratch, one->len);
     }
     np_vone_release(op);

@@ -10,6 +10,7 @@
 #define NP_VOP_H_
 
 #include "../dev/verbs/conn.h"
+#include "../unit.h"
 
 /** Chunks of a transfer that one side may have registered */
 #define NP_VDEPTH_MAX    8
@@ -281,6 +282,7 @@ static inline void
 np_vlink_complete(np_vport_t *port, void *comp, ucs_status_t status)
 {
     if (comp != NULL) {
+        np_unit_assert_outside();
         port->user.complete(comp, status);
     }
 }

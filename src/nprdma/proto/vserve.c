@@ -281,6 +281,7 @@ np_vserve_unpack(np_vop_t *op, const np_vmsg_t *msg, const np_vbody_t *body,
         if (len != op->unpack.len) {
             return UCS_ERR_INVALID_PARAM;
         }
+        np_unit_assert_outside();
         op->unpack.unpack(op->unpack.arg, data, len);
         np_vop_finish(op, UCS_OK);
         return UCS_OK;

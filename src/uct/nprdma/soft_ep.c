@@ -312,6 +312,7 @@ uct_nprdma_soft_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
         return UCS_ERR_NO_MEMORY;
     }
 
+    np_unit_assert_outside();
     length = pack_cb(bounce, arg);
     status = np_rma_put_copied(&ep->link, (np_key_t*)rkey, bounce, length,
                                remote_addr);

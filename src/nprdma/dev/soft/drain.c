@@ -231,6 +231,7 @@ static void np_drain_movers(np_drain_entry_t *entry, int with_own)
 
 void np_drain_target(np_drain_entry_t *entry)
 {
+    np_unit_assert_outside();
     np_barrier_peers();
     np_drain_movers(entry, 0);
 }
@@ -249,6 +250,7 @@ void np_drain(void)
 {
     np_drain_entry_t *entry;
 
+    np_unit_assert_outside();
     np_drain_refresh();
 
     /* Whoever begins after this sees the new translations; whoever has begun

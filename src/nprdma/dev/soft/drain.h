@@ -21,6 +21,7 @@
 #include "wire.h"
 
 #include "../../engine.h"
+#include "../../unit.h"
 
 /** How long a peer is waited for that is in the middle of something that takes
  *  microseconds, in ns of our own waiting: pauses in which we did not run count
@@ -103,6 +104,8 @@ static UCS_F_ALWAYS_INLINE void np_moving_begin(np_moving_own_t *moving)
 {
     uint32_t word = atomic_load_explicit(&moving->word, memory_order_relaxed);
 
+    np_assertv(!(word & 1), "two units of one mover at once");
+    np_unit_enter();
     atomic_store_explicit(&moving->word, word + 1, memory_order_relaxed);
     atomic_store_explicit(&moving->shared->word, word + 1,
                           memory_order_relaxed);
@@ -128,6 +131,8 @@ static UCS_F_ALWAYS_INLINE int np_moving_end(np_moving_own_t *moving)
     uint32_t word = atomic_load_explicit(&moving->word, memory_order_relaxed);
     int in_time   = !np_moving_is_ended(moving);
 
+    np_assertv(word & 1, "the end of a unit that has not begun");
+    np_unit_leave();
     /* release: what was moved has landed. The look at `ended` needs no fence:
      * np_drain_give_up pays it. */
     atomic_store_explicit(&moving->word, word + 1, memory_order_release);
