@@ -67,6 +67,7 @@ void test_signature(void);
 void test_overlap(void);
 void test_model(void);
 void test_mem(void);
+void test_touch(void);
 void test_ring(void);
 void test_link(void);
 void test_hostile(void);

@@ -38,6 +38,7 @@ int main(void)
     test_mapper_race();
     test_mapper_swarm();
     test_mem();
+    test_touch();
     test_ring();
     test_link();
     test_hostile();

@@ -178,14 +178,6 @@ static void test_access(void)
               UCS_ERR_INVALID_ADDR, "an absent mapping is an error");
     TAP_CHECK(np_access_read(back, (uintptr_t)mem + 2 * page - 32, 64) ==
               UCS_ERR_INVALID_ADDR, "half of it absent is an error");
-    TAP_CHECK(np_access_probe_word((uintptr_t)mem, 8) == UCS_OK,
-              "a word that may be written");
-    TAP_CHECK(np_access_probe_word((uintptr_t)mem + 4, 8) ==
-              UCS_ERR_INVALID_ADDR, "an unaligned word is an error");
-    TAP_CHECK(np_access_probe_word((uintptr_t)mem + page, 8) ==
-              UCS_ERR_INVALID_ADDR, "a protected word is an error");
-    TAP_CHECK(np_access_probe_word((uintptr_t)mem + 2 * page, 8) ==
-              UCS_ERR_INVALID_ADDR, "an absent word is an error");
     munmap(mem, 2 * page);
 }
 

@@ -22,10 +22,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_WRITE
-#  define MADV_POPULATE_WRITE 23
-#endif
-
 /* Where process_vm_* is forbidden even on oneself (seccomp), bytes take a way
  * through a memfd, whose reads and writes the kernel checks just so. */
 #define NP_BOUNCE_SIZE  (64 * UCS_KBYTE)
@@ -149,35 +145,4 @@ ucs_status_t np_access_write(uint64_t va, const void *src, size_t len)
 ucs_status_t np_access_read(void *dst, uint64_t va, size_t len)
 {
     return (len == 0) ? UCS_OK : np_access_copy(va, dst, len, 0);
-}
-
-/* Make the page of @a va present and writable. EINVAL is said of a protected
- * page, and by a kernel before 5.14 of any (UCS_ERR_UNSUPPORTED): a page of
- * ours tells which. */
-static ucs_status_t np_access_populate(uint64_t va, size_t page)
-{
-    static uint8_t ours;
-
-    if (madvise((void*)(va & ~(page - 1)), page, MADV_POPULATE_WRITE) == 0) {
-        return UCS_OK;
-    }
-
-    return ((errno == EINVAL) &&
-            (madvise((void*)((uintptr_t)&ours & ~(page - 1)), page,
-                     MADV_POPULATE_WRITE) != 0) && (errno == EINVAL)) ?
-           UCS_ERR_UNSUPPORTED : UCS_ERR_INVALID_ADDR;
-}
-
-ucs_status_t np_access_probe_word(uint64_t va, size_t len)
-{
-    ucs_status_t status;
-    uint64_t word;
-
-    if (((va & (len - 1)) != 0) || (len > sizeof(word))) {
-        return UCS_ERR_INVALID_ADDR;
-    }
-
-    status = np_access_populate(va, sysconf(_SC_PAGESIZE));
-    return (status != UCS_ERR_UNSUPPORTED) ? status :
-           np_access_read(&word, va, len); /* at least it can be read */
 }

@@ -38,11 +38,4 @@ static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
 ucs_status_t np_access_write(uint64_t va, const void *src, size_t len);
 ucs_status_t np_access_read(void *dst, uint64_t va, size_t len);
 
-/**
- * Make sure that an aligned word at @a va may be read and written now.
- *
- * @return UCS_OK; UCS_ERR_INVALID_ADDR.
- */
-ucs_status_t np_access_probe_word(uint64_t va, size_t len);
-
 #endif

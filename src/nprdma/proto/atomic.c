@@ -18,6 +18,8 @@
 #include "../mem/access.h"
 #include "../mem/mapper.h"
 #include "../mem/swapper.h"
+#include "../mem/touch.h"
+#include "../pause.h"
 
 /* Times that a page may go again before its atomic could be executed */
 #define NP_ATOMIC_ROUNDS 64
@@ -59,7 +61,8 @@ static uint64_t np_atomic_execute(void *ptr, np_atomic_op_t op, size_t size,
            NP_ATOMIC_EXECUTE(uint32_t, ptr, op, value, compare);
 }
 
-/* Execute if the page is mapped for writing just now: once, or not at all */
+/* The target's memory, which is mapped here. Execute if the page is in the
+ * target's write view just now: once, or not at all. */
 static int np_atomic_try(const np_table_t *table, np_moving_own_t *moving,
                          uint64_t addr, void *ptr, np_atomic_op_t op,
                          size_t size, uint64_t value, uint64_t compare,
@@ -76,20 +79,87 @@ static int np_atomic_try(const np_table_t *table, np_moving_own_t *moving,
     return np_moving_end(moving) && is_mapped;
 }
 
+/* The value after an operation, if @a old is the one before */
+static uint64_t np_atomic_apply(const np_slot_atomic_t *request, uint64_t old)
+{
+    switch (request->op) {
+    case NP_ATOMIC_ADD:
+        return old + request->value;
+    case NP_ATOMIC_AND:
+        return old & request->value;
+    case NP_ATOMIC_OR:
+        return old | request->value;
+    case NP_ATOMIC_XOR:
+        return old ^ request->value;
+    default: /* SWAP, CSWAP */
+        return request->value;
+    }
+}
+
+/* Our own memory, which the program may unmap just now. Execute, once, or not at
+ * all. */
+static ucs_status_t
+np_atomic_touch(const np_slot_atomic_t *request, uint64_t *result)
+{
+    const int is_cswap = request->op == NP_ATOMIC_CSWAP;
+    uint64_t old       = is_cswap ? request->compare : 0;
+    int ret;
+
+    do {
+        ret = np_touch_cas(request->addr, request->size, &old,
+                           np_atomic_apply(request, old));
+        if (ucs_unlikely(ret < 0)) {
+            return UCS_ERR_INVALID_ADDR;
+        }
+    } while ((ret == 0) && !is_cswap);
+
+    *result = old;
+    return UCS_OK;
+}
+
+/* The same if its page is in our write view. UCS_ERR_NO_PROGRESS: it is not. */
+static ucs_status_t
+np_atomic_touch_mapped(const np_slot_atomic_t *request, const np_table_t *table,
+                       np_moving_own_t *moving, uint64_t *result)
+{
+    ucs_status_t status = UCS_ERR_NO_PROGRESS;
+
+    np_moving_begin(moving);
+    if (table == NULL) { /* nothing is ever absent there */
+        status = np_access_check_again(request->addr, request->size);
+        if (status == UCS_OK) {
+            status = np_atomic_touch(request, result);
+        }
+    } else if (!np_moving_is_ended(moving) &&
+               np_dma_is_mapped(table, request->addr, 1, NP_DIR_PUT)) {
+        status = np_atomic_touch(request, result);
+    }
+    return np_moving_end(moving) ? status : UCS_ERR_NO_PROGRESS;
+}
+
+static int np_atomic_is_valid(const np_slot_atomic_t *request)
+{
+    return ((request->size == sizeof(uint32_t)) ||
+            (request->size == sizeof(uint64_t))) &&
+           (request->op < NP_ATOMIC_LAST);
+}
+
 ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
                              np_moving_own_t *moving, uint64_t *result)
 {
-    uint64_t addr = request->addr;
-    size_t size   = request->size;
+    const uint64_t addr = request->addr;
+    const size_t size   = request->size;
     ucs_status_t status;
-    int phase, is_done;
-    np_table_t *table;
     unsigned round;
+    int phase;
 
     *result = 0;
-    if (((size != sizeof(uint32_t)) && (size != sizeof(uint64_t))) ||
-        (request->op >= NP_ATOMIC_LAST)) {
+    if (!np_atomic_is_valid(request)) {
         return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((addr & (size - 1)) != 0) {
+        return UCS_ERR_INVALID_ADDR;
     }
 
     status = np_access_check(addr, size);
@@ -103,36 +173,28 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
             return status;
         }
 
-        /* the entries may be of memory that the program has unmapped since */
-        status = np_access_probe_word(addr, size);
+        status = np_touch_arm();
         if (status != UCS_OK) {
-            np_mapper_unmap(addr, size);
             return status;
         }
 
-        table = np_table_find(addr >> NP_ARENA_SHIFT);
-        if (table == NULL) { /* nothing is ever absent there */
-            np_moving_begin(moving);
-            status = np_access_check_again(addr, size);
-            if (status == UCS_OK) {
-                *result = np_atomic_execute((void*)addr, request->op, size,
-                                            request->value, request->compare);
-            }
-            np_moving_end(moving);
-            return status;
-        }
-
+        NP_PAUSE(SERVE_MAPPED);
         /* who swaps it waits: not every device has its movers drained */
-        phase   = np_swap_hold(addr, size);
-        is_done = np_atomic_try(table, moving, addr, (void*)addr, request->op,
-                                size, request->value, request->compare, result);
+        phase  = np_swap_hold(addr, size);
+        status = np_atomic_touch_mapped(request,
+                                        np_table_find(addr >> NP_ARENA_SHIFT),
+                                        moving, result);
         np_swap_let_go(phase);
-        if (is_done) {
-            return UCS_OK;
+        if (status == UCS_ERR_INVALID_ADDR) {
+            /* mapped, and not there: the entry is of memory that the program has
+             * unmapped since. Is there anything by now? */
+            np_mapper_unmap(addr, size);
+        } else if (status != UCS_ERR_NO_PROGRESS) {
+            return status;
         }
     }
 
-    return UCS_ERR_NO_RESOURCE;
+    return (status == UCS_ERR_INVALID_ADDR) ? status : UCS_ERR_NO_RESOURCE;
 }
 
 static void np_atomic_store(void *result, size_t size, uint64_t value)
@@ -183,7 +245,7 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
 {
     ucs_status_t status;
     np_table_t *table;
-    uint64_t old;
+    uint64_t old = 0;
     void *ptr;
 
     /* An atomic takes effect, and completes, after the puts and gets before

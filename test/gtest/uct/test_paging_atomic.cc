@@ -3,7 +3,11 @@
 #include "paging_face.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <thread>
 #include <tuple>
 
 using namespace nt;
@@ -193,6 +197,120 @@ INSTANTIATE_TEST_SUITE_P(
         [](const testing::TestParamInfo<PagingCount::ParamType> &info) {
             return name_of(std::get<0>(info.param)) +
                    std::get<1>(info.param);
+        });
+
+// A peer's atomics on a word whose page goes and comes without a word to
+// nprdma: each is executed, or an error at the initiator, and the target lives.
+class AtomicTornAway : public testing::TestWithParam<
+                               std::tuple<bool, const char*>> {
+};
+
+// Takes the page away and gives it back until the end.
+class Tearer {
+public:
+    Tearer(const Area &area, int fd) : m_area(area), m_fd(fd),
+                                       m_thread([this]() { run(); })
+    {
+    }
+
+    ~Tearer()
+    {
+        m_is_over = true;
+        m_thread.join();
+    }
+
+    Tearer(const Tearer&) = delete;
+
+private:
+    void run()
+    {
+        while (!m_is_over) {
+            if (m_fd < 0) {
+                m_area.protect(0, PAGE, PROT_NONE);
+                m_area.protect(0, PAGE, PROT_READ | PROT_WRITE);
+            } else if ((ftruncate(m_fd, 0) != 0) ||
+                       (ftruncate(m_fd, PAGE) != 0)) {
+                return;
+            }
+        }
+    }
+
+    const Area        &m_area;
+    int               m_fd;
+    std::atomic<bool> m_is_over{false};
+    std::thread       m_thread;
+};
+
+TEST_P(AtomicTornAway, IsAnError)
+{
+    bool is_file        = std::get<0>(GetParam());
+    const char *service = std::get<1>(GetParam());
+
+    run_ranks([=](Rank &rank) {
+        paging_only();
+        Node node(rank, {}, {{"SERVICE", service}});
+        Area area(PAGE);
+        int fd = is_file ? memfd_create("test", MFD_CLOEXEC) : -1;
+        if (is_file) {
+            ASSERT_EQ(0, ftruncate(fd, PAGE));
+            area.map_again(MAP_SHARED, fd);
+        }
+        SharedArea shared(node.domain, area);
+        UctRemote remote(node.domain, rank.oob.exchange(shared.describe()));
+        std::unique_ptr<Tearer> tearer;
+        unsigned done = 0, refused = 0;
+
+        meet(node, remote);
+        node.sync();
+        if (rank.target()) {
+            tearer.reset(new Tearer(area, fd));
+        }
+        for (double end = now() + 1; rank.initiator() && (now() < end);) {
+            uint64_t result = 0;
+            Comp comp;
+            ssize_t status = node.post("room", [&]() {
+                return uct_ep_atomic64_fetch(node.ep->ep, UCT_ATOMIC_OP_ADD, 1,
+                                             &result, remote.address,
+                                             remote.rkey(), &comp);
+            });
+            if (status == UCS_INPROGRESS) {
+                node.until("an atomic", [&]() { return comp.calls > 0; });
+                status = comp.status;
+            }
+            ASSERT_TRUE((status == UCS_OK) ||
+                        (status == UCS_ERR_INVALID_ADDR)) << status;
+            ++((status == UCS_OK) ? done : refused);
+        }
+        node.sync();
+        tearer.reset();
+        if (rank.initiator()) {
+            EXPECT_GT(done + refused, 0u);
+        } else {
+            *(uint64_t*)area.at() = 41;
+        }
+        node.sync();
+        if (rank.initiator()) {
+            EXPECT_EQ(41u, fetch(node, UCT_ATOMIC_OP_ADD, 1, 0, remote.address,
+                                 remote.rkey()));
+        }
+        node.sync();
+        if (rank.target()) {
+            EXPECT_EQ(42u, *(uint64_t*)area.at());
+        }
+        node.sync();
+        if (fd >= 0) {
+            close(fd);
+        }
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, AtomicTornAway,
+        testing::Combine(testing::Bool(), testing::Values("adaptive", "off")),
+        [](const testing::TestParamInfo<AtomicTornAway::ParamType> &info) {
+            return std::string(std::get<0>(info.param) ? "File" : "Memory") +
+                   ((std::get<1>(info.param) == std::string("off")) ?
+                    "Progress" : "Service");
         });
 
 } // namespace
