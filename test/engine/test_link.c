@@ -34,6 +34,9 @@
 
 #define LINK_PAGE 4096ul
 
+/* Of no allocation */
+#define LINK_NO_SEGMENT 77
+
 /* A pair, and memory that its initiator may reach, though not directly: as if
  * the target were another process */
 typedef struct link_world {
@@ -310,7 +313,7 @@ static void link_fork(void)
  * behind them has the target's threads woken, though nothing is asked */
 static void link_notes(void)
 {
-    np_slot_t slot = {.release = {.count = 0}};
+    const np_slot_t slot = {.segment = {.id = LINK_NO_SEGMENT}};
     link_world_t world;
     np_link_t *link;
     unsigned i, told;
@@ -318,7 +321,7 @@ static void link_notes(void)
     link_world_open("notes", &world);
     link = &world.pair.link;
     link_put(&world, LINK_PAGE - 64, 128);
-    for (told = 0; np_request_tell(link, &slot, NP_SLOT_RELEASE); ++told) {
+    for (told = 0; np_request_tell(link, &slot, NP_SLOT_SEGMENT); ++told) {
     }
     TAP_CHECK((told > 1) && (link->outstanding > 0) &&
               (link_put(&world, 128, 64) == UCS_ERR_NO_RESOURCE),
@@ -331,6 +334,34 @@ static void link_notes(void)
     }
     TAP_CHECK(atomic_load(&link->target->service_armed) == 0,
               "notes: the target is rung");
+    link_world_close(&world);
+}
+
+/* READY needs no thanks: what a target brings in for a peer it keeps no account
+ * of */
+static void link_ready(void)
+{
+    uint8_t byte = 1;
+    link_world_t world;
+    ucs_status_t status;
+    np_link_t *link;
+    unsigned i;
+
+    link_world_open("ready", &world);
+    link   = &world.pair.link;
+    status = np_rma_get_now(link, world.key, &byte, 1, (uintptr_t)world.mem);
+    TAP_CHECK((status == UCS_ERR_NO_RESOURCE) && (link->ctl.tail == 1),
+              "ready: a page is asked for (%s)", ucs_status_string(status));
+    for (i = 0; (i < PROGRESS_MAX) && (link->outstanding > 0); ++i) {
+        pair_progress(world.pair.target);
+        pair_progress(world.pair.initiator);
+    }
+    TAP_CHECK((link->outstanding == 0) && (link->ctl.tail == 1),
+              "ready: once it is there nothing more is sent (%u slots)",
+              link->ctl.tail);
+    status = np_rma_get_now(link, world.key, &byte, 1, (uintptr_t)world.mem);
+    TAP_CHECK((status == UCS_OK) && (byte == 0), "ready: and it is read (%s)",
+              ucs_status_string(status));
     link_world_close(&world);
 }
 
@@ -721,6 +752,7 @@ void test_link(void)
     link_swap();
     link_fork();
     link_notes();
+    link_ready();
     link_evicted();
     link_many_files();
     link_no_files();

@@ -28,7 +28,7 @@ ours() { echo $(($1 << 8)); }
 theirs() { echo $((($1 << 8) | 3)); }
 
 # Kinds of slots, as in wire.h
-am=1 am_long=2 put=3 get=4 atomic=5 fault=6 release=7 share=8 segment=9
+am=1 am_long=2 put=3 get=4 atomic=5 fault=6 share=7 segment=8
 
 hello() {
     record 0 0 0 0 0  # a connection
@@ -71,9 +71,6 @@ target_fault() {
     record 3 1 1 0 0 # unmap a page of it
     record 9 $fault 4 "$2" "$(ours 5000)"
     record 0 "$1" 0 0 "$(theirs 100)"
-    progress
-    record 9 $release 0 0 1
-    record 0 0 0 0 0
     progress
 }
 

@@ -26,7 +26,7 @@ typedef page_t {
     bit  dirty;             /* else the frame is dropped, not written back */
     bit  device;            /* a device may have written without a trace */
     bit  busy;              /* being invalidated */
-    byte hold;              /* a wish: who unmaps never looks at it */
+    byte hold;              /* by leases: who unmaps never looks at it */
     unsigned inflight : 16; /* units that have been translated */
     unsigned waiting : 16;  /* those of them that an unmap waits for */
     byte mem[WORDS];        /* what the program sees */

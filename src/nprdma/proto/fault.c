@@ -456,7 +456,7 @@ int np_fault_is_again(np_link_t *link, np_op_t *op)
     return op->fault.len > 0;
 }
 
-/* READY: the target holds the piece, try again, judged by entries */
+/* READY: the target has the piece in, try again, judged by entries */
 static void np_fault_retry(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->fault.copy->copy;
@@ -482,19 +482,6 @@ static void np_fault_retry(np_link_t *link, np_op_t *op)
     for (i = 0; (op->status == UCS_OK) && (i < missing.count); ++i) {
         np_fault_again(link, copy, op->fault.offset + missing.range[i].offset,
                        missing.range[i].len);
-    }
-
-    ++link->releases;
-    np_fault_release(link);
-}
-
-void np_fault_release(np_link_t *link)
-{
-    np_slot_t slot;
-
-    slot.release.count = link->releases;
-    if ((link->releases > 0) && np_request_tell(link, &slot, NP_SLOT_RELEASE)) {
-        link->releases = 0;
     }
 }
 
@@ -610,10 +597,7 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
         link->no_fetch = 1;
     } else if (op->status != UCS_OK) {
         np_fault_refused(link, op);
-    } else if (op->fault.flags & NP_FAULT_RETRY) {
-        ++link->releases;
-        np_fault_release(link);
-    } else if (op->fault.flags & NP_FAULT_PUT) {
+    } else if (op->fault.flags & (NP_FAULT_RETRY | NP_FAULT_PUT)) {
         /* nothing to take */
     } else if (op->fault.buffer != NULL) {
         memcpy(op->fault.buffer, area, op->fault.len);

@@ -73,7 +73,4 @@ int np_fault_send_todo(np_link_t *link, np_op_t *copy);
 /** The answer has come; the operation is still outstanding */
 void np_fault_answered(np_link_t *link, np_op_t *op);
 
-/** Give back what was held for us */
-void np_fault_release(np_link_t *link);
-
 #endif

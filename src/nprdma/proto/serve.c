@@ -62,12 +62,6 @@ int np_serve_note(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
     case NP_SLOT_SEGMENT:
         np_serve_segment(peer, slot->segment.id);
         return 1;
-    case NP_SLOT_RELEASE:
-        atomic_fetch_sub_explicit(&peer->holds,
-                                  ucs_min(atomic_load(&peer->holds),
-                                          slot->release.count),
-                                  memory_order_relaxed);
-        return 1;
     default:
         return 0;
     }
@@ -451,7 +445,6 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
         }
 
         if (fault->flags & NP_FAULT_RETRY) {
-            ++serving->peer->holds;
             return UCS_OK;
         }
 

@@ -85,7 +85,6 @@ struct np_link {
     ucs_list_link_t  queues[NP_QUEUE_LAST];
     np_overlap_t     overlap;      /**< remote ranges in flight */
     uint32_t         answers_used; /**< bitmap of requests */
-    unsigned         releases;     /**< READY pieces to give back */
     unsigned         atomics;      /**< requests that are atomics */
     unsigned         waiting;      /**< requests to be sent again */
     unsigned         outstanding;  /**< operations in all but the flush queue */

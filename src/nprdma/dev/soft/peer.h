@@ -46,7 +46,6 @@ struct np_peer {
                                        under ctl_lock */
     uint32_t        served;       /**< bytes of the request at the data ring's
                                        head that are done already */
-    _Atomic unsigned holds;       /**< READY pieces that it has not given back */
     int             is_hot;
     int             is_unanswered; /**< the initiator does not know yet that it is
                                         taken in: the ACCEPT could not be sent.

@@ -46,8 +46,6 @@ typedef enum np_slot_kind {
     NP_SLOT_GET,        /**< read from a target that we may not reach */
     NP_SLOT_ATOMIC,     /**< control: atomic, executed by the target's CPU */
     NP_SLOT_FAULT,      /**< control: bring memory in and finish a transfer */
-    NP_SLOT_RELEASE,    /**< control, no answer: a READY piece is not needed any
-                             more */
     NP_SLOT_SHARE,      /**< control, no answer: help with a copy */
     NP_SLOT_SEGMENT     /**< control, no answer: send me an allocated segment */
 } np_slot_kind_t;
@@ -85,11 +83,7 @@ typedef struct np_slot_fault {
     uint32_t epoch;     /**< of the link: nothing is moved in another one */
 } np_slot_fault_t;
 
-typedef struct np_slot_release {
-    uint32_t count;     /**< READY pieces that are given back */
-} np_slot_release_t;
-
-/** Most bytes of one FAULT: what may be held at once */
+/** Most bytes of one FAULT */
 #define NP_FAULT_MAX        (1024 * 1024)
 
 typedef struct np_slot_share {
@@ -115,7 +109,6 @@ typedef struct np_slot {
         np_slot_rma_t     rma;
         np_slot_atomic_t  atomic;
         np_slot_fault_t   fault;
-        np_slot_release_t release;
         np_slot_share_t   share;
         np_slot_segment_t segment;
     };
