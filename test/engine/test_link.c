@@ -309,8 +309,8 @@ static void link_fork(void)
     link_world_close(&link_parents);
 }
 
-/* Notes need no answer, and may fill the ring of requests: whoever waits for room
- * behind them has the target's threads woken, though nothing is asked */
+/* Notes need no answer, and may fill the ring of requests but for a slot: whoever
+ * waits for room behind them has the target's threads woken */
 static void link_notes(void)
 {
     const np_slot_t slot = {.segment = {.id = LINK_NO_SEGMENT}};
@@ -324,7 +324,8 @@ static void link_notes(void)
     for (told = 0; np_request_tell(link, &slot, NP_SLOT_SEGMENT); ++told) {
     }
     TAP_CHECK((told > 1) && (link->outstanding > 0) &&
-              (link_put(&world, 128, 64) == UCS_ERR_NO_RESOURCE),
+              (link_put(&world, 128, 64) == UCS_OK) && /* notes leave one slot */
+              (link_put(&world, 256, 64) == UCS_ERR_NO_RESOURCE),
               "notes: there is no room (%u)", told);
     atomic_store(&link->target->service_armed, 1);
     for (i = 0; (i < PROGRESS_MAX) &&
@@ -334,6 +335,38 @@ static void link_notes(void)
     }
     TAP_CHECK(atomic_load(&link->target->service_armed) == 0,
               "notes: the target is rung");
+    link_world_close(&world);
+}
+
+/* A note must not take the room that a put was promised: whoever packs its bytes
+ * has asked before, and cannot pack them once more */
+static void link_note_room(void)
+{
+    uint8_t byte = 1;
+    link_world_t world;
+    ucs_status_t status;
+    np_link_t *link;
+    unsigned count;
+
+    link_world_open("note room", &world);
+    link = &world.pair.link;
+    for (count = 1; count < NP_CTL_SLOTS; ++count) {
+        if (link_put(&world, count, 1) != UCS_OK) {
+            break;
+        }
+    }
+    TAP_CHECK((count == NP_CTL_SLOTS) && np_request_has_room(link) &&
+              (np_rma_may_put(link, (uintptr_t)world.mem, 1) == UCS_OK),
+              "note room: there is room for one request (%u are sent)",
+              count - 1);
+    world.key->segment_id = LINK_NO_SEGMENT; /* to be asked for, by a note */
+    status = np_rma_put_copied(link, world.key, &byte, 1,
+                               (uintptr_t)world.mem);
+    TAP_CHECK(status == UCS_OK, "note room: which the put finds (%s)",
+              ucs_status_string(status));
+    TAP_CHECK(np_rma_may_put(link, (uintptr_t)world.mem + 1, 1) ==
+              UCS_ERR_NO_RESOURCE, "note room: and there is no more");
+    world.key->segment_id = 0;
     link_world_close(&world);
 }
 
@@ -752,6 +785,7 @@ void test_link(void)
     link_swap();
     link_fork();
     link_notes();
+    link_note_room();
     link_ready();
     link_evicted();
     link_many_files();

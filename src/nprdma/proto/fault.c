@@ -83,7 +83,9 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
     op = np_fault_begin(link, NULL, len, addr, NP_FAULT_PUT | NP_FAULT_INLINE,
                         &slot);
     if (op == NULL) {
-        return np_link_refuse(link);
+        /* not to be tried again if its caller has seen room (np_rma_may_put) */
+        return np_request_has_room(link) ? UCS_ERR_NO_MEMORY :
+               np_link_refuse(link);
     }
 
     memcpy(np_request_inline(link, op->index), data, len);

@@ -61,7 +61,7 @@ int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
 {
     np_slot_t *next;
 
-    if (!np_ring_tx_has_slot(&link->ctl)) {
+    if (!np_ring_tx_has_slots(&link->ctl)) {
         return 0;
     }
 

@@ -65,7 +65,8 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
 /** A transfer of @a len bytes was one-sided, all of it: counts it */
 void np_rma_count(np_link_t *link, np_dir_t dir, size_t len);
 
-/** Would np_rma_put_copied of up to @a len bytes find all that it may need? */
+/** Would np_rma_put_copied of up to @a len bytes find all that it may need? If so,
+ *  one that follows at once is not refused for lack of room. */
 ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len);
 
 /** As np_rma_move with a put of @a len bytes that @a data may lose at once */

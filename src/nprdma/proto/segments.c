@@ -10,27 +10,27 @@
 
 #include "segments.h"
 
+#include "request.h"
+
 #include "../dev/soft/link.h"
 #include "../mem/window.h"
 
 #include <stdlib.h>
 
 
-/* Ask the target for the segment, so that later transfers find it */
-static void np_segments_ask(np_link_t *link, np_key_t *key)
+/* Ask the target for the segment, so that later transfers find it. Returns 0 if
+ * there is no room now. */
+static int np_segments_ask(np_link_t *link, np_key_t *key)
 {
-    np_slot_t *slot;
+    const np_slot_t slot = {.segment = {.id = key->segment_id}};
 
-    if (!np_ring_tx_has_slot(&link->ctl)) {
-        return;
+    if (!np_request_tell(link, &slot, NP_SLOT_SEGMENT)) {
+        return 0;
     }
 
     ++link->segments_asked;
-    key->asked    = 1;
-    slot          = np_ring_tx_slot(&link->ctl);
-    slot->segment = (np_slot_segment_t){.id = key->segment_id};
-    np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_SEGMENT, 0);
-    np_link_notify(link);
+    key->asked = 1;
+    return 1;
 }
 
 np_window_t *np_segments_resolve(np_link_t *link, np_key_t *key)
@@ -41,12 +41,11 @@ np_window_t *np_segments_resolve(np_link_t *link, np_key_t *key)
     if (key->tried == (link->segments + 1)) {
         return NULL;
     }
-    key->tried = link->segments + 1;
 
     window = np_window_get(link->addr.port_id, key->segment_id);
     if (window == NULL) {
-        if (!key->asked) {
-            np_segments_ask(link, key);
+        if (key->asked || np_segments_ask(link, key)) {
+            key->tried = link->segments + 1;
         }
         return NULL;
     }
@@ -56,6 +55,7 @@ np_window_t *np_segments_resolve(np_link_t *link, np_key_t *key)
         np_error("segment %lu is shorter than its key says",
                  key->segment_id);
         np_window_put(window);
+        key->tried = link->segments + 1;
         return NULL;
     }
 

@@ -340,6 +340,57 @@ TEST_P(Flow, FlushOfEndpointAndIface)
     });
 }
 
+// Packs eight bytes, and counts how often.
+size_t pack_counted(void *dest, void *arg)
+{
+    ++*static_cast<unsigned*>(arg);
+    memset(dest, 1, 8);
+    return 8;
+}
+
+// Puts and messages that are refused have packed nothing: whoever packs may take
+// the bytes from where they are only once. Each put has a key of its own, of
+// memory that the target must be asked for.
+TEST_P(Flow, PacksOncePerOperation)
+{
+    const size_t stride = 16384, slots = 64; // more than any put may have
+
+    run([&](Node &node, Numbers&) {
+        UctMem area(node.domain, MemKind::Allocated, stride * slots);
+        UctMem plain(node.domain, MemKind::Mmap, stride * slots);
+        std::string one = node.rank.oob.exchange(area.describe());
+        std::string two = node.rank.oob.exchange(plain.describe());
+        unsigned packed = 0, accepted = 0, refused = 0;
+
+        node.flush();
+        node.sync();
+        for (unsigned i = 0; node.rank.initiator() && (i < slots); ++i) {
+            UctRemote remote(node.domain, (i == 0) ? two : one);
+            ssize_t length = uct_ep_put_bcopy(node.ep->ep, pack_counted,
+                                              &packed,
+                                              remote.address + (i * stride),
+                                              remote.rkey());
+            if (length == UCS_ERR_NO_RESOURCE) {
+                ++refused;
+            } else {
+                ASSERT_EQ(8, length);
+                ++accepted;
+            }
+            ASSERT_EQ(accepted, packed) << "after " << refused << " refusals";
+        }
+        for (unsigned i = 0; node.rank.initiator() && (refused < 2 * slots) &&
+             (i < (1 << 20)); ++i) {
+            ssize_t length = uct_ep_am_bcopy(node.ep->ep, AM_ID, pack_counted,
+                                             &packed, 0);
+            (length == UCS_ERR_NO_RESOURCE) ? ++refused : ++accepted;
+            ASSERT_EQ(accepted, packed);
+        }
+        wait_quietly(node);
+        node.flush();
+        node.sync();
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(
         Uct, Flow,
         testing::Combine(testing::Values(Topology::TwoProcesses,

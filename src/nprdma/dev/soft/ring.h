@@ -76,6 +76,13 @@ static UCS_F_ALWAYS_INLINE int np_ring_tx_has_slot(np_ring_tx_t *ring)
            (np_ring_tx_refresh(ring) && (ring->tail != ring->limit));
 }
 
+/** Is there more than one? */
+static inline int np_ring_tx_has_slots(np_ring_tx_t *ring)
+{
+    return ((ring->limit - ring->tail) > 1) ||
+           (np_ring_tx_refresh(ring) && ((ring->limit - ring->tail) > 1));
+}
+
 static UCS_F_ALWAYS_INLINE np_slot_t *np_ring_tx_slot(np_ring_tx_t *ring)
 {
     return &ring->slots[ring->tail & ring->mask];
