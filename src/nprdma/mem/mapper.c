@@ -118,7 +118,9 @@ np_entry_load(const np_table_t *table, uint32_t page)
     return atomic_load_explicit(&table->entries[page], memory_order_acquire);
 }
 
-/* Under the lock. The count wraps beside the bits. */
+/* Under the lock. The count wraps beside the bits. Release: who sees that it is
+ * mapped sees the views that were set before, and the flush. Those who compare
+ * entries load with acquire (proto/entries.h). */
 static UCS_F_ALWAYS_INLINE void
 np_entry_store(np_table_t *table, uint32_t page, uint32_t entry, uint32_t bits)
 {
@@ -269,6 +271,8 @@ static ucs_status_t np_batch_bring_in(np_batch_t *batch, uint32_t first)
     return UCS_OK;
 }
 
+/* Under the lock, so its own load may be relaxed. Release: who sees the bit sees
+ * the page as it was brought in. Movers load with acquire (np_views_have). */
 static UCS_F_ALWAYS_INLINE void
 np_page_translate(np_table_t *table, uint32_t page, uint32_t bits)
 {
@@ -475,6 +479,8 @@ static uint64_t np_unmap_step(uint64_t va, uint64_t end, uint32_t bits,
             view = atomic_load_explicit(&span.table->views[page],
                                         memory_order_relaxed);
             if (views && (view & bits)) {
+                /* release: who sees that the page is gone for the device sees
+                 * the entry that was changed before */
                 atomic_store_explicit(&span.table->views[page], view & ~bits,
                                       memory_order_release);
                 ++cleared;

@@ -141,14 +141,29 @@ typedef uint64_t np_views_t __attribute__((may_alias));
 #define NP_VIEWS_PAGES      sizeof(np_views_t)
 #define NP_VIEWS_EACH       UINT64_C(0x0101010101010101)
 
+/** Of the NP_VIEWS_PAGES pages from @a page on, which is a multiple of that */
 static UCS_F_ALWAYS_INLINE np_views_t
 np_views_load(const np_table_t *table, uint32_t page)
 {
-    return __atomic_load_n((const np_views_t*)&table->views[page],
-                           __ATOMIC_ACQUIRE);
+    /* said, or a compiler that goes by the bytes' own alignment makes it a call */
+    const np_views_t *views = __builtin_assume_aligned(&table->views[page],
+                                                       sizeof(np_views_t));
+
+    return __atomic_load_n(views, __ATOMIC_ACQUIRE);
 }
 
-/** Do the views of all these pages have @a bits? */
+/**
+ * Do the views of all these pages have @a bits?
+ *
+ * Acquire, here and wherever a view decides what is moved; its store is in
+ * mapper.c, with release:
+ * - a view that is set: the page is as whoever brought it in has left it, so no
+ *   load of its bytes may come before this one;
+ * - one that is not: its entry was changed before, so whoever compares entries
+ *   after the move sees that.
+ * What keeps the page while it is moved is not this, but the mover's word
+ * (dev/soft/drain.h).
+ */
 static inline int np_views_have(const np_table_t *table, uint32_t page,
                                 uint32_t count, uint32_t bits)
 {

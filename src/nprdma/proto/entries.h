@@ -21,10 +21,26 @@ typedef struct np_entries {
 /** Two entries, looked at together */
 typedef uint64_t np_entry_pair_t __attribute__((may_alias));
 
+/** Of @a page, which is even, and the next one */
+static UCS_F_ALWAYS_INLINE np_entry_pair_t
+np_entries_load_pair(const np_table_t *table, uint32_t page)
+{
+    /* said, or a compiler that goes by one entry's alignment makes it a call */
+    const np_entry_pair_t *pair =
+            __builtin_assume_aligned(&table->entries[page],
+                                     sizeof(np_entry_pair_t));
+
+    return __atomic_load_n(pair, __ATOMIC_ACQUIRE); /* as for one */
+}
+
 static UCS_F_ALWAYS_INLINE void
 np_entries_add_one(const np_table_t *table, uint32_t page, np_entries_t *seen)
 {
-    /* acquire: a later look sees no older entry, data is moved after */
+    /* acquire, with the release of np_entry_store: a later look sees no older
+     * entry; of a page that is mapped, the views are seen that were set before,
+     * and data is moved after. A look after the move needs no fence before it:
+     * what it must not miss is older than the view that the mover has seen with
+     * acquire, and as long as that view stands the page is not taken. */
     uint32_t entry = atomic_load_explicit(&table->entries[page],
                                           memory_order_acquire);
 
@@ -48,9 +64,7 @@ np_entries_add(const np_table_t *table, uint64_t va, size_t len,
     }
 
     for (; (page + 1) < last; page += 2) {
-        /* acquire: as for one */
-        pair       = __atomic_load_n((const np_entry_pair_t*)
-                                     &table->entries[page], __ATOMIC_ACQUIRE);
+        pair       = np_entries_load_pair(table, page);
         seen->sum += (uint32_t)pair + (pair >> 32);
         bits      &= pair;
     }

@@ -82,8 +82,9 @@ static int np_walk_remote(const np_walk_t *walk, uint64_t va, uint32_t count)
     }
 
     for (i = 0; i < count; ++i) {
+        /* acquire: as np_views_have */
         view = atomic_load_explicit(&table->views[page + i],
-                                    memory_order_relaxed);
+                                    memory_order_acquire);
         view = np_tlb_translate(walk->dma->tlb, walk->dma->remote->engine_id,
                                 (va >> NP_PAGE_SHIFT) + i, walk->flushes, view);
         if (!(view & bit)) {

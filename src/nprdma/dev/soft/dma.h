@@ -109,8 +109,9 @@ np_dma_is_mapped(const np_table_t *table, uint64_t va, size_t len, np_dir_t dir)
     const unsigned bit   = (dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE;
 
     if (ucs_likely(count == 1)) {
+        /* acquire: as np_views_have */
         return atomic_load_explicit(&table->views[page],
-                                    memory_order_relaxed) & bit;
+                                    memory_order_acquire) & bit;
     }
 
     return np_views_have(table, page, count, bit);
