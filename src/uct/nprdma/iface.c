@@ -178,7 +178,7 @@ void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.am.max_short        = iface->max_bcopy;
     attr->cap.am.max_bcopy        = iface->max_bcopy;
     attr->cap.am.max_zcopy        = iface->max_bcopy;
-    attr->cap.am.max_hdr          = iface->max_bcopy / 2;
+    attr->cap.am.max_hdr          = uct_nprdma_iface_max_hdr(iface);
     attr->cap.am.max_iov          = NP_MAX_IOV;
     attr->cap.am.opt_zcopy_align  = 1;
     attr->cap.am.align_mtu        = 1;
@@ -219,6 +219,33 @@ void uct_nprdma_complete(void *comp, ucs_status_t status)
     uct_invoke_completion(comp, status);
 }
 
+/* Messages are handed over where they lie, without descriptors, which alone UCT
+ * aligns. What makes no sense is refused, as by transports that have some. */
+static ucs_status_t
+uct_nprdma_iface_check_alignment(const uct_iface_params_t *params)
+{
+    const int has_align  = !!(params->field_mask &
+                              UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT);
+    const int has_offset = !!(params->field_mask &
+                              UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET);
+
+    if (has_align && !ucs_is_pow2(params->am_alignment)) {
+        np_error("active messages cannot be aligned to %zu bytes: that is no "
+                 "power of two", params->am_alignment);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (has_offset &&
+        (!has_align || (params->am_align_offset >= params->am_alignment))) {
+        np_error("the offset %zu of what is aligned in active messages is not "
+                 "below the alignment (%zu)", params->am_align_offset,
+                 has_align ? params->am_alignment : 1);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
 UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
                     const uct_iface_params_t *params,
                     const uct_iface_config_t *config, uct_iface_ops_t *ops,
@@ -233,6 +260,11 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
     if (!(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
         np_error("nprdma supports only UCT_IFACE_OPEN_MODE_DEVICE");
         return UCS_ERR_UNSUPPORTED;
+    }
+
+    status = uct_nprdma_iface_check_alignment(params);
+    if (status != UCS_OK) {
+        return status;
     }
 
     if (ucs_derived_of(worker, uct_priv_worker_t)->thread_mode ==

@@ -203,6 +203,13 @@ uct_nprdma_ep_iface(uct_nprdma_ep_t *ep)
     return ucs_derived_of(ep->super.super.iface, uct_nprdma_iface_t);
 }
 
+/** Most bytes of a message's header that its caller keeps apart */
+static UCS_F_ALWAYS_INLINE size_t
+uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
+{
+    return iface->max_bcopy / 2;
+}
+
 /** An active message has come; @a arg is the interface */
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_iface_am(void *arg, uint8_t id, void *data, unsigned len)

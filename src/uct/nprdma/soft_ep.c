@@ -195,6 +195,7 @@ uct_nprdma_soft_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     void *data;
 
     UCT_CHECK_AM_ID(id);
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "am_short_iov");
     UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                      "am_short_iov");
 
@@ -257,6 +258,9 @@ uct_nprdma_soft_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "am_zcopy");
+    UCT_CHECK_LENGTH(header_length, 0,
+                     uct_nprdma_iface_max_hdr(uct_nprdma_ep_iface(&ep->super)),
+                     "am_zcopy header");
     UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                      "am_zcopy");
 

@@ -141,6 +141,9 @@ uct_nprdma_verbs_ep_am_gather(uct_nprdma_verbs_ep_t *ep, uint8_t id,
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "am");
+    UCT_CHECK_LENGTH(header_length, 0,
+                     uct_nprdma_iface_max_hdr(uct_nprdma_ep_iface(&ep->super)),
+                     "am_zcopy header");
     UCT_CHECK_LENGTH(header_length + uct_iov_total_length(iov, iovcnt), 0,
                      uct_nprdma_ep_iface(&ep->super)->max_bcopy, "am");
 
