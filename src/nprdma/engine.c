@@ -185,7 +185,7 @@ static ucs_status_t np_engine_compare(const np_engine_config_t *config)
         (config->tlb_miss != first->tlb_miss) ||
         !np_engine_is_same_model(&config->model, &first->model)) {
         np_error("a memory domain with other UCX_NPRDMA_ settings (all but those "
-                 "of rings) than the first one of this process: give all of "
+                 "of rings and of RDMA devices) than the first one of this process: give all of "
                  "them the same values");
         return UCS_ERR_INVALID_PARAM;
     }
