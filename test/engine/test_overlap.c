@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Overlaps of transfers in flight, against a model that has no filter. */
+/* Overlaps of transfers in flight, against a model that looks at all of them. */
 
 #include "tap.h"
 
@@ -12,6 +12,11 @@
 
 /* Some addresses around which all ranges lie, 16 MiB and more apart */
 #define PLACES    5
+
+/* In flight at a time, and how many of them one search may look at: a few times
+ * the logarithm */
+#define MANY       1000000
+#define MANY_STEPS 100
 
 typedef struct overlap_model {
     np_interval_t interval;
@@ -90,7 +95,7 @@ static void test_overlap_model(void)
         expected  = overlap_model_check(va, len, is_write);
         failures += np_overlap_check(&overlap, va, len, is_write) != expected;
         hits     += expected;
-        empty    += ucs_list_is_empty(&overlap.intervals);
+        empty    += overlap.root == NULL;
     }
 
     TAP_CHECK(failures == 0, "as the model says: %u of %u times not", failures,
@@ -103,7 +108,7 @@ static void test_overlap_model(void)
             np_overlap_remove(&overlap, &model->interval);
         }
     }
-    TAP_CHECK(overlap.filter == 0, "nothing in flight, nothing in the filter");
+    TAP_CHECK(overlap.root == NULL, "nothing in flight, nothing in the table");
 }
 
 static void test_overlap_borders(void)
@@ -129,30 +134,87 @@ static void test_overlap_borders(void)
     np_overlap_remove(&overlap, &read);
 }
 
-/* Transfers that come and go, some of them always in flight, must not fill the
- * filter for ever */
-static void test_overlap_filter(void)
+/* Ranges at the lowest addresses: none of a kind is no range that ends there */
+static void test_overlap_zero(void)
 {
-    np_interval_t intervals[2];
+    np_interval_t intervals[3];
     np_overlap_t overlap;
-    unsigned i;
 
     np_overlap_init(&overlap);
-    np_overlap_add(&overlap, &intervals[0], 0, 1, 1);
-    for (i = 1; i < 1000; ++i) {
-        np_overlap_add(&overlap, &intervals[i % 2],
-                       (uint64_t)i << 16, 1, 1);
-        np_overlap_remove(&overlap, &intervals[(i - 1) % 2]);
+    np_overlap_add(&overlap, &intervals[0], 0, 1, 0);
+    np_overlap_add(&overlap, &intervals[1], 0, 2, 0);
+    TAP_CHECK(!np_overlap_check(&overlap, 0, 1, 0), "none of them writes");
+    np_overlap_add(&overlap, &intervals[2], 0, 3, 1);
+    TAP_CHECK(np_overlap_check(&overlap, 0, 1, 0), "one of them writes");
+    np_overlap_remove(&overlap, &intervals[2]);
+    TAP_CHECK(!np_overlap_check(&overlap, 0, 1, 0), "none does any more");
+    np_overlap_remove(&overlap, &intervals[0]);
+    np_overlap_remove(&overlap, &intervals[1]);
+    TAP_CHECK(!np_overlap_check(&overlap, 0, 1, 1), "nothing is left");
+}
+
+static unsigned overlap_height(const np_interval_t *tree)
+{
+    return (tree == NULL) ? 0 :
+           (1 + ucs_max(overlap_height(tree->left),
+                        overlap_height(tree->right)));
+}
+
+static uint64_t overlap_many_va(unsigned i, int is_spread)
+{
+    return is_spread ? (0x100000 + ((uint64_t)i * 8)) : 0x100000;
+}
+
+/* A million in flight: side by side, as the elements of a vector are, and all of
+ * the same memory. Nothing is looked at but one way down. */
+static void test_overlap_many(int is_spread)
+{
+    np_interval_t *intervals = calloc(MANY, sizeof(*intervals));
+    unsigned max = 0, wrong = 0, steps, height, i;
+    np_overlap_t overlap;
+
+    TAP_CHECK(intervals != NULL, "memory for %u intervals", MANY);
+    if (intervals == NULL) {
+        return;
     }
 
-    TAP_CHECK(__builtin_popcountll(overlap.filter) < 34,
-              "the filter forgets: %d bits for one interval",
-              __builtin_popcountll(overlap.filter));
+    np_overlap_init(&overlap);
+    for (i = 0; i < MANY; ++i) {
+        np_overlap_add(&overlap, &intervals[i], overlap_many_va(i, is_spread),
+                       4, 0);
+    }
+
+    for (i = 0; i < MANY; i += 97) {
+        wrong += np_overlap_check_steps(&overlap, overlap_many_va(i, is_spread),
+                                        4, 0, &steps); /* reads may overlap */
+        max    = ucs_max(max, steps);
+        wrong += !np_overlap_check_steps(&overlap,
+                                         overlap_many_va(i, is_spread), 4, 1,
+                                         &steps);
+        max    = ucs_max(max, steps);
+        wrong += np_overlap_check_steps(&overlap,
+                                        overlap_many_va(i, is_spread) + 4, 4, 1,
+                                        &steps);
+        max    = ucs_max(max, steps);
+    }
+    height = overlap_height(overlap.root);
+    TAP_CHECK((wrong == 0) && (max <= MANY_STEPS),
+              "%u ranges %s: at most %u steps, %u wrong", MANY,
+              is_spread ? "side by side" : "of the same memory", max, wrong);
+    TAP_CHECK(height <= MANY_STEPS, "the tree is flat: %u levels", height);
+
+    for (i = 0; i < MANY; ++i) { /* the oldest first, as they complete */
+        np_overlap_remove(&overlap, &intervals[i]);
+    }
+    TAP_CHECK(overlap.root == NULL, "all are removed");
+    free(intervals);
 }
 
 void test_overlap(void)
 {
     test_overlap_model();
     test_overlap_borders();
-    test_overlap_filter();
+    test_overlap_zero();
+    test_overlap_many(1);
+    test_overlap_many(0);
 }

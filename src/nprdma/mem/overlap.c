@@ -10,94 +10,168 @@
 
 #include "overlap.h"
 
-#define NP_OVERLAP_SHIFT  16
-#define NP_OVERLAP_BITS   64
-
-/* With so many bits set the filter is worth a walk of the list to renew it */
-#define NP_OVERLAP_FULL   (NP_OVERLAP_BITS / 2)
-
-
-/* Neighbours get different bits; so do most arrays of one alignment */
-static UCS_F_ALWAYS_INLINE unsigned np_overlap_hash(uint64_t chunk)
-{
-    return (chunk ^ (chunk >> 6) ^ (chunk >> 12)) % NP_OVERLAP_BITS;
-}
-
-static UCS_F_ALWAYS_INLINE uint64_t
-np_overlap_mask(uint64_t first, uint64_t last)
-{
-    uint64_t chunk = first >> NP_OVERLAP_SHIFT;
-    uint64_t mask  = 0;
-
-    last >>= NP_OVERLAP_SHIFT;
-    if ((last - chunk) >= NP_OVERLAP_BITS) {
-        return UINT64_MAX;
-    }
-
-    for (; chunk <= last; ++chunk) {
-        mask |= UINT64_C(1) << np_overlap_hash(chunk);
-    }
-
-    return mask;
-}
 
 void np_overlap_init(np_overlap_t *overlap)
 {
-    ucs_list_head_init(&overlap->intervals);
-    overlap->filter = 0;
+    overlap->root   = NULL;
+    overlap->random = 1;
+}
+
+/* Some begin at the same byte: their own addresses tell them apart */
+static UCS_F_ALWAYS_INLINE int
+np_interval_is_before(const np_interval_t *interval, const np_interval_t *other)
+{
+    return (interval->first != other->first) ?
+           (interval->first < other->first) : (interval < other);
+}
+
+static UCS_F_ALWAYS_INLINE void
+np_interval_include(np_interval_t *interval, const np_interval_t *below)
+{
+    unsigned i;
+
+    for (i = 0; i < NP_OVERLAP_LAST; ++i) {
+        interval->end[i] = ucs_max(interval->end[i], below->end[i]);
+    }
+}
+
+static UCS_F_ALWAYS_INLINE void np_interval_alone(np_interval_t *interval)
+{
+    interval->end[NP_OVERLAP_ALL]    = interval->last + 1;
+    interval->end[NP_OVERLAP_WRITES] = interval->is_write ?
+                                       (interval->last + 1) : 0;
+}
+
+/* What is below it has changed */
+static UCS_F_ALWAYS_INLINE void np_interval_update(np_interval_t *interval)
+{
+    np_interval_alone(interval);
+    if (interval->left != NULL) {
+        np_interval_include(interval, interval->left);
+    }
+    if (interval->right != NULL) {
+        np_interval_include(interval, interval->right);
+    }
+}
+
+/* A subtree becomes two: what is before @a border, and what is after it */
+static void np_interval_split(np_interval_t *tree, const np_interval_t *border,
+                              np_interval_t **before, np_interval_t **after)
+{
+    if (tree == NULL) {
+        *before = NULL;
+        *after  = NULL;
+        return;
+    }
+
+    if (np_interval_is_before(tree, border)) {
+        np_interval_split(tree->right, border, &tree->right, after);
+        *before = tree;
+    } else {
+        np_interval_split(tree->left, border, before, &tree->left);
+        *after = tree;
+    }
+    np_interval_update(tree);
+}
+
+/* Two subtrees become one; all of @a left is before all of @a right */
+static np_interval_t *
+np_interval_join(np_interval_t *left, np_interval_t *right)
+{
+    if ((left == NULL) || (right == NULL)) {
+        return (left == NULL) ? right : left;
+    }
+
+    if (left->priority >= right->priority) {
+        left->right = np_interval_join(left->right, right);
+        np_interval_update(left);
+        return left;
+    }
+
+    right->left = np_interval_join(left, right->left);
+    np_interval_update(right);
+    return right;
+}
+
+static uint32_t np_overlap_priority(np_overlap_t *overlap)
+{
+    overlap->random = (overlap->random * UINT64_C(6364136223846793005)) +
+                      UINT64_C(1442695040888963407);
+    return overlap->random >> 32;
 }
 
 void np_overlap_add(np_overlap_t *overlap, np_interval_t *interval, uint64_t va,
                     uint64_t len, int is_write)
 {
+    np_interval_t **place = &overlap->root;
+
+    np_assert((len > 0) && ((va + len) > va));
     interval->first    = va;
     interval->last     = va + len - 1;
     interval->is_write = is_write;
-    overlap->filter   |= np_overlap_mask(interval->first, interval->last);
-    ucs_list_add_tail(&overlap->intervals, &interval->list);
+    interval->priority = np_overlap_priority(overlap);
+    np_interval_alone(interval);
+
+    while ((*place != NULL) && ((*place)->priority >= interval->priority)) {
+        np_interval_include(*place, interval);
+        place = np_interval_is_before(interval, *place) ? &(*place)->left :
+                &(*place)->right;
+    }
+
+    np_interval_split(*place, interval, &interval->left, &interval->right);
+    np_interval_update(interval);
+    *place = interval;
 }
 
-/* Bits are shared, so they go only when all are counted anew */
-static void np_overlap_renew(np_overlap_t *overlap)
+static void np_interval_remove(np_interval_t **place, np_interval_t *interval)
 {
-    np_interval_t *interval;
+    np_interval_t *tree = *place;
 
-    overlap->filter = 0;
-    ucs_list_for_each(interval, &overlap->intervals, list) {
-        overlap->filter |= np_overlap_mask(interval->first, interval->last);
+    np_assert(tree != NULL); /* it is in the table */
+    if (tree == interval) {
+        *place = np_interval_join(interval->left, interval->right);
+        return;
     }
+
+    np_interval_remove(np_interval_is_before(interval, tree) ? &tree->left :
+                       &tree->right, interval);
+    np_interval_update(tree);
 }
 
 void np_overlap_remove(np_overlap_t *overlap, np_interval_t *interval)
 {
-    ucs_list_del(&interval->list);
-    if (ucs_list_is_empty(&overlap->intervals)) {
-        overlap->filter = 0;
-    } else if (__builtin_popcountll(overlap->filter) >= NP_OVERLAP_FULL) {
-        np_overlap_renew(overlap);
+    np_interval_remove(&overlap->root, interval);
+}
+
+/* If anything before the root reaches @a va, one that overlaps is there or
+ * nowhere: what does reach it and does not overlap begins after @a last, and so
+ * does all that is after the root. */
+int np_overlap_check_steps(const np_overlap_t *overlap, uint64_t va,
+                           uint64_t len, int is_write, unsigned *steps_p)
+{
+    const int kind            = is_write ? NP_OVERLAP_ALL : NP_OVERLAP_WRITES;
+    const uint64_t last       = va + len - 1;
+    const np_interval_t *tree = overlap->root;
+    unsigned steps            = 0;
+    int is_found              = 0;
+
+    while ((tree != NULL) && !is_found) {
+        ++steps;
+        is_found = (tree->first <= last) && (va <= tree->last) &&
+                   (is_write || tree->is_write);
+        tree     = ((tree->left != NULL) && (tree->left->end[kind] > va)) ?
+                   tree->left : tree->right;
     }
+
+    *steps_p = steps;
+    return is_found;
 }
 
 int np_overlap_check(const np_overlap_t *overlap, uint64_t va, uint64_t len,
                      int is_write)
 {
-    const uint64_t last = va + len - 1;
-    const np_interval_t *interval;
+    unsigned steps;
 
-    if (ucs_likely(overlap->filter == 0)) {
-        return 0;
-    }
-
-    if ((overlap->filter & np_overlap_mask(va, last)) == 0) {
-        return 0;
-    }
-
-    ucs_list_for_each(interval, &overlap->intervals, list) {
-        if ((interval->first <= last) && (va <= interval->last) &&
-            (is_write || interval->is_write)) {
-            return 1;
-        }
-    }
-
-    return 0;
+    return ucs_unlikely(overlap->root != NULL) &&
+           np_overlap_check_steps(overlap, va, len, is_write, &steps);
 }

@@ -3,6 +3,11 @@
  *
  * Which transfers in flight overlap a new one (seed NP-RDMA, section 3.3).
  * Belongs to one link; guarded as the link is.
+ *
+ * The ranges are a search tree by their first byte, and each knows the last byte
+ * of all that is below it: one way down tells whether anything overlaps, however
+ * much is in flight. Random priorities keep the tree flat (a treap), so it needs
+ * neither memory of its own nor a second pass.
  */
 
 #ifndef NP_OVERLAP_H_
@@ -10,24 +15,36 @@
 
 #include "../np.h"
 
-/** A range of bytes in flight. Owner: the operation that it is part of. */
+/** Which ranges a search is about */
+enum {
+    NP_OVERLAP_ALL,
+    NP_OVERLAP_WRITES,
+    NP_OVERLAP_LAST
+};
+
+/** A range of bytes in flight. Owner: the operation that it is part of; it must
+ *  not move while it is in a table. */
 typedef struct np_interval {
-    ucs_list_link_t list;
-    uint64_t        first;
-    uint64_t        last;      /**< inclusive */
-    int             is_write;  /**< of this memory */
+    struct np_interval *left;    /**< what begins before it, or NULL */
+    struct np_interval *right;
+    uint64_t           first;
+    uint64_t           last;     /**< inclusive */
+    uint64_t           end[NP_OVERLAP_LAST]; /**< greatest last + 1 of it and of all
+                                      below it; 0: none of them is of that kind */
+    uint32_t           priority; /**< at least that of what is below it */
+    int                is_write; /**< of this memory */
 } np_interval_t;
 
 /** Ranges in flight in one address space */
 typedef struct np_overlap {
-    ucs_list_link_t intervals;
-    uint64_t        filter;    /**< a bit for each hashed 64 KiB that any of them
-                                    touches; all bits if one is larger */
+    np_interval_t *root;         /**< NULL: nothing is in flight */
+    uint64_t      random;        /**< of the last priority */
 } np_overlap_t;
 
 void np_overlap_init(np_overlap_t *overlap);
 
-/** @a len is at least 1. Two ranges that only read may overlap. */
+/** @a len is at least 1, and the range ends before the last byte that 64 bits
+ *  address. Two ranges that only read may overlap. */
 void np_overlap_add(np_overlap_t *overlap, np_interval_t *interval, uint64_t va,
                     uint64_t len, int is_write);
 
@@ -37,5 +54,9 @@ void np_overlap_remove(np_overlap_t *overlap, np_interval_t *interval);
  *  in flight costs one load. */
 int np_overlap_check(const np_overlap_t *overlap, uint64_t va, uint64_t len,
                      int is_write);
+
+/** The same; @a steps_p: ranges that were looked at */
+int np_overlap_check_steps(const np_overlap_t *overlap, uint64_t va,
+                           uint64_t len, int is_write, unsigned *steps_p);
 
 #endif
