@@ -17,7 +17,7 @@ for ranks in 1 2 4; do
                 "$program, $ranks ranks, UCX_PROTO_ENABLE=$protov2"
         done
     done
-    for program in mpi_coll mpi_threads mpi_mem mpi_fork; do
+    for program in mpi_pieces mpi_coll mpi_threads mpi_mem mpi_fork; do
         run_mpi 130 "$ranks" "$NPRDMA_BUILD/$program"
         tap_expect_success "$program, $ranks ranks"
     done

@@ -109,6 +109,8 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
 
     op->sequence  = link->sequence;
     link->atomics += (op->kind == NP_OP_ATOMIC);
+    link->copies  += (op->kind == NP_OP_COPY);
+    np_assertv(link->copies <= NP_COPY_MAX, "%u copies", link->copies);
     ucs_list_add_tail(&link->queues[queue], &op->list);
     if (queue == NP_QUEUE_DATA) {
         np_link_hold_next(link);
@@ -131,6 +133,7 @@ void np_op_unpost(np_link_t *link, np_op_t *op)
     ucs_list_del(&op->list);
     --link->outstanding;
     link->atomics   -= (op->kind == NP_OP_ATOMIC);
+    link->copies    -= (op->kind == NP_OP_COPY);
     link->is_refused = 0;
     if (op->is_ordered) {
         np_overlap_remove(&link->overlap, &op->interval);

@@ -10,6 +10,7 @@
 
 #include "order.h"
 
+#include "copy.h"
 #include "request.h"
 
 #include "../engine.h"
@@ -66,7 +67,8 @@ ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
         NP_STATS_INC(link->port->stats, order_waits);
         return np_link_refuse(link);
     }
-    return UCS_OK;
+    return ucs_likely(link->copies < NP_COPY_MAX) ? UCS_OK :
+           np_link_refuse(link);
 }
 
 int np_link_has_completed(np_link_t *link, uint64_t sequence)

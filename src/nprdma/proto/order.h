@@ -71,7 +71,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
 }
 
 /** May a transfer of [@a addr, @a addr + @a len) start beside what is in
- *  flight? */
+ *  flight? Not if it must come after some of that, nor if that is much. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_link_order(np_link_t *link, uint64_t addr, size_t len, int is_write)
 {

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 using namespace nt;
 
@@ -496,6 +498,77 @@ INSTANTIATE_TEST_SUITE_P(
             return name_of(std::get<1>(info.param)) +
                    ((std::get<0>(info.param) == Poster::Stops) ?
                     "Stops" : "Progresses");
+        });
+
+// Transfers of all words of some pages that take their time: only so many are taken
+// at a time.
+class Crowd : public testing::TestWithParam<RmaKind> {
+};
+
+TEST_P(Crowd, IsBounded)
+{
+    RmaKind kind = GetParam();
+
+    run_ranks([=](Rank &rank) {
+        paging_only();
+        constexpr size_t WORD   = sizeof(uint64_t);
+        constexpr size_t COUNT  = SLEEPY / WORD;
+        constexpr size_t BOUND  = 256; // more than any device takes
+        constexpr size_t ASKING = 16;  // requests under way at a time
+        SleepCase sleepy(rank, {});
+        std::vector<Comp> comps(COUNT);
+        size_t taken = 0, open = 0;
+
+        pattern_fill(sleepy.local.at(), SLEEPY, 3);
+        auto post = [&]() {
+            return rma_post(sleepy.node, kind, sleepy.local.at(taken * WORD),
+                            UCT_MEM_HANDLE_NULL, WORD,
+                            sleepy.remote.address + taken * WORD,
+                            sleepy.remote.rkey(), &comps[taken]);
+        };
+        auto count = [&](ssize_t ret) {
+            ASSERT_LE(UCS_OK, ret);
+            open += (ret == UCS_INPROGRESS);
+            ++taken;
+        };
+
+        sleepy.run([&]() {
+            ssize_t ret = UCS_OK;
+            while ((taken < COUNT) &&
+                   ((ret = post()) != UCS_ERR_NO_RESOURCE)) {
+                count(ret);
+            }
+            EXPECT_GE(taken, ASKING);
+            EXPECT_LE(taken, BOUND);
+        }, [&]() {
+            while (taken < COUNT) {
+                count(sleepy.node.post("room", post));
+            }
+            sleepy.node.flush();
+            for (auto &comp : comps) {
+                open -= comp.calls;
+                EXPECT_EQ(UCS_OK, comp.status);
+            }
+            EXPECT_EQ(0u, open);
+            if (!rma_is_put(kind)) {
+                expect_none("what was got",
+                            pattern_diff(sleepy.local.at(), SLEEPY, 1));
+            }
+        });
+        if (rank.target()) {
+            expect_none("the target's memory",
+                        pattern_diff(sleepy.area.at(), SLEEPY,
+                                     rma_is_put(kind) ? 3 : 1));
+        }
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, Crowd,
+        testing::Values(RmaKind::PutZcopy, RmaKind::GetBcopy,
+                        RmaKind::GetZcopy),
+        [](const testing::TestParamInfo<RmaKind> &info) {
+            return name_of(info.param);
         });
 
 } // namespace

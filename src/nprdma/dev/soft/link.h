@@ -86,6 +86,7 @@ struct np_link {
     np_overlap_t     overlap;      /**< remote ranges in flight */
     uint32_t         answers_used; /**< bitmap of requests */
     unsigned         atomics;      /**< requests that are atomics */
+    unsigned         copies;       /**< operations in the copy queue */
     unsigned         waiting;      /**< requests to be sent again */
     unsigned         outstanding;  /**< operations in all but the flush queue */
     uint64_t         sequence;     /**< of the last operation */
