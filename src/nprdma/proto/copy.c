@@ -21,6 +21,7 @@
 #include "copy.h"
 
 #include "claim.h"
+#include "entries.h"
 #include "fault.h"
 #include "pace.h"
 #include "piece.h"
@@ -487,6 +488,42 @@ int np_copy_has_work(np_link_t *link)
     return 0;
 }
 
+/* Has it only waited to ask for one range that it has not found? Of several, each may
+ * come back in pieces, and then have no place of its own in the list. */
+static int np_copy_has_waited(const np_copy_t *copy)
+{
+    return (copy->todo.count == 1) && copy->is_claimed && !copy->has_asked &&
+           !copy->by_rings;
+}
+
+/* Others have asked meanwhile: what is there by now is not asked for again */
+static void np_copy_look_again(np_link_t *link, np_op_t *op)
+{
+    np_copy_t *copy     = &op->copy;
+    const size_t offset = copy->todo.range[0].offset;
+    const size_t len    = copy->todo.range[0].len;
+    const uint64_t addr = copy->remote + offset;
+    const unsigned bit  = (copy->dir == NP_DIR_GET) ? NP_ENTRY_READ :
+                          NP_ENTRY_WRITE;
+    const np_table_t *table;
+    ucs_status_t status;
+
+    if (np_copy_piece_len(copy, offset, offset + len) < len) {
+        return;
+    }
+
+    table = np_link_table(link, addr);
+    if ((table == NULL) || !(np_entries_of(table, addr, len).bits & bit)) {
+        return;
+    }
+
+    copy->todo.count = 0;
+    status           = np_copy_move(link, copy, offset, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        np_copy_stop(op, status);
+    }
+}
+
 unsigned np_copy_progress(np_link_t *link)
 {
     ucs_list_link_t *queue = &link->queues[NP_QUEUE_COPY];
@@ -498,6 +535,9 @@ unsigned np_copy_progress(np_link_t *link)
         is_done = 0;
         ucs_list_for_each_safe(op, next, queue, list) {
             if (np_copy_is_ready(link, &op->copy)) {
+                if (np_copy_has_waited(&op->copy)) {
+                    np_copy_look_again(link, op);
+                }
                 is_done = np_copy_advance(link, op);
                 if (is_done) {
                     np_copy_ended(link, op);

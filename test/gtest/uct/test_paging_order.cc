@@ -500,12 +500,12 @@ INSTANTIATE_TEST_SUITE_P(
                     "Stops" : "Progresses");
         });
 
-// Transfers of all words of some pages that take their time: only so many are taken
-// at a time.
+// Transfers of all words of some pages that take their time. Only so many are taken
+// at a time, and those that had to wait find the pages there.
 class Crowd : public testing::TestWithParam<RmaKind> {
 };
 
-TEST_P(Crowd, IsBounded)
+TEST_P(Crowd, IsBoundedAndFindsWhatOthersAskedFor)
 {
     RmaKind kind = GetParam();
 
@@ -518,6 +518,7 @@ TEST_P(Crowd, IsBounded)
         SleepCase sleepy(rank, {});
         std::vector<Comp> comps(COUNT);
         size_t taken = 0, open = 0;
+        Growth growth;
 
         pattern_fill(sleepy.local.at(), SLEEPY, 3);
         auto post = [&]() {
@@ -550,6 +551,7 @@ TEST_P(Crowd, IsBounded)
                 EXPECT_EQ(UCS_OK, comp.status);
             }
             EXPECT_EQ(0u, open);
+            EXPECT_LE(growth.of(&C::remote_faults), SLEEPY / PAGE * ASKING);
             if (!rma_is_put(kind)) {
                 expect_none("what was got",
                             pattern_diff(sleepy.local.at(), SLEEPY, 1));
