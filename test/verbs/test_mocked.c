@@ -174,6 +174,57 @@ static int flush_ends(void)
     return 0;
 }
 
+static void many_credits(np_vport_config_t *config)
+{
+    config->credits      = 1024;
+    config->recv_buffers = 2048;
+}
+
+static int crowd_is_done(const void *arg)
+{
+    return *(const unsigned*)arg == link_.outstanding;
+}
+
+/* Gets of absent pages, whose target does not look: only so many are taken */
+static int crowd_is_bounded(void)
+{
+    enum { LEN = 64, COUNT = 4000 };
+    static mocked_comp_t comps[COUNT];
+    static const unsigned none;
+    unsigned taken = 0, i, tries;
+    ucs_status_t status;
+    np_iov_t iov;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, many_credits));
+    TAP_CHILD_CHECK(mocked_warm());
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    for (i = 0; i < COUNT; ++i) {
+        memset(area + (i * LEN), i + 1, LEN);
+    }
+    mock_kmod_take(area, MOCKED_AREA);
+
+    for (tries = 0; (taken < COUNT) && (tries < 20000); ++tries) {
+        iov    = (np_iov_t){mine + (taken * LEN), LEN};
+        status = np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1,
+                               (uintptr_t)area + (taken * LEN), &comps[taken]);
+        TAP_CHILD_CHECK((status == UCS_INPROGRESS) ||
+                        (status == UCS_ERR_NO_RESOURCE));
+        taken += (status == UCS_INPROGRESS);
+        np_vport_progress(ours);
+    }
+    TAP_CHILD_CHECK((taken > 0) && (link_.outstanding == taken));
+    TAP_CHILD_CHECK(taken <= (NP_VASKED_MAX + NP_VONES_MAX));
+
+    TAP_CHILD_CHECK(mocked_wait(crowd_is_done, &none, 0));
+    for (i = 0; i < taken; ++i) {
+        TAP_CHILD_CHECK((comps[i].count == 1) && (comps[i].status == UCS_OK));
+        TAP_CHILD_CHECK((mine[i * LEN] == (uint8_t)(i + 1)) &&
+                        (mine[(i * LEN) + LEN - 1] == (uint8_t)(i + 1)));
+    }
+    mocked_end();
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -184,6 +235,8 @@ int main(void)
               "no one-sided put overtakes an atomic of its word");
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
+    TAP_CHECK(tap_child(crowd_is_bounded),
+              "of a crowd of gets only so many are taken");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

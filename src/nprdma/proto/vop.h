@@ -25,6 +25,9 @@
  *  complete here the target may still have to learn it */
 #define NP_VASKED_MAX    (NP_VSERVED_MAX / 2)
 
+/** One-sided ones at a time, each of which progress may have to look at */
+#define NP_VONES_MAX     128
+
 typedef enum np_vop_kind {
     NP_VOP_MOVE,     /**< a transfer; also what is served */
     NP_VOP_ONE,      /**< a transfer that is one-sided so far */

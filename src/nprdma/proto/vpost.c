@@ -80,7 +80,8 @@ np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
 }
 
 /* May a transfer start beside those in flight, as on soft0? Queue pairs do not
- * order a Write behind the memory access of a Read before it. */
+ * order a Write behind the memory access of a Read before it. Nor if they are
+ * many: progress looks at all of them. */
 static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
                                    int is_write)
 {
@@ -91,7 +92,8 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
     }
 
     if (ucs_likely((link->outstanding == 0) ||
-                   !np_order_waits(&link->overlap, addr, len, is_write))) {
+                   ((link->ones < NP_VONES_MAX) &&
+                    !np_order_waits(&link->overlap, addr, len, is_write)))) {
         return UCS_OK;
     }
 
