@@ -44,7 +44,7 @@ np_am_reserve(np_link_t *link, uint32_t max, void **data, uint32_t *start)
     if (ucs_unlikely(!np_ring_tx_has_slot(ring) ||
                      !np_ring_tx_has_payload(ring, max + NP_AM_SKEW,
                                              start))) {
-        return UCS_ERR_NO_RESOURCE;
+        return np_link_full(link);
     }
 
     *data = ring->payload + (*start & ring->payload_mask) + NP_AM_SKEW;
@@ -78,7 +78,7 @@ np_am_reserve_inline(np_link_t *link, np_slot_t **slot)
     }
 
     if (ucs_unlikely(!np_ring_tx_has_slot(&link->data))) {
-        return UCS_ERR_NO_RESOURCE;
+        return np_link_full(link);
     }
 
     *slot = np_ring_tx_slot(&link->data);

@@ -28,6 +28,7 @@ void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
 
 ucs_status_t np_link_refuse(np_link_t *link)
 {
+    link->is_full    = 0;
     link->is_refused = link->outstanding > 0;
     if (link->is_refused) {
         return UCS_ERR_NO_RESOURCE;
@@ -255,10 +256,28 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
     return UCS_OK;
 }
 
+/* Is there room in the data ring, for who has found none? */
+static int np_link_has_room(np_link_t *link)
+{
+    uint32_t start;
+
+    /* A link that is to become wide does so when all is read */
+    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
+        np_link_busy(link);
+        return np_link_is_widened(link);
+    }
+
+    /* Half of the payload area: who has waited once shall not wait for each
+     * message that follows */
+    return np_ring_tx_has_payload(&link->data,
+                                  link->port->config.payload_size / 2,
+                                  &start) &&
+           np_ring_tx_has_slot(&link->data);
+}
+
 int np_link_has_resources(np_link_t *link)
 {
     const unsigned gate = link->gate & ~NP_GATE_PENDING;
-    uint32_t start;
 
     if (gate & NP_GATE_DOWN) {
         return 1; /* whoever tries learns that it is down */
@@ -276,22 +295,17 @@ int np_link_has_resources(np_link_t *link)
         return np_link_may_connect(link);
     }
 
-    /* A link that is to become wide does so when all is read */
-    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
-        np_link_busy(link);
-        return np_link_is_widened(link);
-    }
-
-    /* Half of the payload area: who has waited once shall not wait for each
-     * message that follows */
-    if (!np_ring_tx_has_payload(&link->data,
-                                link->port->config.payload_size / 2, &start)) {
-        return 0;
+    /* A target that computes reads no messages, but others than these go on */
+    if (link->is_full) {
+        link->is_full = !np_link_has_room(link);
+        if (link->is_full) {
+            return 0;
+        }
     }
 
     if (!np_ring_tx_has_slot(&link->ctl)) {
         np_request_ring_slow(link); /* nothing of it may be outstanding */
         return 0;
     }
-    return np_ring_tx_has_slot(&link->data);
+    return 1;
 }

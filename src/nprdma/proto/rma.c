@@ -247,7 +247,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
 
     if (!np_ring_tx_has_slot(ring) ||
         !np_ring_tx_has_payload(ring, len, &start)) {
-        return UCS_ERR_NO_RESOURCE;
+        return np_link_full(link);
     }
 
     op = np_op_get(link->port, kind, comp);
@@ -440,6 +440,7 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
 {
     ucs_status_t status;
 
+    link->is_full = 1; /* it may have to go through the data ring */
     if (!np_link_has_resources(link)) {
         return UCS_ERR_NO_RESOURCE;
     }

@@ -300,4 +300,60 @@ TEST(OrderPending, CallbacksSetTheirOwn)
     });
 }
 
+// The target computes, and reads no message: the ring is full of them. A get that
+// has waited for a put needs none of that room.
+TEST(OrderPending, NeedsNoRoomForMessages)
+{
+    run_ranks([](Rank &rank) {
+        paging_only();
+        PendingCase test(rank);
+        Node &node = test.node;
+        uint64_t messages = 0, count = 0;
+        Comp put, get;
+        Waiting waiting;
+
+        node.iface.on_am(1, [](void *arg, void*, size_t, unsigned) {
+            ++*static_cast<uint64_t*>(arg);
+            return UCS_OK;
+        }, &count);
+        if (rank.target()) {
+            test.serve();
+            messages = std::stoull(rank.oob.recv());
+            node.until("all messages", [&]() { return count == messages; });
+            test.expect(2, 0, 5000);
+            node.sync();
+            return;
+        }
+
+        test.ask([&]() {
+            while (uct_ep_am_short(node.ep->ep, 1, 0, nullptr, 0) == UCS_OK) {
+                ++messages;
+            }
+            ASSERT_EQ(UCS_INPROGRESS, node.post("a slow put", [&]() {
+                return test.put(2, 0, 5000, &put);
+            }));
+            waiting.post = [&]() {
+                return rma_post(node, RmaKind::GetZcopy, test.local.at(AWAKE),
+                                UCT_MEM_HANDLE_NULL, 5000,
+                                test.remote.address, test.remote.rkey(),
+                                &get);
+            };
+            test.wait_for_room(waiting);
+            test.open(0);
+            node.until("the put", [&]() { return put.calls > 0; });
+            for (int i = 0; (i < 100000) && !waiting.has_begun(); ++i) {
+                node.domain.progress();
+            }
+            EXPECT_TRUE(waiting.has_begun()) << "it waits for the program";
+        });
+        rank.oob.send(std::to_string(messages));
+        node.until("the get", [&]() {
+            return waiting.has_begun() &&
+                   ((waiting.result == UCS_OK) || (get.calls > 0));
+        });
+        EXPECT_EQ("", pattern_diff(test.local.at(AWAKE), 5000, 2));
+        node.sync();
+    });
+}
+
 } // namespace

@@ -82,6 +82,8 @@ struct np_link {
     int              is_reported;  /**< the user knows that it is down */
     int              is_refused;   /**< an operation must wait for one that is
                                         outstanding, not for room */
+    int              is_full;      /**< the last one that was refused found no room in
+                                        the data ring */
     ucs_list_link_t  queues[NP_QUEUE_LAST];
     np_overlap_t     overlap;      /**< remote ranges in flight */
     uint32_t         answers_used; /**< bitmap of requests */
@@ -148,6 +150,13 @@ static UCS_F_ALWAYS_INLINE int np_link_is_widened(const np_link_t *link)
     return link->data.payload_mask == link->data.payload_full;
 }
 
+
+/** There is no room in the data ring for an operation: what waits, waits for that */
+static inline ucs_status_t np_link_full(np_link_t *link)
+{
+    link->is_full = 1;
+    return UCS_ERR_NO_RESOURCE;
+}
 
 static UCS_F_ALWAYS_INLINE void np_link_notify(np_link_t *link)
 {
