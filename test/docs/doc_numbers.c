@@ -18,6 +18,7 @@
 #include "nprdma/mem/signature.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/claim.h"
+#include "nprdma/proto/copy.h"
 #include "nprdma/proto/fault.h"
 #include "nprdma/proto/rma.h"
 #include "nprdma/proto/request.h"
@@ -25,7 +26,7 @@
 #ifdef HAVE_VERBS
 #  include "nprdma/dev/verbs/vport.h"
 #  include "nprdma/dev/verbs/vwire.h"
-#  include "nprdma/proto/vop.h"
+#  include "nprdma/proto/vput.h"
 #endif
 
 #include <dirent.h>
@@ -147,6 +148,7 @@ static void say_protocol(void)
     say(PROTOCOL, "not taken for %u us", NP_REQUEST_PATIENCE_NS / 1000);
     say(PROTOCOL, "asks again, %lu us later at first and %lu ms at last",
         NP_REQUEST_RETRY_MIN_NS / 1000, NP_REQUEST_RETRY_MAX_NS / 1000000);
+    say(PROTOCOL, "a link has at most %u copies outstanding", NP_COPY_MAX);
     say(PROTOCOL, "in what one progress may copy (%llu MiB)",
         (unsigned long long)NP_COPY_QUANTUM / UCS_MBYTE);
 }
@@ -175,6 +177,12 @@ static void say_limits(void)
         kib(NP_CTL_SLOTS * NP_INLINE_SIZE));
     say(OPS, "%lu KiB, and for each 4 MiB that a device has used 4 KiB of "
         "entries and 1 KiB of views", kib(NP_TABLE_HEAD_SIZE));
+    say(OPS, "operations under way (private) | %.1f KiB each",
+        sizeof(np_op_t) / 1024.0);
+    say(OPS, "at most S + %u of a link (S in the ring, %u requests, %u copies), "
+        "and one for each flush that waits: %lu KiB with S = 128",
+        NP_CTL_SLOTS + NP_COPY_MAX, NP_CTL_SLOTS, NP_COPY_MAX,
+        kib((128 + NP_CTL_SLOTS + NP_COPY_MAX) * sizeof(np_op_t)));
     say(OPS, "counters (shared) | %lu KiB",
         kib(ucs_align_up_pow2(sizeof(np_stats_page_t), (size_t)4096)));
     say("docs/man/nprdma.3", "has some for %u TiB of used memory",
@@ -194,6 +202,11 @@ static void say_verbs(void)
         NP_VSEG_SIZE, NP_UD_BUFFERS, NP_UD_SIZE + sizeof(np_hello_t));
     say(VERBS, "at most %u operations at a time that its target's CPU has to "
         "work on; a target takes %u", NP_VASKED_MAX, NP_VSERVED_MAX);
+    say(OPS, "Over RNICs %.1f KiB each: of a link %u one-sided, %u that are asked "
+        "for, up to %u small puts that go again; and %u that a peer has in work "
+        "here", sizeof(np_vop_t) / 1024.0, NP_VONES_MAX, NP_VASKED_MAX,
+        2 * NP_VPUT_COUNT, NP_VSERVED_MAX);
+    say(VERBS, "at most %u one-sided ones beside them", NP_VONES_MAX);
     say(VERBS, "is halved down to %u KiB", NP_VCHUNK_MIN / 1024);
     say("docs/decisions.md", "Ranges are kept (%u a port)", NP_VPORT_ABSENT);
 #endif
