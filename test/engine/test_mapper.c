@@ -8,6 +8,7 @@
 #include "tap.h"
 
 #include "nprdma/mem/mapper.h"
+#include "nprdma/mem/span.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -594,7 +595,10 @@ static void test_mapper_fork(void)
     fflush(stdout);
     status = mapper_fault_in(mapper_fork_mem + NP_PAGE_SIZE, 1, 1);
     if (pid == 0) {
-        _exit(status != UCS_ERR_EXCEEDS_LIMIT);
+        _exit((status != UCS_ERR_EXCEEDS_LIMIT) ||
+              (np_stripes_busy((uintptr_t)mapper_fork_mem,
+                               (uintptr_t)mapper_fork_mem + 2 * NP_PAGE_SIZE,
+                               NP_BUSY_MAP) != 0));
     }
     TAP_CHECK((waitpid(pid, &result, 0) == pid) && (result == 0),
               "a swapper that forks: the child's fault-in ends");

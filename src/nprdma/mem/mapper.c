@@ -346,9 +346,10 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
     const uint64_t end  = np_batch_end(batch);
     ucs_status_t status = UCS_OK, error;
     uint32_t first;
+    unsigned life;
 
     *lost_p = 0;
-    np_stripes_enter(batch->va, end, NP_BUSY_MAP);
+    life    = np_stripes_enter(batch->va, end, NP_BUSY_MAP);
 
     first = np_batch_see(batch);
     if (first < batch->count) {
@@ -376,7 +377,7 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
         NP_PAUSE(MAP_DONE);
     }
 
-    np_stripes_leave(batch->va, end, NP_BUSY_MAP);
+    np_stripes_leave(batch->va, end, NP_BUSY_MAP, life);
     return status;
 }
 
@@ -498,9 +499,10 @@ static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
 {
     const int is_late = NP_IS_MUTANT(ENTRY_AFTER_TRANSLATION);
     uint64_t cleared;
+    unsigned life;
 
     np_unit_assert_outside();
-    np_stripes_enter(va, end, NP_BUSY_UNMAP);
+    life     = np_stripes_enter(va, end, NP_BUSY_UNMAP);
 
     cleared  = np_unmap_step(va, end, bits, which, !is_late, is_late);
     NP_PAUSE(UNMAP_ENTRY);
@@ -514,7 +516,7 @@ static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
     }
     NP_PAUSE(UNMAP_DONE);
 
-    np_stripes_leave(va, end, NP_BUSY_UNMAP);
+    np_stripes_leave(va, end, NP_BUSY_UNMAP, life);
     return cleared;
 }
 

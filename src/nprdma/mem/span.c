@@ -20,6 +20,9 @@ static np_stripe_t np_stripes[NP_STRIPES] = {
     [0 ... NP_STRIPES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}
 };
 
+/* Forks on the way here; changed by the only thread of a child */
+static unsigned np_stripes_life;
+
 /* For each table the pieces of its arena that were ever mapped, a bit each, so
  * that memory that never was costs neither time nor pages of the table. Set
  * before the views, never unset. */
@@ -96,21 +99,29 @@ np_stripe_busy(uint64_t va, uint64_t i, np_busy_t what)
     return &np_stripes[((va >> NP_PIECE_SHIFT) + i) % NP_STRIPES].busy[what];
 }
 
-void np_stripes_enter(uint64_t va, uint64_t end, np_busy_t what)
+unsigned np_stripes_enter(uint64_t va, uint64_t end, np_busy_t what)
 {
+    const unsigned life = np_stripes_life;
     uint64_t i;
 
     for (i = 0; i < np_stripes_of(va, end); ++i) {
         atomic_fetch_add_explicit(np_stripe_busy(va, i, what), 1,
                                   memory_order_seq_cst);
     }
+    return life;
 }
 
-void np_stripes_leave(uint64_t va, uint64_t end, np_busy_t what)
+void np_stripes_leave(uint64_t va, uint64_t end, np_busy_t what, unsigned life)
 {
     uint64_t i;
 
+    if (ucs_unlikely(life != np_stripes_life)) {
+        return;
+    }
+
     for (i = 0; i < np_stripes_of(va, end); ++i) {
+        np_assert(atomic_load_explicit(np_stripe_busy(va, i, what),
+                                       memory_order_relaxed) > 0);
         atomic_fetch_sub_explicit(np_stripe_busy(va, i, what), 1,
                                   memory_order_release);
     }
@@ -134,6 +145,7 @@ void np_stripes_after_fork(void)
 {
     unsigned i;
 
+    ++np_stripes_life;
     for (i = 0; i < NP_STRIPES; ++i) {
         pthread_mutex_init(&np_stripes[i].lock, NULL);
         atomic_store_explicit(&np_stripes[i].busy[NP_BUSY_MAP], 0,

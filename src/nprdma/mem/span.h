@@ -50,9 +50,13 @@ uint64_t np_span_get(uint64_t va, uint64_t end, np_span_t *span);
 /** Has a view of any of the pages one of the bits? No lock. */
 int np_span_has_views(const np_span_t *span, uint32_t bits);
 
-/** Count what begins, or ends, in [@a va, @a end); once in each stripe */
-void np_stripes_enter(uint64_t va, uint64_t end, np_busy_t what);
-void np_stripes_leave(uint64_t va, uint64_t end, np_busy_t what);
+/** Count what begins in [@a va, @a end), once in each stripe.
+ *  @return what np_stripes_leave takes */
+unsigned np_stripes_enter(uint64_t va, uint64_t end, np_busy_t what);
+
+/** It ends. What began before a fork has ended with that in the child, even if
+ *  its thread comes here: a swapper may fork. */
+void np_stripes_leave(uint64_t va, uint64_t end, np_busy_t what, unsigned life);
 
 /** The most that is under way in any stripe of [@a va, @a end) */
 uint32_t np_stripes_busy(uint64_t va, uint64_t end, np_busy_t what);
