@@ -77,11 +77,13 @@ extern np_mutant_t np_mutant;
         } \
     } while (0)
 #define NP_IS_MUTANT(_mutant) (np_mutant == NP_MUTANT_##_mutant)
+#define NP_HAS_MUTANT         (np_mutant != NP_MUTANT_NONE)
 
 #else
 
 #define NP_PAUSE(_point)      ((void)0)
 #define NP_IS_MUTANT(_mutant) 0
+#define NP_HAS_MUTANT         0
 
 #endif
 #endif

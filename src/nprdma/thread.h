@@ -7,7 +7,15 @@
 #ifndef NP_THREAD_H_
 #define NP_THREAD_H_
 
+#include "np.h"
+
+#include <errno.h>
 #include <pthread.h>
+
+/** Somebody has this lock, which as a rule is the caller */
+#define np_assert_locked(_mutex) \
+    np_assertv(pthread_mutex_trylock(_mutex) == EBUSY, "%s is not locked", \
+               #_mutex)
 
 /**
  * Start one. Signals are the program's: none is delivered to it but those of its

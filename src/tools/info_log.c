@@ -13,11 +13,13 @@
 #include "info.h"
 
 #include <ucs/config/global_opts.h>
+#include <ucs/debug/assert.h>
 #include <ucs/debug/log.h>
 #include <ucs/type/status.h>
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 char info_log_text[INFO_LINE];
 
@@ -48,6 +50,20 @@ void info_log_dispatch(const char *file, unsigned line, const char *function,
         vsnprintf(info_log_text, sizeof(info_log_text), format, args);
         va_end(args);
     }
+}
+
+/* An assertion (np_assert) does not hold */
+void ucs_fatal_error_format(const char *file, unsigned line,
+                            const char *function, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "%s:%u: %s(): ", file, line, function);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n");
+    abort();
 }
 
 const char *ucs_status_string(ucs_status_t status)

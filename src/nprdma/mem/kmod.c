@@ -15,6 +15,7 @@
 #include "kmod.h"
 
 #include "../engine.h"
+#include "../thread.h"
 #include "swapper.h"
 
 #include <errno.h>
@@ -147,6 +148,7 @@ static np_kmod_region_t *np_kmod_find_locked(uint32_t arena)
 {
     np_kmod_region_t *region;
 
+    np_assert_locked(&np_kmod.lock);
     ucs_list_for_each(region, &np_kmod.regions, list) {
         if (region->arena == arena) {
             return region;

@@ -283,6 +283,18 @@ np_page_translate(np_table_t *table, uint32_t page, uint32_t bits)
                           memory_order_release);
 }
 
+/* Invariant 1, for a page whose entry is about to be set. Not for deliberate faults,
+ * which break it. */
+static UCS_F_ALWAYS_INLINE void
+np_mapper_assert_views(const np_table_t *table, uint32_t page, uint32_t bits)
+{
+    np_assertv(NP_HAS_MUTANT ||
+               ((atomic_load_explicit(&table->views[page],
+                                      memory_order_relaxed) & bits) == bits),
+               "page %#x is to be mapped (%u), but its views are not", page,
+               bits);
+}
+
 /* A locked step of a map: all pages that are not as wanted and whose entry is
  * as it was. Returns how many are not as they were. */
 static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
@@ -312,6 +324,7 @@ static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
             if (np_entry_load(span.table, page) != *seen) {
                 ++lost;
             } else if (set_entry) {
+                np_mapper_assert_views(span.table, page, batch->bits);
                 np_entry_store(span.table, page, *seen,
                                (*seen & NP_ENTRY_BITS) | batch->bits);
             } else {
@@ -480,6 +493,8 @@ static uint64_t np_unmap_step(uint64_t va, uint64_t end, uint32_t bits,
             view = atomic_load_explicit(&span.table->views[page],
                                         memory_order_relaxed);
             if (views && (view & bits)) {
+                np_assert(NP_HAS_MUTANT ||
+                          !(np_entry_load(span.table, page) & bits));
                 /* release: who sees that the page is gone for the device sees
                  * the entry that was changed before */
                 atomic_store_explicit(&span.table->views[page], view & ~bits,

@@ -27,6 +27,8 @@
 #include "arena.h"
 #include "mapper.h"
 
+#include "../thread.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -248,6 +250,7 @@ static uint64_t np_regions_touched_locked(uint64_t va, uint64_t end)
 {
     uint64_t last;
 
+    np_assert_locked(&np_regions_lock);
     while ((va < end) && np_regions_reach(NP_PAGE_LAST(va), va, &last)) {
         va = NP_PAGE_LAST(last) + 1;
     }

@@ -13,6 +13,7 @@
 #include "kmod.h"
 
 #include "../unit.h"
+#include "../thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ static np_swap_range_t *np_swap_range_find_locked(uint64_t va)
 {
     np_swap_range_t *range;
 
+    np_assert_locked(&np_swap_lock);
     ucs_list_for_each(range, &np_swap_ranges, list) {
         if (va < range->end) {
             return range;
@@ -225,6 +227,7 @@ int np_swap_copy_begin(void)
 void np_swap_copy_end(int phase)
 {
     pthread_mutex_lock(&np_swap_lock);
+    np_assert(np_swap_copies[phase] > 0);
     if (--np_swap_copies[phase] == 0) {
         pthread_cond_broadcast(&np_swap_idle);
     }

@@ -18,6 +18,8 @@
 
 #include "table.h"
 
+#include "../thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -155,6 +157,7 @@ static void np_directory_make_locked(void)
     np_directory_t *directory;
     int fd;
 
+    np_assert_locked(&np_directory_lock);
     np_directory_state = NP_DIRECTORY_REFUSED;
 
     what = "pthread_atfork()";
@@ -246,6 +249,7 @@ static void np_table_add_locked(np_directory_t *directory, uint32_t arena)
 {
     uint32_t index;
 
+    np_assert_locked(&np_directory_lock);
     index = atomic_load_explicit(&directory->count, memory_order_relaxed);
     if (index == NP_TABLE_ARENAS) {
         if (!np_directory_said_full) {
@@ -356,6 +360,7 @@ np_remote_find_locked(uint64_t engine_id, const struct stat *st)
 {
     np_remote_t *remote;
 
+    np_assert_locked(&np_remotes_lock);
     ucs_list_for_each(remote, &np_remotes, list) {
         if ((remote->engine_id == engine_id) && (remote->dev == st->st_dev) &&
             (remote->ino == st->st_ino)) {

@@ -46,6 +46,7 @@ np_window_get_locked(uint64_t port_id, uint64_t segment_id)
 {
     np_window_t *window;
 
+    np_assert_locked(&np_windows_lock);
     ucs_list_for_each(window, &np_windows, list) {
         if ((window->segment_id == segment_id) &&
             (window->port_id == port_id)) {
@@ -113,6 +114,7 @@ void np_window_put(np_window_t *window)
     int last;
 
     pthread_mutex_lock(&np_windows_lock);
+    np_assert(window->refs > 0);
     last = (--window->refs == 0);
     if (last) {
         ucs_list_del(&window->list);

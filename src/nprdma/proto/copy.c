@@ -212,6 +212,8 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
             copy->offset = (size_t)first * copy->chunk;
             copy->end    = ucs_min(copy->offset + ((size_t)count * copy->chunk),
                                    copy->len);
+            np_assertv(copy->offset < copy->end, "chunks %u..%u of %u", first,
+                       first + count, copy->chunks);
         }
 
         len = np_copy_piece_len(copy, copy->offset, copy->end);
@@ -281,6 +283,7 @@ int np_copy_may_touch(const np_op_t *copy_op, const np_iov_t *iov,
 
 void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status)
 {
+    np_assert((copy_op->kind == NP_OP_COPY) && (copy_op->copy.pending > 0));
     --copy_op->copy.pending;
     if ((status != UCS_OK) && (copy_op->status == UCS_OK)) {
         np_copy_stop(copy_op, status);
@@ -289,6 +292,7 @@ void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status)
 
 static void np_copy_release_share(np_link_t *link, np_copy_t *copy)
 {
+    np_assert(link->shares_used & UCS_BIT(copy->share - link->shm->shares));
     link->shares_used &= ~UCS_BIT(copy->share - link->shm->shares);
     copy->share        = NULL;
 }

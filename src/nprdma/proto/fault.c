@@ -49,6 +49,10 @@ static np_op_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
         return NULL;
     }
 
+    np_assertv((flags & NP_FAULT_WHEN) ||
+               ((len > 0) && (len <= ((flags & NP_FAULT_INLINE) ?
+                                      NP_INLINE_SIZE : NP_FAULT_MAX))),
+               "a FAULT of %zu bytes, flags %#x", len, flags);
     op->fault = (np_fault_t){
         .len    = len,
         .flags  = flags,
@@ -325,6 +329,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
     np_slot_t *slot;
     np_op_t *op;
 
+    np_assert((len > 0) && (offset + len <= copy->len));
     np_iov_slice(copy->iov, copy->iovcnt, offset, len, local);
     flags = np_fault_plan(link, copy, &local[0], addr, &len);
     count = np_iov_slice(copy->iov, copy->iovcnt, offset, len, local);
@@ -389,6 +394,7 @@ int np_fault_send_todo(np_link_t *link, np_op_t *copy_op)
             return 0;
         }
 
+        np_assert(sent <= todo->range[copy->todo_next].len);
         todo->range[copy->todo_next].offset += sent;
         todo->range[copy->todo_next].len    -= sent;
         if (todo->range[copy->todo_next].len == 0) {
@@ -449,6 +455,7 @@ int np_fault_is_again(np_link_t *link, np_op_t *op)
     }
 
     done              = np_fault_done(link, op);
+    np_assert(done <= op->fault.len);
     op->fault.remote += done;
     op->fault.len    -= done;
     op->fault.flags  |= NP_FAULT_COPY;

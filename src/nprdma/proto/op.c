@@ -130,6 +130,8 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
 
 void np_op_unpost(np_link_t *link, np_op_t *op)
 {
+    np_assert(link->outstanding > 0);
+    np_assert((op->kind != NP_OP_ATOMIC) || (link->atomics > 0));
     ucs_list_del(&op->list);
     --link->outstanding;
     link->atomics   -= (op->kind == NP_OP_ATOMIC);

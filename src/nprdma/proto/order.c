@@ -22,6 +22,7 @@
 void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
                  int is_write)
 {
+    np_assert(!op->is_ordered && (len > 0));
     np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
     op->is_ordered = 1;
 }

@@ -45,6 +45,7 @@ np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
 static void np_request_publish(np_link_t *link, np_op_t *op, np_slot_t *slot,
                                np_slot_kind_t kind)
 {
+    np_assert(link->answers_used & UCS_BIT(op->index));
     op->request = link->ctl.tail + 1; /* as the slot's word has it */
     np_ring_tx_publish(&link->ctl, slot, 0, kind, op->index);
     np_link_notify(link);
@@ -140,6 +141,7 @@ static void np_request_resend(np_link_t *link)
         }
 
         slot           = np_ring_tx_slot(&link->ctl);
+        np_assert(link->waiting > 0);
         op->is_waiting = 0;
         --link->waiting;
         if (op->kind == NP_OP_ATOMIC) {

@@ -78,6 +78,8 @@ typedef struct np_serving {
 /* The first @a len bytes are done: they are never moved again */
 static void np_serve_advance(np_serving_t *serving, size_t len)
 {
+    np_assertv(len <= serving->fault.len, "%zu of %u bytes", len,
+               serving->fault.len);
     serving->fault.remote += len;
     serving->fault.local  += len;
     serving->fault.len    -= len;
@@ -517,6 +519,8 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
 
     if (np_word_kind(job->word) == NP_SLOT_ATOMIC) {
         status = np_atomic_serve(&job->slot.atomic, moving, &result);
+        np_assert(atomic_load_explicit(&peer->has_atomic,
+                                       memory_order_relaxed));
         /* release: the next one finds what this one has stored */
         atomic_store_explicit(&peer->has_atomic, 0, memory_order_release);
         NP_STATS_INC(stats, atomics);

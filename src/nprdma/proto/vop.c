@@ -129,8 +129,10 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op)
 void np_vop_unpost(np_vop_t *op)
 {
     op->link->is_refused = 0;
+    np_assert(op->link->outstanding > 0);
     --op->link->outstanding;
     if (op->kind == NP_VOP_ATOMIC) {
+        np_assert(op->link->atomics > 0);
         --op->link->atomics;
     } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
         --op->link->ones;
@@ -287,6 +289,7 @@ void np_vop_served(np_vop_t *op)
         np_vserve_absent(op->port, (uintptr_t)move->iov[0].base, move->len,
                          !move->is_source);
     }
+    np_assert((op->conn->num_served > 0) && (op->port->num_served > 0));
     ucs_list_del(&op->list);
     --op->conn->num_served;
     --op->port->num_served;

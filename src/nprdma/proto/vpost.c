@@ -222,6 +222,7 @@ ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
     }
 
     len = pack(msg + 1, arg);
+    np_assertv(len <= NP_VSEG_PAYLOAD, "%zu bytes were packed", len);
     np_conn_send(link->conn, msg, sizeof(*msg) + len);
     return len;
 }
@@ -346,6 +347,7 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
     }
 
     len = pack(ctl + 1, arg);
+    np_assertv(len <= NP_VSEG_DATA, "%zu bytes were packed", len);
     if (!np_key_covers(key, addr, len)) {
         np_conn_drop(link->conn, &ctl->msg);
         return UCS_ERR_INVALID_ADDR;

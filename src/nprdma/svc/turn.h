@@ -18,6 +18,7 @@
 #define NP_TURN_H_
 
 #include "../engine.h"
+#include "../thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -66,6 +67,7 @@ static UCS_F_ALWAYS_INLINE np_turn_t *np_turn_enter(np_turn_t *turn)
         return turn;
     }
 
+    np_assert(turn->depth == 1);
     turn->depth = 0;
     atomic_store_explicit(&turn->is_wanted, 1, memory_order_relaxed);
     atomic_store_explicit(&turn->owner_in, 0, memory_order_release);
@@ -76,6 +78,9 @@ static UCS_F_ALWAYS_INLINE void np_turn_leave(np_turn_t **turn_p)
 {
     np_turn_t *turn = *turn_p;
 
+    np_assert((turn == NULL) ||
+              ((turn->depth > 0) &&
+               atomic_load_explicit(&turn->owner_in, memory_order_relaxed)));
     /* release: a thread sees what was done */
     if ((turn != NULL) && (--turn->depth == 0)) {
         atomic_store_explicit(&turn->owner_in, 0, memory_order_release);
@@ -119,6 +124,8 @@ static inline int np_turn_is_wanted(const np_turn_t *turn)
 
 static inline void np_turn_give(np_turn_t *turn)
 {
+    np_assert(atomic_load_explicit(&turn->thread_in, memory_order_relaxed));
+    np_assert_locked(&turn->lock);
     atomic_store_explicit(&turn->thread_in, 0, memory_order_release);
     pthread_mutex_unlock(&turn->lock);
 }

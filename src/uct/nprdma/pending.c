@@ -75,6 +75,7 @@ static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
 {
     uct_nprdma_iface_t *iface = uct_nprdma_ep_iface(ep);
 
+    np_assert(ep->num_pending > 0);
     if (--ep->num_pending == 0) {
         uct_nprdma_ep_keep_fence(ep, uct_nprdma_ep_fences(ep, iface));
         iface->device->hold(ep, 0);

@@ -239,6 +239,8 @@ uct_nprdma_soft_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
     }
 
     length = pack_cb(data, arg);
+    np_assertv(length <= uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+               "%zu bytes were packed", length);
     np_am_commit(&ep->link, id, start, length);
     UCT_TL_EP_STAT_OP(&ep->super.super, AM, BCOPY, length);
     return length;
@@ -318,8 +320,11 @@ uct_nprdma_soft_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
 
     np_unit_assert_outside();
     length = pack_cb(bounce, arg);
+    np_assertv(length <= uct_nprdma_ep_iface(&ep->super)->max_bcopy,
+               "%zu bytes were packed", length);
     status = np_rma_put_copied(&ep->link, (np_key_t*)rkey, bounce, length,
                                remote_addr);
+    np_assertv(status != UCS_ERR_NO_RESOURCE, "refused after it was packed");
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, BCOPY, length);
     return (status == UCS_OK) ? (ssize_t)length : status;
 }

@@ -44,6 +44,7 @@ void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len)
     unsigned last = ranges->count - 1;
     size_t end;
 
+    np_assert((len > 0) && (ranges->count <= NP_RANGES_MAX));
     if ((ranges->count > 0) &&
         ((ranges->range[last].offset + ranges->range[last].len == offset) ||
          (ranges->count == NP_RANGES_MAX))) {
@@ -274,6 +275,11 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
     size_t offset, step;
     np_walk_t walk;
 
+    np_assertv((len > 0) && (len <= NP_DMA_MAX) &&
+               ((addr >> NP_ARENA_SHIFT) ==
+                ((addr + len - 1) >> NP_ARENA_SHIFT)),
+               "a piece of %zu bytes at %#lx", len, addr);
+    np_assert(np_iov_length(iov, iovcnt) == len);
     absent->count = 0;
     walk          = (np_walk_t){
         .dma    = dma,

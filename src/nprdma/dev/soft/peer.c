@@ -18,6 +18,7 @@
 
 #include "../../engine.h"
 #include "../../mem/segment.h"
+#include "../../thread.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -349,6 +350,7 @@ unsigned np_port_hear_strangers(np_port_t *port, int is_owner)
     unsigned count = 0, i;
     np_peer_t *peer;
 
+    np_assert_locked(&port->lock);
     for (i = 0; i < port->num_peers; ++i) {
         peer = port->peers[i];
         if ((peer == NULL) || peer->is_gone) {
@@ -403,6 +405,7 @@ void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
 {
     np_peer_t *peer;
 
+    np_assert_locked(&port->lock);
     if ((cred->uid != np_engine.uid) &&
         (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
         np_error("refused process %d: it runs as user %d, this one as user "

@@ -122,6 +122,9 @@ np_ring_tx_has_payload(np_ring_tx_t *ring, uint32_t len, uint32_t *start)
 static UCS_F_ALWAYS_INLINE void
 np_ring_tx_commit_payload(np_ring_tx_t *ring, uint32_t start, uint32_t len)
 {
+    np_assertv((start + len - ring->payload_head) <= (ring->payload_mask + 1),
+               "payload of %u bytes at %u, free from %u on", len, start,
+               ring->payload_head);
     ring->payload_tail = start + ucs_align_up_pow2(len, (uint32_t)NP_LINE);
 }
 
@@ -130,6 +133,8 @@ static UCS_F_ALWAYS_INLINE void
 np_ring_tx_publish(np_ring_tx_t *ring, np_slot_t *slot, uint32_t len,
                    np_slot_kind_t kind, uint8_t id)
 {
+    np_assertv(ring->tail != ring->limit, "slot %u is not free", ring->tail);
+    np_assertv(len <= UINT16_MAX, "a slot's word cannot say %u", len);
     ring->payload_end[ring->tail & ring->mask] = ring->payload_tail;
 
     /* release: whoever sees the word sees slot and payload */

@@ -420,6 +420,7 @@ np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len, void *buffer,
 
 void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len)
 {
+    np_assertv(len <= NP_VSEG_SIZE, "a message of %zu bytes", len);
     np_conn_fill(conn, msg);
     if (len <= conn->port->max_inline) {
         np_conn_keep(conn, msg, len, NULL);

@@ -123,6 +123,7 @@ static np_nic_views_t *np_views_make_locked(np_nic_t *nic, uint32_t arena)
 {
     np_nic_views_t *views;
 
+    np_assert_locked(&np_views_lock);
     views = calloc(1, sizeof(*views));
     if (views == NULL) {
         return NULL;
