@@ -6,10 +6,9 @@
 
 #include "nprdma.h"
 
-#define NP_FEATURES (NPRDMA_FEATURE_VIEWS | NPRDMA_FEATURE_HOLD | \
-		     NPRDMA_FEATURE_PREFETCH | NPRDMA_FEATURE_SWAP)
-#define NP_FAULT_FLAGS (NPRDMA_FAULT_WRITE | NPRDMA_FAULT_NOWAIT | \
-			NPRDMA_FAULT_HOLD)
+#define NP_FEATURES (NPRDMA_FEATURE_VIEWS | NPRDMA_FEATURE_PREFETCH | \
+		     NPRDMA_FEATURE_SWAP)
+#define NP_FAULT_FLAGS (NPRDMA_FAULT_WRITE | NPRDMA_FAULT_NOWAIT)
 
 union np_argument {
 	struct nprdma_info info;
@@ -17,7 +16,6 @@ union np_argument {
 	struct nprdma_region_destroy destroy;
 	struct nprdma_region_export export;
 	struct nprdma_fault fault;
-	struct nprdma_release release;
 	struct nprdma_range range;
 	struct nprdma_kernel_counters counters;
 };
@@ -33,7 +31,6 @@ static int np_do_info(struct np_context *context, union np_argument *argument)
 		.region_max = NP_REGION_MAX,
 		.table_max = np_table_max(),
 		.table_used = atomic64_read(&context->user->bytes),
-		.hold_max = READ_ONCE(np_hold_pages),
 	};
 	return 0;
 }
@@ -80,9 +77,7 @@ static int np_do_fault(struct np_context *context, union np_argument *argument)
 	struct np_region *region;
 	int ret;
 
-	if (fault->flags & ~NP_FAULT_FLAGS || fault->reserved || fault->hold ||
-	    fault->done || (fault->flags & NPRDMA_FAULT_HOLD &&
-			    fault->flags & NPRDMA_FAULT_NOWAIT))
+	if (fault->flags & ~NP_FAULT_FLAGS || fault->done)
 		return -EINVAL;
 	region = np_region_get(context, fault->region);
 	if (!region)
@@ -90,23 +85,11 @@ static int np_do_fault(struct np_context *context, union np_argument *argument)
 	ret = np_region_span(region, fault->addr, fault->length, &from, &to);
 	if (ret)
 		goto put;
-	if (fault->flags & NPRDMA_FAULT_HOLD)
-		ret = np_hold_fault(region, from, to, fault->flags, &done,
-				    &fault->hold);
-	else
-		ret = np_fault(region, from, to, fault->flags, &done);
+	ret = np_fault(region, from, to, fault->flags, &done);
 	fault->done = (u64)done << PAGE_SHIFT;
 put:
 	np_region_put(region);
 	return ret;
-}
-
-static int np_do_release(struct np_context *context,
-			 union np_argument *argument)
-{
-	if (argument->release.flags)
-		return -EINVAL;
-	return np_hold_release(context, argument->release.hold);
 }
 
 static int np_do_range(struct np_context *context,
@@ -167,7 +150,6 @@ static int np_do_counters(struct np_context *context,
 	argument->counters = (struct nprdma_kernel_counters) {
 		.regions = atomic_read(&stats->regions),
 		.attached = attached,
-		.held = atomic_read(&stats->held),
 		.replace = !attached ? NPRDMA_REPLACE_NONE :
 			   atomic_read(&stats->gapped) ? NPRDMA_REPLACE_GAP :
 			   NPRDMA_REPLACE_ATOMIC,
@@ -200,7 +182,6 @@ static const struct np_command np_commands[] = {
 	[_IOC_NR(NPRDMA_IOC_REGION_DESTROY)] = { NPRDMA_IOC_REGION_DESTROY, np_do_destroy },
 	[_IOC_NR(NPRDMA_IOC_REGION_EXPORT)] = { NPRDMA_IOC_REGION_EXPORT, np_do_export },
 	[_IOC_NR(NPRDMA_IOC_FAULT)] = { NPRDMA_IOC_FAULT, np_do_fault },
-	[_IOC_NR(NPRDMA_IOC_RELEASE)] = { NPRDMA_IOC_RELEASE, np_do_release },
 	[_IOC_NR(NPRDMA_IOC_PREFETCH)] = { NPRDMA_IOC_PREFETCH, np_do_prefetch },
 	[_IOC_NR(NPRDMA_IOC_INVALIDATE)] = { NPRDMA_IOC_INVALIDATE, np_do_invalidate },
 	[_IOC_NR(NPRDMA_IOC_SWAP_OUT)] = { NPRDMA_IOC_SWAP_OUT, np_do_swap_out },
@@ -245,7 +226,7 @@ long np_ioctl(struct file *file, unsigned int number, unsigned long address)
 	if (current->mm != context->mm)
 		return -EPERM;
 	size = _IOC_SIZE(command->number);
-	/* No structure was ever shorter than in version 1 */
+	/* No structure was ever shorter than in version 2 */
 	if (user_size < size)
 		return -EINVAL;
 	if (_IOC_DIR(number) & _IOC_WRITE) {

@@ -6,20 +6,9 @@
 
 #include "nprdma.h"
 
-/* A child may have the file for longer than its process has lived */
-static void np_context_exit(struct mmu_notifier *exit, struct mm_struct *mm)
-{
-	np_hold_release_all(container_of(exit, struct np_context, exit));
-}
-
-static const struct mmu_notifier_ops np_context_ops = {
-	.release = np_context_exit,
-};
-
 struct np_context *np_context_open(void)
 {
 	struct np_context *context;
-	int ret = -ENOMEM;
 
 	if (!current->mm)
 		return ERR_PTR(-EINVAL);
@@ -35,22 +24,15 @@ struct np_context *np_context_open(void)
 		goto free_hole;
 	kref_init(&context->refs);
 	xa_init_flags(&context->regions, XA_FLAGS_ALLOC1);
-	xa_init_flags(&context->holds, XA_FLAGS_ALLOC1);
 	context->mm = current->mm;
-	context->exit.ops = &np_context_ops;
-	ret = mmu_notifier_register(&context->exit, context->mm);
-	if (ret)
-		goto put_user;
 	mmgrab(context->mm);
 	return context;
 
-put_user:
-	np_user_put(context->user);
 free_hole:
 	__free_page(context->hole);
 free_context:
 	kfree(context);
-	return ERR_PTR(ret);
+	return ERR_PTR(-ENOMEM);
 }
 
 static void np_context_free(struct kref *refs)
@@ -59,7 +41,6 @@ static void np_context_free(struct kref *refs)
 						  refs);
 
 	xa_destroy(&context->regions);
-	xa_destroy(&context->holds);
 	__free_page(context->hole);
 	np_user_put(context->user);
 	mmdrop(context->mm);
@@ -77,8 +58,6 @@ void np_context_close(struct np_context *context)
 	struct np_region *region;
 	unsigned long number;
 
-	mmu_notifier_unregister(&context->exit, context->mm);
-	np_hold_release_all(context);
 	xa_for_each(&context->regions, number, region) {
 		xa_erase(&context->regions, number);
 		np_region_kill(region);

@@ -11,21 +11,11 @@
 
 /* Of all memory a part in so many, unless told otherwise */
 #define NP_TABLE_SHARE	32
-#define NP_HOLD_SHARE	8
 
 bool np_sync_rcu;
 module_param_named(sync_rcu, np_sync_rcu, bool, 0644);
 MODULE_PARM_DESC(sync_rcu,
 		 "wait for RCU readers after each flush, for NICs in software that translate under rcu_read_lock (default: N)");
-
-unsigned int np_hold_pages = 16384;
-module_param_named(hold_pages, np_hold_pages, uint, 0644);
-MODULE_PARM_DESC(hold_pages, "pages that a context may hold (default: 16384)");
-
-static unsigned int user_hold_pages;
-module_param(user_hold_pages, uint, 0644);
-MODULE_PARM_DESC(user_hold_pages,
-		 "pages that the contexts of one user may hold together (default: 0, a part in 8 of all memory)");
 
 static unsigned int user_mb;
 module_param(user_mb, uint, 0644);
@@ -40,13 +30,6 @@ u64 np_table_max(void)
 	if (user_mb)
 		return (u64)user_mb << 20;
 	return ((u64)totalram_pages() << PAGE_SHIFT) / NP_TABLE_SHARE;
-}
-
-unsigned long np_user_hold_max(void)
-{
-	unsigned int pages = READ_ONCE(user_hold_pages);
-
-	return pages ? pages : totalram_pages() / NP_HOLD_SHARE;
 }
 
 static int np_open(struct inode *inode, struct file *file)

@@ -37,7 +37,7 @@
 #define NP_PIECE_PAGES	(1U << (NP_PIECE_SHIFT - PAGE_SHIFT))
 #define NP_REGION_MAX	(8ULL << 30)
 #define NP_REGIONS_MAX	65536	/* of a user */
-/* Numbers of regions and holds. Erasing 0, which a program may ask for, would
+/* Numbers of regions. Erasing 0, which a program may ask for, would
  * make an xarray hand it out.
  */
 #define NP_NUMBERS	XA_LIMIT(1, INT_MAX)
@@ -49,9 +49,7 @@
 extern struct page *np_signature;
 extern struct workqueue_struct *np_queue;
 extern bool np_sync_rcu;
-extern unsigned int np_hold_pages;
 u64 np_table_max(void);
-unsigned long np_user_hold_max(void);
 
 /* user.c: what a user causes the kernel to use */
 struct np_user {
@@ -60,7 +58,6 @@ struct np_user {
 	unsigned int refs;
 	atomic_t regions;
 	atomic64_t bytes;
-	atomic_long_t held;		/* pages */
 };
 
 struct np_user *np_user_get(kuid_t uid);
@@ -69,15 +66,12 @@ int np_user_charge(struct np_user *user, u64 bytes);
 void np_user_uncharge(struct np_user *user, u64 bytes);
 int np_user_add_region(struct np_user *user);
 void np_user_drop_region(struct np_user *user);
-int np_user_hold(struct np_user *user, unsigned int pages);
-void np_user_unhold(struct np_user *user, unsigned int pages);
 
 /* context.c: an open file */
 struct np_stats {
 	atomic_t regions;
 	atomic_t attached;
 	atomic_t gapped;		/* of these, NPRDMA_REPLACE_GAP */
-	atomic_t held;
 	atomic64_t faults;
 	atomic64_t mapped;
 	atomic64_t upgraded;
@@ -93,11 +87,9 @@ struct np_stats {
 struct np_context {
 	struct kref refs;		/* file, regions */
 	struct mm_struct *mm;		/* grabbed, not its users */
-	struct mmu_notifier exit;	/* holds end with the address space */
 	struct np_user *user;
 	struct page *hole;		/* the black-hole page */
 	struct xarray regions;
-	struct xarray holds;
 	atomic_t prefetches;
 	struct np_stats stats;
 };
@@ -191,12 +183,6 @@ void np_region_entry(struct np_region *region, unsigned long index, u32 entry);
 /* fault.c */
 int np_fault(struct np_region *region, unsigned long from, unsigned long to,
 	     u32 flags, unsigned long *done);
-
-/* hold.c */
-int np_hold_fault(struct np_region *region, unsigned long from,
-		  unsigned long to, u32 flags, unsigned long *done, u32 *hold);
-int np_hold_release(struct np_context *context, u32 hold);
-void np_hold_release_all(struct np_context *context);
 
 /* swap.c: what is asked for without a transfer */
 int np_prefetch(struct np_region *region, unsigned long from, unsigned long to,

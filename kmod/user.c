@@ -2,8 +2,7 @@
 /*
  * What each user causes the kernel to use: regions, which every change of
  * memory under them has to look at; tables, states of pages, and
- * translations of views, which no memory cgroup is charged for; and pages that
- * the kernel cannot take back while they are held.
+ * translations of views, which no memory cgroup is charged for.
  */
 #include <linux/cred.h>
 #include <linux/slab.h>
@@ -78,18 +77,4 @@ int np_user_add_region(struct np_user *user)
 void np_user_drop_region(struct np_user *user)
 {
 	atomic_dec(&user->regions);
-}
-
-int np_user_hold(struct np_user *user, unsigned int pages)
-{
-	if (atomic_long_add_return(pages, &user->held) > np_user_hold_max()) {
-		np_user_unhold(user, pages);
-		return -EDQUOT;
-	}
-	return 0;
-}
-
-void np_user_unhold(struct np_user *user, unsigned int pages)
-{
-	atomic_long_sub(pages, &user->held);
 }

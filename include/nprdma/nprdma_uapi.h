@@ -22,7 +22,7 @@
  *
  * Of all ioctls: the argument is a structure whose size is part of the number.
  * A longer one than the module knows is taken if what it does not know is 0
- * (else E2BIG); a shorter one is taken down to the size of version 1, with what
+ * (else E2BIG); a shorter one is taken down to the size of version 2, with what
  * is missing as 0. Unknown flags and reserved fields that are not 0 are EINVAL.
  * Errors that any of them may return:
  *
@@ -32,7 +32,7 @@
  * EFAULT   the structure itself cannot be read or written
  * EPERM    the caller is not the address space that opened the file: a forked
  *          child, a program after exec, a process that was sent the file
- * ENOENT   there is no region (or hold) of that number
+ * ENOENT   there is no region of that number
  * EINTR    a fatal signal
  *
  * Addresses and lengths are in bytes and multiples of page_size (see INFO). A
@@ -48,7 +48,7 @@
 #define NPRDMA_DEVICE		"/dev/nprdma"
 
 /* Changed only if an older program could misunderstand a newer module */
-#define NPRDMA_ABI_VERSION	1
+#define NPRDMA_ABI_VERSION	2
 
 /* An absent page reads as this word, little-endian, repeated */
 #define NPRDMA_SIGNATURE	0xd5ea5e1fU
@@ -62,9 +62,8 @@
 
 /* What the module can do: nprdma_info.features */
 #define NPRDMA_FEATURE_VIEWS	0x1ULL	/* views and table as dma-bufs */
-#define NPRDMA_FEATURE_HOLD	0x2ULL	/* FAULT_HOLD, RELEASE */
-#define NPRDMA_FEATURE_PREFETCH	0x4ULL	/* PREFETCH */
-#define NPRDMA_FEATURE_SWAP	0x8ULL	/* SWAP_OUT, SWAP_IN */
+#define NPRDMA_FEATURE_PREFETCH	0x2ULL	/* PREFETCH */
+#define NPRDMA_FEATURE_SWAP	0x4ULL	/* SWAP_OUT, SWAP_IN */
 
 /**
  * INFO: what this module is.
@@ -77,7 +76,6 @@
  * @region_max:	bytes that a region may have
  * @table_max:	bytes of kernel memory that a user may cause to be used
  * @table_used:	bytes that the calling user does cause
- * @hold_max:	pages that a context may hold
  */
 struct nprdma_info {
 	__u32 abi;
@@ -88,7 +86,6 @@ struct nprdma_info {
 	__u64 region_max;
 	__u64 table_max;
 	__u64 table_used;
-	__u64 hold_max;
 };
 
 /* The region's memory is never mapped for writing */
@@ -156,10 +153,6 @@ struct nprdma_region_export {
 #define NPRDMA_FAULT_WRITE	0x1U	/* for writing as well */
 /* Only what is present already: no waiting for storage or for mmap_lock */
 #define NPRDMA_FAULT_NOWAIT	0x2U
-/* Also keep the pages for a moment, which makes it likely, never certain, that
- * they stay mapped until RELEASE. Not together with NOWAIT.
- */
-#define NPRDMA_FAULT_HOLD	0x4U
 
 /**
  * FAULT: brings pages in and maps them, from the first on, until one cannot be.
@@ -170,18 +163,13 @@ struct nprdma_region_export {
  * @addr:	first byte of the range
  * @length:	bytes
  * @done:	out, also with an error: bytes from @addr that were mapped
- * @hold:	out: with HOLD the hold's number, never 0; else 0
- * @reserved:	0
- *
- * With an error and HOLD nothing is held.
  *
  * EFAULT   nothing is mapped there, or nothing that a device may have
  * EACCES   it may not be written (or not be read), or the region is RDONLY
  * EBUSY    it is swapped out, by SWAP_OUT
  * EAGAIN   with NOWAIT: it is not there. Else: it went away again each time
  * ENOMEM   no memory to bring it in, or for the module's own state
- * EDQUOT   the user's bound table_max; with HOLD: hold_max, or the bound on what
- *          all contexts of the user hold
+ * EDQUOT   the user's bound table_max
  */
 struct nprdma_fault {
 	__u32 region;
@@ -189,18 +177,6 @@ struct nprdma_fault {
 	__u64 addr;
 	__u64 length;
 	__u64 done;
-	__u32 hold;
-	__u32 reserved;
-};
-
-/**
- * RELEASE: ends a hold. The end of the context does so too.
- * @hold:	its number
- * @flags:	0
- */
-struct nprdma_release {
-	__u32 hold;
-	__u32 flags;
 };
 
 /* For PREFETCH and SWAP_IN: for writing as well */
@@ -247,8 +223,8 @@ struct nprdma_range {
  * COUNTERS: of the context, since it was opened, all of them or none.
  * @regions:		now
  * @attached:		devices attached to views and tables, now
- * @held:		pages held, now
  * @replace:		the worst NPRDMA_REPLACE_* of what is attached
+ * @reserved:		0
  * @kernel_bytes:	kernel memory that the user causes to be used, now
  * @faults:		FAULT, PREFETCH and SWAP_IN that were begun
  * @mapped:		pages that became mapped
@@ -264,8 +240,8 @@ struct nprdma_range {
 struct nprdma_kernel_counters {
 	__u32 regions;
 	__u32 attached;
-	__u32 held;
 	__u32 replace;
+	__u32 reserved;
 	__u64 kernel_bytes;
 	__u64 faults;
 	__u64 mapped;
@@ -279,7 +255,8 @@ struct nprdma_kernel_counters {
 	__u64 gaps;
 };
 
-#define NPRDMA_IOC		0xB7
+/* Of the ones that the kernel's list of ioctl numbers gives to nobody */
+#define NPRDMA_IOC		0xC6
 
 #define NPRDMA_IOC_INFO		_IOR(NPRDMA_IOC, 0x00, struct nprdma_info)
 #define NPRDMA_IOC_REGION_CREATE \
@@ -289,11 +266,10 @@ struct nprdma_kernel_counters {
 #define NPRDMA_IOC_REGION_EXPORT \
 	_IOWR(NPRDMA_IOC, 0x03, struct nprdma_region_export)
 #define NPRDMA_IOC_FAULT	_IOWR(NPRDMA_IOC, 0x04, struct nprdma_fault)
-#define NPRDMA_IOC_RELEASE	_IOW(NPRDMA_IOC, 0x05, struct nprdma_release)
-#define NPRDMA_IOC_PREFETCH	_IOW(NPRDMA_IOC, 0x06, struct nprdma_range)
-#define NPRDMA_IOC_INVALIDATE	_IOW(NPRDMA_IOC, 0x07, struct nprdma_range)
-#define NPRDMA_IOC_SWAP_OUT	_IOW(NPRDMA_IOC, 0x08, struct nprdma_range)
-#define NPRDMA_IOC_SWAP_IN	_IOW(NPRDMA_IOC, 0x09, struct nprdma_range)
-#define NPRDMA_IOC_COUNTERS	_IOR(NPRDMA_IOC, 0x0a, struct nprdma_kernel_counters)
+#define NPRDMA_IOC_PREFETCH	_IOW(NPRDMA_IOC, 0x05, struct nprdma_range)
+#define NPRDMA_IOC_INVALIDATE	_IOW(NPRDMA_IOC, 0x06, struct nprdma_range)
+#define NPRDMA_IOC_SWAP_OUT	_IOW(NPRDMA_IOC, 0x07, struct nprdma_range)
+#define NPRDMA_IOC_SWAP_IN	_IOW(NPRDMA_IOC, 0x08, struct nprdma_range)
+#define NPRDMA_IOC_COUNTERS	_IOR(NPRDMA_IOC, 0x09, struct nprdma_kernel_counters)
 
 #endif

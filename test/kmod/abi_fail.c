@@ -20,7 +20,6 @@ typedef struct fail {
     char     *memory;
     int      region;         /* made before, destroyed after each try */
     int      result;         /* of the last try: of a kind of its own */
-    uint32_t hold;
 } fail_t;
 
 typedef struct fail_step {
@@ -64,20 +63,7 @@ static int fail_table(fail_t *fail)
 static int fail_fault(fail_t *fail)
 {
     return kmod_fault(fail->dev, fail->region, fail->memory,
-                      FAIL_PAGES * KMOD_PAGE, NPRDMA_FAULT_WRITE, NULL, NULL);
-}
-
-static int fail_hold(fail_t *fail)
-{
-    return kmod_fault(fail->dev, fail->region, fail->memory,
-                      FAIL_PAGES * KMOD_PAGE,
-                      NPRDMA_FAULT_WRITE | NPRDMA_FAULT_HOLD, NULL,
-                      &fail->hold);
-}
-
-static void fail_release(fail_t *fail)
-{
-    kmod_release(fail->dev, fail->hold);
+                      FAIL_PAGES * KMOD_PAGE, NPRDMA_FAULT_WRITE, NULL);
 }
 
 static int fail_range(fail_t *fail, unsigned long request)
@@ -123,7 +109,6 @@ static const fail_step_t fail_steps[] = {
     {"REGION_EXPORT of a view", fail_view, fail_close},
     {"REGION_EXPORT of a table", fail_table, fail_close},
     {"FAULT", fail_fault, NULL},
-    {"FAULT and HOLD", fail_hold, fail_release},
     {"PREFETCH", fail_prefetch, NULL},
     {"SWAP_OUT", fail_swap_out, NULL},
     {"SWAP_IN", fail_swap_in, NULL},
@@ -165,7 +150,7 @@ static int fail_nothing_left(fail_t *fail)
         usleep(10000);
     }
     return (counters.regions == 0) && (counters.attached == 0) &&
-           (counters.held == 0) && (counters.kernel_bytes == 0) &&
+           (counters.kernel_bytes == 0) &&
            (counters.gaps == 0) && (counters.mapped == counters.unmapped);
 }
 
@@ -179,7 +164,7 @@ static int fail_try(fail_t *fail, const fail_step_t *step, unsigned nth)
     fail->region = kmod_create(fail->dev, fail->memory, KMOD_PIECE, 0);
     if (step->run == fail_attach) {
         kmod_fault(fail->dev, fail->region, fail->memory, KMOD_PIECE / 2, 0,
-                   NULL, NULL);
+                   NULL);
         fail->result = kmod_export(fail->dev, fail->region,
                                    NPRDMA_EXPORT_READ);
     }

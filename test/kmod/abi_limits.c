@@ -24,7 +24,7 @@ static int child_refused(int dev, int region, char *memory)
     pid = fork();
     if (pid == 0) {
         _exit((abi_call(dev, NPRDMA_IOC_INFO, &info) != -EPERM) ||
-              (kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL, NULL) !=
+              (kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL) !=
                -EPERM) ||
               (kmod_export(dev, region, NPRDMA_EXPORT_TABLE) != -EPERM) ||
               (kmod_destroy(dev, region) != -EPERM));
@@ -126,65 +126,6 @@ static void bounds_of_tables(int dev, char *memory)
     TAP_CHECK(kmod_counters(dev).kernel_bytes == 0, "all of it is returned");
 }
 
-/* A process holds pages and ends, while its child still has the file, until the
- * gate is closed; 0: it could not */
-static int hold_and_leave(char *memory, const int gate[2])
-{
-    int status = -1, dev, region;
-    pid_t pid;
-    char byte;
-
-    pid = fork();
-    if (pid == 0) {
-        close(gate[1]);
-        dev    = kmod_open();
-        region = kmod_create(dev, memory, KMOD_PIECE, 0);
-        if (kmod_fault(dev, region, memory, 16 * KMOD_PAGE, NPRDMA_FAULT_HOLD,
-                       NULL, NULL) != 0) {
-            _exit(1);
-        }
-        pid = fork();
-        if (pid == 0) {
-            _exit(read(gate[0], &byte, 1) != 0);
-        }
-        _exit(pid < 0);
-    }
-    waitpid(pid, &status, 0);
-    return status == 0;
-}
-
-static void bounds_of_holds(int dev, char *memory)
-{
-    int other = kmod_open(), gate[2], first, second;
-    uint32_t hold;
-
-    parameter("user_hold_pages", 24);
-    first  = kmod_create(dev, memory, KMOD_PIECE, 0);
-    second = kmod_create(other, memory, KMOD_PIECE, 0);
-    TAP_CHECK((kmod_fault(dev, first, memory, 16 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, NULL, &hold) == 0) &&
-              (kmod_fault(other, second, memory, 16 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, NULL, NULL) == -EDQUOT),
-              "a user's contexts share a bound of what they hold");
-    TAP_CHECK((kmod_release(dev, hold) == 0) &&
-              (kmod_fault(other, second, memory, 16 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, NULL, NULL) == 0),
-              "what one releases the other may hold");
-    close(other);
-    TAP_CHECK(kmod_fault(dev, first, memory, 16 * KMOD_PAGE, NPRDMA_FAULT_HOLD,
-                         NULL, &hold) == 0, "the end of a context releases");
-    kmod_release(dev, hold);
-    TAP_CHECK((pipe(gate) == 0) && hold_and_leave(memory, gate) &&
-              (kmod_fault(dev, first, memory, 16 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, NULL, &hold) == 0),
-              "and that of an address space, whoever has its file");
-    kmod_release(dev, hold);
-    close(gate[0]);
-    close(gate[1]);
-    kmod_destroy(dev, first);
-    parameter("user_hold_pages", 0);
-}
-
 static long meminfo(const char *name)
 {
     char line[128];
@@ -214,7 +155,7 @@ static void leak_round(char *memory, unsigned regions)
         region = kmod_create(dev, memory, LEAK_LENGTH, 0);
         if ((region < 0) ||
             (kmod_fault(dev, region, memory, 4 * KMOD_PAGE, NPRDMA_FAULT_WRITE,
-                        NULL, NULL) != 0)) {
+                        NULL) != 0)) {
             kmod_bail("a region");
         }
         fd = (i % 3 == 0) ? kmod_export(dev, region, NPRDMA_EXPORT_READ) : -1;
@@ -254,7 +195,6 @@ static int leak_none(const char *name, long before, int sign)
 void abi_bounds(int dev, char *memory)
 {
     bounds_of_tables(dev, memory);
-    bounds_of_holds(dev, memory);
 }
 
 void abi_leaks(void)

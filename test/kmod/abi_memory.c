@@ -34,12 +34,10 @@ static void test_secret(int dev)
     }
     *addr  = 1;
     region = kmod_create(dev, addr, KMOD_PAGE, 0);
-    TAP_CHECK((kmod_fault(dev, region, addr, KMOD_PAGE, 0, NULL, NULL) ==
+    TAP_CHECK((kmod_fault(dev, region, addr, KMOD_PAGE, 0, NULL) ==
                -EFAULT) &&
               (kmod_fault(dev, region, addr, KMOD_PAGE, NPRDMA_FAULT_NOWAIT,
-                          NULL, NULL) == -EFAULT) &&
-              (kmod_fault(dev, region, addr, KMOD_PAGE, NPRDMA_FAULT_HOLD,
-                          NULL, NULL) == -EFAULT),
+                          NULL) == -EFAULT),
               "secret memory is not for devices");
     kmod_destroy(dev, region);
     munmap(addr, KMOD_PAGE);
@@ -64,7 +62,7 @@ static void *end_fault(void *argument)
     end_t *end = argument;
 
     end->ret = kmod_fault(end->dev, end->region, end->memory, END_LENGTH, 0,
-                          &end->done, NULL);
+                          &end->done);
     return NULL;
 }
 
@@ -133,7 +131,7 @@ static unsigned watch_round(int dev, int edu, char *memory)
         watch.last = watch_attach(edu, watch.region.write_fd);
     }
     if ((kmod_fault(dev, watch.region.number, memory, KMOD_PIECE,
-                    NPRDMA_FAULT_WRITE, NULL, NULL) != 0) ||
+                    NPRDMA_FAULT_WRITE, NULL) != 0) ||
         (pthread_create(&thread, NULL, watch_run, &watch) != 0)) {
         kmod_bail("a region to be watched");
     }

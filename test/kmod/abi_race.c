@@ -19,7 +19,6 @@
 
 #define RACE_THREADS 8
 #define RACE_REGIONS 8
-#define RACE_HOLDS   16
 #define RACE_DEATHS  10u
 
 typedef struct race {
@@ -29,7 +28,6 @@ typedef struct race {
     uint64_t         length;
     time_t           end;
     _Atomic unsigned regions[RACE_REGIONS];
-    _Atomic unsigned holds[RACE_HOLDS];
     _Atomic unsigned calls;
     _Atomic unsigned odd;      /* errors that nothing explains */
     _Atomic unsigned attached; /* in all */
@@ -116,20 +114,6 @@ static void act_export(racer_t *racer, unsigned region)
     }
 }
 
-static void act_hold(racer_t *racer, unsigned region, char *addr)
-{
-    race_t *race = racer->race;
-    uint32_t hold, old;
-
-    judge(race, kmod_fault(race->dev, region, addr,
-                           (1 + draw(racer, 8)) * KMOD_PAGE,
-                           NPRDMA_FAULT_HOLD | draw(racer, 2), NULL, &hold));
-    old = atomic_exchange(&race->holds[draw(racer, RACE_HOLDS)], hold);
-    if (old != 0) {
-        judge(race, kmod_release(race->dev, old));
-    }
-}
-
 static void act_attach(racer_t *racer, unsigned region)
 {
     race_t *race             = racer->race;
@@ -194,20 +178,15 @@ static void act_ioctl(racer_t *racer)
         act_export(racer, region);
         break;
     case 2:
-        act_hold(racer, region, addr);
-        break;
     case 3:
     case 4:
     case 5:
         judge(race, kmod_range(race->dev, requests[draw(racer, 5)], region,
                                addr, length, draw(racer, 2)));
         break;
-    case 6:
-        judge(race, kmod_release(race->dev, draw(racer, 100)));
-        break;
     default:
         judge(race, kmod_fault(race->dev, region, addr, length,
-                               draw(racer, 4), NULL, NULL));
+                               draw(racer, 4), NULL));
     }
 }
 
@@ -303,11 +282,6 @@ static void race_end(race_t *race)
     struct nprdma_kernel_counters counters;
     unsigned i, tries;
 
-    for (i = 0; i < RACE_HOLDS; ++i) {
-        if (race->holds[i] != 0) {
-            kmod_release(race->dev, race->holds[i]);
-        }
-    }
     for (i = 0; i < RACE_REGIONS; ++i) {
         if (race->regions[i] != 0) {
             kmod_destroy(race->dev, race->regions[i]);
@@ -325,18 +299,18 @@ static void race_end(race_t *race)
         usleep(10000);
     }
     printf("# %u calls, %u attachments, %llu pages mapped, %llu batches begun "
-           "again, %llu invalidations; left: %u regions, %u held, %llu "
+           "again, %llu invalidations; left: %u regions, %llu "
            "bytes\n", race->calls, race->attached,
            (unsigned long long)counters.mapped,
            (unsigned long long)counters.retries,
            (unsigned long long)counters.invalidations, counters.regions,
-           counters.held, (unsigned long long)counters.kernel_bytes);
+           (unsigned long long)counters.kernel_bytes);
     TAP_CHECK((race->edu < 0) || ((race->attached > 0) && (race->free == 0) &&
                                   (counters.attached == 0)),
               "no device ever reaches a page that is free (%u)", race->free);
     TAP_CHECK((counters.mapped == counters.unmapped) &&
               (counters.mapped > 0), "what was mapped was unmapped");
-    TAP_CHECK((counters.regions == 0) && (counters.held == 0) &&
+    TAP_CHECK((counters.regions == 0) &&
               (counters.kernel_bytes == 0), "nothing is left");
 }
 

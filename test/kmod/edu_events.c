@@ -72,7 +72,7 @@ static void scene_pageout(kmod_region_t *region, char *page)
     TAP_CHECK(page_out(page), "MADV_PAGEOUT puts it on swap");
     TAP_CHECK(edu_gone(region, page, entry), "and takes it");
     TAP_CHECK(kmod_fault(region->dev, region->number, page, KMOD_PAGE,
-                         NPRDMA_FAULT_NOWAIT, NULL, NULL) == -EAGAIN,
+                         NPRDMA_FAULT_NOWAIT, NULL) == -EAGAIN,
               "without waiting it is not brought in");
     TAP_CHECK((kmod_in(region, page, 0) == 0) &&
               (kmod_word(region, page) == edu_words[1]),
@@ -108,24 +108,6 @@ static void scene_free(kmod_region_t *region, char *page)
     TAP_CHECK(kmod_bits(region, page) == 0, "a page to be freed is taken");
     TAP_CHECK(((volatile uint32_t*)page)[3] == edu_words[1],
               "what a device wrote there is kept");
-}
-
-static void scene_hold(kmod_region_t *region, char *page)
-{
-    uint32_t hold;
-
-    kmod_fill(page, KMOD_PAGE, edu_words[0]);
-    TAP_CHECK((kmod_fault(region->dev, region->number, page, KMOD_PAGE,
-                          NPRDMA_FAULT_WRITE | NPRDMA_FAULT_HOLD, NULL,
-                          &hold) == 0) && (hold != 0), "a page is held");
-    madvise(page, KMOD_PAGE, MADV_PAGEOUT);
-    TAP_CHECK(!swapped(page), "it does not go to swap");
-    kmod_in(region, page, NPRDMA_FAULT_WRITE);
-    kmod_put(region, page, edu_words[2]);
-    TAP_CHECK(*(uint32_t*)page == edu_words[2], "and is where it was");
-    TAP_CHECK(kmod_release(region->dev, hold) == 0, "it is released");
-    TAP_CHECK(page_out(page), "and goes to swap");
-    TAP_CHECK(*(uint32_t*)page == edu_words[2], "with its data");
 }
 
 /* In the child: is a page as it was? */
@@ -301,7 +283,6 @@ void edu_events(kmod_region_t *region, char *memory)
     scene_dontneed(region, memory);
     scene_pageout(region, memory + 2 * KMOD_PAGE);
     scene_free(region, memory + 3 * KMOD_PAGE);
-    scene_hold(region, memory + 4 * KMOD_PAGE);
     scene_fork(region, memory + 6 * KMOD_PAGE);
     scene_fork_fault(region, memory + 8 * KMOD_PAGE);
     scene_mprotect(region, memory + 10 * KMOD_PAGE);

@@ -116,18 +116,18 @@ static void scene_far(kmod_region_t *region, char *memory)
 
     munmap(memory + 100 * KMOD_PAGE, KMOD_PAGE);
     ret = kmod_fault(region->dev, region->number, memory, 256 * KMOD_PAGE, 0,
-                     &done, NULL);
+                     &done);
     TAP_CHECK((ret == -EFAULT) && (done == 100 * KMOD_PAGE),
               "fault-in tells how far it came");
     mprotect(memory + 50 * KMOD_PAGE, KMOD_PAGE, PROT_READ);
     ret = kmod_fault(region->dev, region->number, memory, 256 * KMOD_PAGE,
-                     NPRDMA_FAULT_WRITE, &done, NULL);
+                     NPRDMA_FAULT_WRITE, &done);
     TAP_CHECK((ret == -EACCES) && (done == 50 * KMOD_PAGE),
               "and why not further");
     kmod_range(region->dev, NPRDMA_IOC_SWAP_OUT, region->number,
                memory + 37 * KMOD_PAGE, KMOD_PAGE, 0);
     ret = kmod_fault(region->dev, region->number, memory, 256 * KMOD_PAGE,
-                     NPRDMA_FAULT_WRITE, &done, NULL);
+                     NPRDMA_FAULT_WRITE, &done);
     TAP_CHECK((ret == -EBUSY) && (done == 37 * KMOD_PAGE),
               "also at a page that was swapped out by hand");
 }
@@ -141,7 +141,7 @@ static void scene_huge(kmod_region_t *region, char *memory)
     madvise(memory, HUGE_PAGE, MADV_NOHUGEPAGE);
     kmod_fill(memory, HUGE_PAGE, edu_words[0]);
     TAP_CHECK((kmod_fault(region->dev, region->number, memory, HUGE_PAGE,
-                          NPRDMA_FAULT_WRITE, &done, NULL) == 0) &&
+                          NPRDMA_FAULT_WRITE, &done) == 0) &&
               (done == HUGE_PAGE) &&
               (kmod_word(region, page) == edu_words[0]),
               "512 pages are brought in");
@@ -155,7 +155,7 @@ static void scene_huge(kmod_region_t *region, char *memory)
     TAP_CHECK(edu_gone(region, page, entry),
               "to become one huge page they are taken");
     TAP_CHECK((kmod_fault(region->dev, region->number, memory, HUGE_PAGE,
-                          NPRDMA_FAULT_WRITE, &done, NULL) == 0) &&
+                          NPRDMA_FAULT_WRITE, &done) == 0) &&
               (done == HUGE_PAGE), "which is brought in");
     kmod_put(region, page, edu_words[1]);
     TAP_CHECK((*(uint32_t*)page == edu_words[1]) &&

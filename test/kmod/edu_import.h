@@ -41,9 +41,9 @@ struct edu_audit {
 	__u64 length;
 };
 
-#define EDU_IOC_ATTACH		_IOWR(0xB8, 0, struct edu_attach)
-#define EDU_IOC_DETACH		_IO(0xB8, 1)	/* the argument is the slot */
-#define EDU_IOC_DMA		_IOW(0xB8, 2, struct edu_dma)
-#define EDU_IOC_AUDIT		_IOWR(0xB8, 3, struct edu_audit)
+#define EDU_IOC_ATTACH		_IOWR(0xC7, 0, struct edu_attach)
+#define EDU_IOC_DETACH		_IO(0xC7, 1)	/* the argument is the slot */
+#define EDU_IOC_DMA		_IOW(0xC7, 2, struct edu_dma)
+#define EDU_IOC_AUDIT		_IOWR(0xC7, 3, struct edu_audit)
 
 #endif

@@ -65,7 +65,7 @@ int kmod_export(int dev, uint32_t region, uint32_t what)
 }
 
 int kmod_fault(int dev, uint32_t region, const void *addr, uint64_t length,
-               uint32_t flags, uint64_t *done, uint32_t *hold)
+               uint32_t flags, uint64_t *done)
 {
     struct nprdma_fault fault = {
         .region = region,
@@ -78,17 +78,7 @@ int kmod_fault(int dev, uint32_t region, const void *addr, uint64_t length,
     if (done != NULL) {
         *done = fault.done;
     }
-    if (hold != NULL) {
-        *hold = fault.hold;
-    }
     return ret;
-}
-
-int kmod_release(int dev, uint32_t hold)
-{
-    struct nprdma_release release = {.hold = hold};
-
-    return kmod_call(dev, NPRDMA_IOC_RELEASE, &release);
 }
 
 int kmod_range(int dev, unsigned long request, uint32_t region,
@@ -193,7 +183,7 @@ void kmod_region_close(kmod_region_t *region)
 int kmod_in(kmod_region_t *region, const void *addr, uint32_t flags)
 {
     return kmod_fault(region->dev, region->number, addr, KMOD_PAGE, flags,
-                      NULL, NULL);
+                      NULL);
 }
 
 uint32_t kmod_entry(const kmod_region_t *region, const void *addr)

@@ -32,8 +32,7 @@ int kmod_create(int dev, const void *addr, uint64_t length, uint32_t flags);
 int kmod_destroy(int dev, uint32_t region);
 int kmod_export(int dev, uint32_t region, uint32_t what);
 int kmod_fault(int dev, uint32_t region, const void *addr, uint64_t length,
-               uint32_t flags, uint64_t *done, uint32_t *hold);
-int kmod_release(int dev, uint32_t hold);
+               uint32_t flags, uint64_t *done);
 int kmod_range(int dev, unsigned long request, uint32_t region,
                const void *addr, uint64_t length, uint32_t flags);
 struct nprdma_kernel_counters kmod_counters(int dev);

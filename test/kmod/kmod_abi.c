@@ -35,7 +35,7 @@ static void test_info(int dev)
               (info.signature == NPRDMA_SIGNATURE) &&
               (info.piece_size == KMOD_PIECE), "INFO says what it is");
     TAP_CHECK((info.table_max > 0) && (info.table_used == 0) &&
-              (info.region_max > MEMORY) && (info.hold_max > 0),
+              (info.region_max > MEMORY),
               "and what its bounds are");
     TAP_CHECK((counters.regions == 0) && (counters.faults == 0) &&
               (counters.replace == NPRDMA_REPLACE_NONE),
@@ -52,7 +52,7 @@ static void test_numbers(int dev)
     unsigned char bytes[512] = {0};
     unsigned i, refused = 0;
 
-    TAP_CHECK(abi_call(dev, _IOR(NPRDMA_IOC, 0x0b, struct nprdma_info),
+    TAP_CHECK(abi_call(dev, _IOR(NPRDMA_IOC, 0x0a, struct nprdma_info),
                        bytes) == -ENOTTY, "an unknown number is ENOTTY");
     TAP_CHECK(abi_call(dev, _IOR('x', 0, struct nprdma_info), bytes) ==
               -ENOTTY, "so is one of another kind");
@@ -70,25 +70,25 @@ static void test_numbers(int dev)
     }
     TAP_CHECK(refused == sizeof(struct nprdma_fault), "also one that is read");
     bytes[sizeof(struct nprdma_range)] = 1;
-    TAP_CHECK(abi_call(dev, _IOC(_IOC_WRITE, NPRDMA_IOC, 7,
+    TAP_CHECK(abi_call(dev, _IOC(_IOC_WRITE, NPRDMA_IOC, 6,
                                  sizeof(struct nprdma_range) + 8), bytes) ==
               -E2BIG, "one that says more is E2BIG");
     bytes[sizeof(struct nprdma_range)] = 0;
-    TAP_CHECK(abi_call(dev, _IOC(_IOC_WRITE, NPRDMA_IOC, 7,
+    TAP_CHECK(abi_call(dev, _IOC(_IOC_WRITE, NPRDMA_IOC, 6,
                                  sizeof(struct nprdma_range) + 8), bytes) ==
               -ENOENT, "one that is longer and says no more is taken");
-    for (i = 0, refused = 0; i <= 0x0a; ++i) {
+    for (i = 0, refused = 0; i < 10; ++i) {
         static const unsigned long requests[] = {
             NPRDMA_IOC_INFO,       NPRDMA_IOC_REGION_CREATE,
             NPRDMA_IOC_REGION_DESTROY, NPRDMA_IOC_REGION_EXPORT,
-            NPRDMA_IOC_FAULT,      NPRDMA_IOC_RELEASE,
-            NPRDMA_IOC_PREFETCH,   NPRDMA_IOC_INVALIDATE,
+            NPRDMA_IOC_FAULT,      NPRDMA_IOC_PREFETCH,
+            NPRDMA_IOC_INVALIDATE,
             NPRDMA_IOC_SWAP_OUT,   NPRDMA_IOC_SWAP_IN,
             NPRDMA_IOC_COUNTERS
         };
         refused += abi_call(dev, requests[i], (void*)8) == -EFAULT;
     }
-    TAP_CHECK(refused == 11, "an argument that is not there is EFAULT");
+    TAP_CHECK(refused == 10, "an argument that is not there is EFAULT");
 }
 
 static int create(int dev, uint64_t addr, uint64_t length, uint32_t flags)
@@ -168,24 +168,17 @@ static void test_ranges(int dev, char *memory)
     TAP_CHECK(kmod_range(dev, NPRDMA_IOC_INVALIDATE, region, memory, KMOD_PAGE,
                          NPRDMA_RANGE_WRITE) == -EINVAL,
               "so is a flag that says nothing there");
-    TAP_CHECK((kmod_fault(dev, region, memory - KMOD_PAGE, KMOD_PAGE, 0, NULL,
-                          NULL) == -EINVAL) &&
-              (kmod_fault(dev, region, memory, MEMORY + KMOD_PAGE, 0, NULL,
-                          NULL) == -EINVAL) &&
-              (kmod_fault(dev, region, memory, 0, 0, NULL, NULL) == -EINVAL) &&
-              (kmod_fault(dev, region, memory, KMOD_PAGE, 8, NULL, NULL) ==
+    TAP_CHECK((kmod_fault(dev, region, memory - KMOD_PAGE, KMOD_PAGE, 0, NULL) == -EINVAL) &&
+              (kmod_fault(dev, region, memory, MEMORY + KMOD_PAGE, 0, NULL) == -EINVAL) &&
+              (kmod_fault(dev, region, memory, 0, 0, NULL) == -EINVAL) &&
+              (kmod_fault(dev, region, memory, KMOD_PAGE, 8, NULL) ==
                -EINVAL) &&
-              (kmod_fault(dev, region + 1, memory, KMOD_PAGE, 0, NULL, NULL) ==
+              (kmod_fault(dev, region + 1, memory, KMOD_PAGE, 0, NULL) ==
                -ENOENT), "and by FAULT");
-    TAP_CHECK(kmod_fault(dev, region, memory, KMOD_PAGE,
-                         NPRDMA_FAULT_HOLD | NPRDMA_FAULT_NOWAIT, NULL,
-                         NULL) == -EINVAL, "a hold waits");
-    TAP_CHECK((kmod_release(dev, 1) == -ENOENT) &&
-              (kmod_release(dev, 0) == -ENOENT), "there is no such hold");
     kmod_destroy(dev, region);
     TAP_CHECK(kmod_destroy(dev, region) == -ENOENT,
               "a region ends once");
-    TAP_CHECK((kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL, NULL) ==
+    TAP_CHECK((kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL) ==
                -ENOENT) &&
               (kmod_export(dev, region, NPRDMA_EXPORT_READ) == -ENOENT),
               "and is not found any more");
@@ -194,15 +187,11 @@ static void test_ranges(int dev, char *memory)
 static void test_rdonly(int dev, char *memory)
 {
     int region = kmod_create(dev, memory, KMOD_PIECE, NPRDMA_REGION_RDONLY);
-    uint32_t hold;
 
-    TAP_CHECK(kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL, NULL) == 0,
+    TAP_CHECK(kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL) == 0,
               "a region for reading is read");
     TAP_CHECK((kmod_fault(dev, region, memory, KMOD_PAGE, NPRDMA_FAULT_WRITE,
-                          NULL, NULL) == -EACCES) &&
-              (kmod_fault(dev, region, memory, KMOD_PAGE,
-                          NPRDMA_FAULT_WRITE | NPRDMA_FAULT_HOLD, NULL,
-                          &hold) == -EACCES) && (hold == 0) &&
+                          NULL) == -EACCES) &&
               (kmod_range(dev, NPRDMA_IOC_PREFETCH, region, memory, KMOD_PAGE,
                           NPRDMA_RANGE_WRITE) == -EACCES) &&
               (kmod_range(dev, NPRDMA_IOC_SWAP_IN, region, memory, KMOD_PAGE,
@@ -260,17 +249,16 @@ static void test_fault(int dev, char *memory)
     madvise(memory, MEMORY, MADV_DONTNEED);
     kmod_region_open(&region, dev, memory, MEMORY, -1);
     TAP_CHECK((kmod_fault(dev, region.number, memory, MEMORY,
-                          NPRDMA_FAULT_NOWAIT, &done, NULL) == -EAGAIN) &&
+                          NPRDMA_FAULT_NOWAIT, &done) == -EAGAIN) &&
               (done == 0), "without waiting nothing is brought in");
-    TAP_CHECK((kmod_fault(dev, region.number, memory, MEMORY, 0, &done,
-                          NULL) == 0) && (done == MEMORY),
+    TAP_CHECK((kmod_fault(dev, region.number, memory, MEMORY, 0, &done) == 0) && (done == MEMORY),
               "a region over four pieces is brought in");
     after = kmod_counters(dev);
     TAP_CHECK(after.mapped - before.mapped == MEMORY / KMOD_PAGE,
               "each page is counted once");
     entry = kmod_entry(&region, memory + KMOD_PIECE);
     TAP_CHECK((kmod_fault(dev, region.number, memory, MEMORY,
-                          NPRDMA_FAULT_NOWAIT, &done, NULL) == 0) &&
+                          NPRDMA_FAULT_NOWAIT, &done) == 0) &&
               (done == MEMORY) &&
               (kmod_entry(&region, memory + KMOD_PIECE) == entry),
               "what is mapped does not change");
@@ -278,8 +266,7 @@ static void test_fault(int dev, char *memory)
     TAP_CHECK(kmod_bits(&region, memory + KMOD_PIECE) == 0,
               "the first write takes the zero page");
     TAP_CHECK((kmod_fault(dev, region.number, memory + KMOD_PIECE, KMOD_PAGE,
-                          NPRDMA_FAULT_NOWAIT | NPRDMA_FAULT_WRITE, &done,
-                          NULL) == 0) && (done == KMOD_PAGE),
+                          NPRDMA_FAULT_NOWAIT | NPRDMA_FAULT_WRITE, &done) == 0) && (done == KMOD_PAGE),
               "what is present is mapped without waiting, to write too");
     munmap(memory, MEMORY);
     TAP_CHECK((kmod_bits(&region, memory) == 0) &&
@@ -290,48 +277,6 @@ static void test_fault(int dev, char *memory)
               after.unmapped - before.unmapped,
               "what was mapped was unmapped");
     kmod_region_close(&region);
-    if (mmap(memory, MEMORY, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
-             0) != memory) {
-        kmod_bail("mmap");
-    }
-}
-
-static void test_holds(int dev, char *memory)
-{
-    uint64_t max = kmod_info(dev).hold_max * KMOD_PAGE;
-    int region   = kmod_create(dev, memory, MEMORY + KMOD_PAGE, 0);
-    uint32_t first, second, none = 1;
-    uint64_t done;
-
-    kmod_release(dev, 0);
-    TAP_CHECK((kmod_fault(dev, region, memory, 8 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD | NPRDMA_FAULT_WRITE, &done,
-                          &first) == 0) && (first != 0) &&
-              (kmod_counters(dev).held == 8), "eight pages are held");
-    TAP_CHECK((kmod_fault(dev, region, memory, 8 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, &done, &second) == 0) &&
-              (second != first) && (kmod_counters(dev).held == 16),
-              "and once more");
-    TAP_CHECK((max >= MEMORY + KMOD_PAGE) ||
-              (kmod_fault(dev, region, memory, MEMORY + KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, &done, NULL) == -EDQUOT),
-              "more than hold_max is EDQUOT");
-    TAP_CHECK((kmod_fault(dev, region, memory, MEMORY - 15 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, &done, NULL) == -EDQUOT) &&
-              (kmod_counters(dev).held == 16),
-              "all of a context's holds together");
-    munmap(memory + 16 * KMOD_PAGE, KMOD_PAGE);
-    TAP_CHECK((kmod_fault(dev, region, memory, 32 * KMOD_PAGE,
-                          NPRDMA_FAULT_HOLD, &done, &none) == -EFAULT) &&
-              (done == 16 * KMOD_PAGE) && (none == 0) &&
-              (kmod_counters(dev).held == 16), "with an error nothing is held");
-    TAP_CHECK((kmod_release(dev, first) == 0) &&
-              (kmod_release(dev, first) == -ENOENT), "a hold ends once");
-    kmod_destroy(dev, region);
-    TAP_CHECK((kmod_counters(dev).held == 8) &&
-              (kmod_release(dev, second) == 0) &&
-              (kmod_counters(dev).held == 0), "holds outlive regions");
     if (mmap(memory, MEMORY, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
              0) != memory) {
@@ -382,7 +327,6 @@ int main(int argc, char **argv)
     test_rdonly(dev, memory);
     test_exports(dev, memory);
     test_fault(dev, memory);
-    test_holds(dev, memory);
     test_prefetch(dev, memory);
     abi_strangers(dev, memory, argv[0]);
     abi_bounds(dev, memory);

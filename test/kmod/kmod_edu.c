@@ -187,8 +187,7 @@ static void test_many(int dev, int edu, char *memory)
         number    = kmod_create(dev, memory, KMOD_PIECE, 0);
         attach.fd = kmod_export(dev, number, NPRDMA_EXPORT_WRITE);
         if ((number < 0) || (kmod_fault(dev, number, memory, KMOD_PAGE,
-                                        NPRDMA_FAULT_WRITE, NULL,
-                                        NULL) != 0) ||
+                                        NPRDMA_FAULT_WRITE, NULL) != 0) ||
             (ioctl(edu, EDU_IOC_ATTACH, &attach) != 0)) {
             kmod_bail("one of many attachments");
         }

@@ -53,7 +53,7 @@ static void *fault_run(void *argument)
         page = draw(&random, PRESSURE_PAGES - 16);
         ret  = kmod_fault(pressure->region.dev, pressure->region.number,
                           pressure->memory + page * KMOD_PAGE, 16 * KMOD_PAGE,
-                          draw(&random, 2), NULL, NULL);
+                          draw(&random, 2), NULL);
         ++pressure->faults;
         if (ret == -EAGAIN) {
             ++pressure->again;

@@ -130,7 +130,7 @@ static double take_once(int dev, int number, char *memory, int advice, int map,
 
     kmod_fill(memory, SWAP_LENGTH, 1);
     if (map && (kmod_fault(dev, number, memory, SWAP_LENGTH,
-                           NPRDMA_FAULT_WRITE, &done, NULL) != 0)) {
+                           NPRDMA_FAULT_WRITE, &done) != 0)) {
         kmod_bail("fault-in");
     }
     before = kmod_counters(dev).flushes;

@@ -121,8 +121,7 @@ int main(int argc, char **argv)
     pinned_mr = reg(nic, pinned);
     local     = (pair_mem_t){(uintptr_t)buffer, local_mr->lkey};
     ordinary  = (pair_mem_t){(uintptr_t)pinned, pinned_mr->rkey};
-    if (kmod_fault(dev, region.number, free_, BYTES, NPRDMA_FAULT_WRITE, NULL,
-                   NULL) != 0) {
+    if (kmod_fault(dev, region.number, free_, BYTES, NPRDMA_FAULT_WRITE, NULL) != 0) {
         kmod_bail("fault-in");
     }
 

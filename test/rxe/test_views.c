@@ -119,7 +119,7 @@ static int reads_pattern(uint32_t seed, size_t from, size_t to)
 static int fault(size_t from, size_t to, uint32_t flags)
 {
     return kmod_fault(region.dev, region.number, memory + from,
-                      (to - from) * sizeof(*memory), flags, NULL, NULL) == 0;
+                      (to - from) * sizeof(*memory), flags, NULL) == 0;
 }
 
 static int advise(size_t from, size_t to, int advice)

@@ -87,8 +87,9 @@ static ucs_status_t np_kmod_check(void)
     struct nprdma_info info = {};
 
     if (ioctl(np_kmod.fd, NPRDMA_IOC_INFO, &info) != 0) {
-        snprintf(np_kmod.why, sizeof(np_kmod.why), NPRDMA_DEVICE " is not ours, "
-                 "or does not answer: %m");
+        snprintf(np_kmod.why, sizeof(np_kmod.why), NPRDMA_DEVICE " does not "
+                 "speak ABI %u (%m): install the module of this nprdma",
+                 NPRDMA_ABI_VERSION);
         return UCS_ERR_UNSUPPORTED;
     }
 
