@@ -146,6 +146,16 @@ static int np_batch_usable(struct np_batch *batch)
 	return batch->flags & NPRDMA_FAULT_NOWAIT ? -EAGAIN : -EFAULT;
 }
 
+/* Under the piece's lock: is what hmm said still so? */
+static int np_batch_came(struct np_batch *batch, struct hmm_range *range)
+{
+	if (batch->piece->dead)
+		return -ENOENT;
+	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
+		return -ERESTART;
+	return 0;
+}
+
 /* Under the piece's lock: ends the batch before the first page swapped out */
 static int np_batch_blocked(struct np_batch *batch)
 {
@@ -203,11 +213,9 @@ static int np_batch_run(struct np_batch *batch)
 	if (ret)
 		return ret;
 	np_piece_lock(piece);
-	if (mmu_interval_read_retry(&piece->notifier, range.notifier_seq)) {
-		np_piece_unlock(piece);
-		return -ERESTART;
-	}
-	ret = np_batch_usable(batch);
+	ret = np_batch_came(batch, &range);
+	if (!ret)
+		ret = np_batch_usable(batch);
 	if (!ret)
 		ret = np_batch_blocked(batch);
 	if (!ret)
@@ -228,8 +236,7 @@ static int np_fault_piece(struct np_batch *batch, unsigned int from,
 	while (from < to) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		/* Its end waits for us, and so may the end of the process */
-		if (READ_ONCE(batch->region->ending))
+		if (READ_ONCE(batch->piece->dead))
 			return -ENOENT;
 		batch->from = from;
 		batch->to = from + min(size, to - from);
@@ -279,20 +286,19 @@ int np_fault(struct np_region *region, unsigned long from, unsigned long to,
 		return -ENOMEM;
 	batch->region = region;
 	batch->flags = flags;
-	down_read(&region->life);
 	while (!ret && index < to) {
 		end = min(to, round_down(index, NP_PIECE_PAGES) +
 			      NP_PIECE_PAGES);
-		ret = region->dead ? -ENOENT :
-				     np_region_grow(region, index, end);
-		if (ret)
+		batch->piece = np_region_piece_make(region, index);
+		if (IS_ERR(batch->piece)) {
+			ret = PTR_ERR(batch->piece);
 			break;
-		batch->piece = np_region_piece(region, index);
+		}
 		ret = np_fault_piece(batch, index - batch->piece->first,
 				     end - batch->piece->first, done);
+		np_piece_put(batch->piece);
 		index = end;
 	}
-	up_read(&region->life);
 	kvfree(batch);
 	return ret;
 }

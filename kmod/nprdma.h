@@ -6,12 +6,16 @@
  * notifier, so nothing may be allocated under them but with GFP_ATOMIC, and
  * neither mmap_lock nor a reservation lock be taken:
  *
- * np_region.life	a region's end against all that uses its pieces
- * np_region.grow	making pieces
+ * np_region.grow	making pieces; a region's end
  * mmap_lock
- * np_piece.lock	states and entries of a piece
+ * np_piece.lock	states and entries of a piece; its end
  * np_region.windows_lock	which devices see the region; np_piece_lock()
  *			takes both
+ * np_region.slots_lock	which piece is where; nothing is taken under it
+ *
+ * None of them is held while a page is brought in, which may take for ever:
+ * who does that holds mmap_lock, as everywhere in the kernel, and references to
+ * the region and the piece.
  */
 #ifndef NPRDMA_H
 #define NPRDMA_H
@@ -26,8 +30,10 @@
 #include <linux/mmu_notifier.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/refcount.h>
 #include <linux/rwsem.h>
 #include <linux/scatterlist.h>
+#include <linux/spinlock.h>
 #include <linux/xarray.h>
 
 #include "nprdma_config.h"
@@ -115,18 +121,21 @@ long np_ioctl(struct file *file, unsigned int command, unsigned long argument);
 #define NP_MOVE_BOTH	(NP_MOVE_READ | NP_MOVE_WRITE)
 
 struct np_piece {
+	refcount_t refs;		/* its slot, and who works on it */
 	struct mmu_interval_notifier notifier;
 	struct np_region *region;
 	unsigned long first;		/* page of the region */
 	unsigned int pages;
-	struct mutex lock;		/* state, entries, mapped */
+	struct mutex lock;		/* state, entries, mapped, dead */
+	bool dead;			/* it is given nothing any more */
 	unsigned int mapped;		/* pages that are not absent */
 	u64 *state;			/* of each page */
 	u32 *entries;			/* what the table is to say */
 };
 
 struct np_piece *np_piece_make(struct np_region *region, unsigned long index);
-void np_piece_free(struct np_piece *piece);
+void np_piece_end(struct np_piece *piece);
+void np_piece_put(struct np_piece *piece);
 void np_piece_lock(struct np_piece *piece);
 bool np_piece_trylock(struct np_piece *piece);
 void np_piece_unlock(struct np_piece *piece);
@@ -150,11 +159,10 @@ struct np_region {
 	unsigned long pages;
 	bool rdonly;
 
-	struct rw_semaphore life;
-	bool dead;
-	bool ending;			/* who waits for life need not wait long */
+	struct mutex grow;		/* table, dead; who makes pieces */
+	bool dead;			/* no piece is made any more */
 
-	struct mutex grow;		/* who makes pieces */
+	spinlock_t slots_lock;		/* pieces[] */
 	unsigned int piece_count;
 	struct np_piece **pieces;	/* NULL: nothing there was ever mapped */
 
@@ -173,6 +181,8 @@ void np_region_kill(struct np_region *region);
 struct np_region *np_region_get(struct np_context *context, u32 number);
 void np_region_put(struct np_region *region);
 struct np_piece *np_region_piece(struct np_region *region, unsigned long index);
+struct np_piece *np_region_piece_make(struct np_region *region,
+				      unsigned long index);
 int np_region_grow(struct np_region *region, unsigned long from,
 		   unsigned long to);
 int np_region_span(struct np_region *region, u64 addr, u64 length,

@@ -27,6 +27,7 @@ struct np_piece *np_piece_make(struct np_region *region, unsigned long index)
 	piece = kzalloc(sizeof(*piece), GFP_KERNEL_ACCOUNT);
 	if (!piece)
 		return ERR_PTR(-ENOMEM);
+	refcount_set(&piece->refs, 1);
 	piece->region = region;
 	piece->first = round_down(index, NP_PIECE_PAGES);
 	piece->pages = min_t(unsigned long, NP_PIECE_PAGES,
@@ -51,14 +52,25 @@ free_piece:
 }
 
 /* Nobody gives it anything any more. As long as it has pages it must be told of
- * them: without a notifier the kernel gives them to others at once.
+ * them: without a notifier the kernel gives them to others at once. Whoever is
+ * about to bring something in finds out when it has come.
  */
-void np_piece_free(struct np_piece *piece)
+void np_piece_end(struct np_piece *piece)
 {
 	np_piece_lock(piece);
+	WRITE_ONCE(piece->dead, true);
 	np_piece_take(piece, 0, piece->pages, NP_BOTH);
 	np_piece_unlock(piece);
 	np_notify_stop(piece);
+}
+
+/* The last one is after its end */
+void np_piece_put(struct np_piece *piece)
+{
+	if (!refcount_dec_and_test(&piece->refs))
+		return;
+	np_user_uncharge(piece->region->context->user,
+			 np_piece_bytes(piece->pages));
 	kvfree(piece->state);
 	kvfree(piece->entries);
 	mutex_destroy(&piece->lock);

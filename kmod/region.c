@@ -113,8 +113,8 @@ static struct np_region *np_region_make(struct np_context *context,
 	region->start = create->addr;
 	region->pages = create->length >> PAGE_SHIFT;
 	region->rdonly = create->flags & NPRDMA_REGION_RDONLY;
-	init_rwsem(&region->life);
 	mutex_init(&region->grow);
+	spin_lock_init(&region->slots_lock);
 	init_rwsem(&region->windows_lock);
 	INIT_LIST_HEAD(&region->windows);
 	region->piece_count = DIV_ROUND_UP(region->pages, NP_PIECE_PAGES);
@@ -174,26 +174,33 @@ uncount:
 	return ret;
 }
 
-/* Everything in it turns absent for good */
+/* Everything in it turns absent for good. Waits for nobody who brings a page
+ * in: that one has a reference to its piece, and is refused in the end.
+ */
 void np_region_kill(struct np_region *region)
 {
+	struct np_piece *piece;
 	unsigned int i;
 
 	atomic_dec(&region->context->stats.regions);
 	np_user_drop_region(region->context->user);
-	WRITE_ONCE(region->ending, true);
-	down_write(&region->life);
-	region->dead = true;
+	mutex_lock(&region->grow);
+	WRITE_ONCE(region->dead, true);
+	mutex_unlock(&region->grow);
+	/* From here on nobody else changes slots. A piece leaves its own when
+	 * nothing of it is mapped: the end of a window looks for what is.
+	 */
 	for (i = 0; i < region->piece_count; i++) {
-		if (region->pieces[i]) {
-			np_user_uncharge(region->context->user,
-					 np_piece_bytes(region->pieces[i]->pages));
-			np_piece_free(region->pieces[i]);
-			region->pieces[i] = NULL;
-			cond_resched();
-		}
+		piece = region->pieces[i];
+		if (!piece)
+			continue;
+		np_piece_end(piece);
+		spin_lock(&region->slots_lock);
+		region->pieces[i] = NULL;
+		spin_unlock(&region->slots_lock);
+		np_piece_put(piece);
+		cond_resched();
 	}
-	up_write(&region->life);
 }
 
 int np_region_destroy(struct np_context *context, u32 number)
@@ -209,62 +216,82 @@ int np_region_destroy(struct np_context *context, u32 number)
 	return 0;
 }
 
-/* The piece of that page, if it was made; under region->life */
+/* A reference to the piece of that page, NULL if there is none */
 struct np_piece *np_region_piece(struct np_region *region, unsigned long index)
 {
-	/* Pairs with the release that publishes it whole */
-	return smp_load_acquire(&region->pieces[index / NP_PIECE_PAGES]);
+	struct np_piece *piece;
+
+	spin_lock(&region->slots_lock);
+	piece = region->pieces[index / NP_PIECE_PAGES];
+	if (piece)
+		refcount_inc(&piece->refs);
+	spin_unlock(&region->slots_lock);
+	return piece;
 }
 
-static int np_region_grow_one(struct np_region *region, unsigned int slot)
+/* Under region->grow: a new piece in its slot */
+static int np_region_add_piece(struct np_region *region, unsigned long index)
 {
 	struct np_user *user = region->context->user;
-	unsigned long index = (unsigned long)slot * NP_PIECE_PAGES;
 	struct np_piece *piece;
 	u64 bytes;
 	int ret;
 
-	if (np_region_piece(region, index))
-		return 0;
-	ret = np_region_table(region);
-	if (ret)
-		return ret;
 	bytes = np_piece_bytes(min_t(unsigned long, NP_PIECE_PAGES,
-				     region->pages - index));
+				     region->pages -
+				     round_down(index, NP_PIECE_PAGES)));
 	ret = np_user_charge(user, bytes);
 	if (ret)
 		return ret;
-	mutex_lock(&region->grow);
-	if (!region->pieces[slot]) {
-		piece = np_piece_make(region, index);
-		if (!IS_ERR(piece)) {
-			/* Whoever sees it, sees all of it */
-			smp_store_release(&region->pieces[slot], piece);
-			bytes = 0;
-		} else {
-			ret = PTR_ERR(piece);
-		}
+	piece = np_piece_make(region, index);
+	if (IS_ERR(piece)) {
+		np_user_uncharge(user, bytes);
+		return PTR_ERR(piece);
 	}
-	mutex_unlock(&region->grow);
-	/* Others may have made it meanwhile */
-	np_user_uncharge(user, bytes);
-	return ret;
+	spin_lock(&region->slots_lock);
+	region->pieces[index / NP_PIECE_PAGES] = piece;
+	spin_unlock(&region->slots_lock);
+	return 0;
 }
 
-/* Makes the pieces of pages [from, to); under region->life */
+/* As np_region_piece(); what is not there is made. Or an error */
+struct np_piece *np_region_piece_make(struct np_region *region,
+				      unsigned long index)
+{
+	struct np_piece *piece = np_region_piece(region, index);
+	int ret;
+
+	if (piece)
+		return piece;
+	ret = np_region_table(region);
+	if (ret)
+		return ERR_PTR(ret);
+	mutex_lock(&region->grow);
+	/* Others may have made it meanwhile, or ended all of it */
+	if (region->dead)
+		ret = -ENOENT;
+	else if (!region->pieces[index / NP_PIECE_PAGES])
+		ret = np_region_add_piece(region, index);
+	if (!ret)
+		piece = np_region_piece(region, index);
+	mutex_unlock(&region->grow);
+	return ret ? ERR_PTR(ret) : piece;
+}
+
+/* Makes the pieces of pages [from, to) */
 int np_region_grow(struct np_region *region, unsigned long from,
 		   unsigned long to)
 {
-	unsigned int slot;
-	int ret;
+	struct np_piece *piece;
 
-	for (slot = from / NP_PIECE_PAGES; slot <= (to - 1) / NP_PIECE_PAGES;
-	     slot++) {
+	from = round_down(from, NP_PIECE_PAGES);
+	for (; from < to; from += NP_PIECE_PAGES) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		ret = np_region_grow_one(region, slot);
-		if (ret)
-			return ret;
+		piece = np_region_piece_make(region, from);
+		if (IS_ERR(piece))
+			return PTR_ERR(piece);
+		np_piece_put(piece);
 	}
 	return 0;
 }

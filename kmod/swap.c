@@ -42,15 +42,12 @@ int np_prefetch(struct np_region *region, unsigned long from, unsigned long to,
 		u32 flags)
 {
 	struct np_prefetch *prefetch;
-	int ret = -ENOENT;
+	int ret;
 
 	if (flags & NPRDMA_FAULT_WRITE && region->rdonly)
 		return -EACCES;
 	/* Here, so that it is this process that is charged */
-	down_read(&region->life);
-	if (!region->dead)
-		ret = np_region_grow(region, from, to);
-	up_read(&region->life);
+	ret = np_region_grow(region, from, to);
 	if (ret)
 		return ret;
 	prefetch = kzalloc(sizeof(*prefetch), GFP_KERNEL_ACCOUNT);
@@ -89,6 +86,7 @@ static void np_each_piece(struct np_region *region, unsigned long from,
 		np_piece_lock(piece);
 		function(piece, from - piece->first, end - piece->first);
 		np_piece_unlock(piece);
+		np_piece_put(piece);
 		cond_resched();
 	}
 }
@@ -121,28 +119,20 @@ static void np_piece_unblock(struct np_piece *piece, unsigned int from,
 int np_invalidate(struct np_region *region, unsigned long from,
 		  unsigned long to, u32 flags)
 {
-	int ret = -ENOENT;
-
-	down_read(&region->life);
-	if (!region->dead) {
-		np_each_piece(region, from, to, np_piece_absent);
-		ret = 0;
-	}
-	up_read(&region->life);
-	return ret;
+	if (READ_ONCE(region->dead))
+		return -ENOENT;
+	np_each_piece(region, from, to, np_piece_absent);
+	return 0;
 }
 
 int np_swap_out(struct np_region *region, unsigned long from,
 		unsigned long to, u32 flags)
 {
-	int ret = -ENOENT;
+	int ret;
 
-	down_read(&region->life);
-	if (!region->dead)
-		ret = np_region_grow(region, from, to);
+	ret = np_region_grow(region, from, to);
 	if (!ret)
 		np_each_piece(region, from, to, np_piece_block);
-	up_read(&region->life);
 	return ret;
 }
 
@@ -150,15 +140,11 @@ int np_swap_in(struct np_region *region, unsigned long from, unsigned long to,
 	       u32 flags)
 {
 	unsigned long done;
-	int ret = -ENOENT;
 
-	down_read(&region->life);
-	if (!region->dead) {
-		np_each_piece(region, from, to, np_piece_unblock);
-		ret = 0;
-	}
-	up_read(&region->life);
-	if (ret || (flags & NPRDMA_RANGE_LAZY))
-		return ret;
+	if (READ_ONCE(region->dead))
+		return -ENOENT;
+	np_each_piece(region, from, to, np_piece_unblock);
+	if (flags & NPRDMA_RANGE_LAZY)
+		return 0;
 	return np_fault(region, from, to, flags, &done);
 }

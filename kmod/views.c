@@ -109,11 +109,10 @@ void np_views_add(struct np_window *window)
 	struct np_piece *piece;
 	unsigned int i;
 
-	down_read(&region->life);
 	down_write(&region->windows_lock);
 	list_add_tail(&window->link, &region->windows);
 	up_write(&region->windows_lock);
-	for (i = 0; !region->dead && i < region->piece_count; i++) {
+	for (i = 0; i < region->piece_count; i++) {
 		piece = np_region_piece(region,
 					(unsigned long)i * NP_PIECE_PAGES);
 		if (!piece)
@@ -123,9 +122,9 @@ void np_views_add(struct np_window *window)
 			     np_view_bit(window));
 		np_piece_drop_failed(piece, 0, piece->pages);
 		np_piece_unlock(piece);
+		np_piece_put(piece);
 		cond_resched();
 	}
-	up_read(&region->life);
 }
 
 /* What is mapped of a piece becomes absent in this window alone */
@@ -147,29 +146,32 @@ static void np_view_clear(struct np_window *window, struct np_piece *piece)
 		np_view_flush(window, &gather);
 }
 
-/* All of the window is absent, and flushed; then it takes part no more */
+/*
+ * All of the window is absent, and flushed; then it takes part no more. A device
+ * that is taken out of the machine waits for this: nothing here waits for pages
+ * that are on their way in.
+ */
 void np_views_remove(struct np_window *window)
 {
 	struct np_region *region = window->region;
 	struct np_piece *piece;
 	unsigned int i;
 
-	down_read(&region->life);
 	down_write(&region->windows_lock);
 	window->closing = true;
 	up_write(&region->windows_lock);
-	for (i = 0; !region->dead && i < region->piece_count; i++) {
+	for (i = 0; i < region->piece_count; i++) {
 		piece = np_region_piece(region,
 					(unsigned long)i * NP_PIECE_PAGES);
-		if (!piece || !READ_ONCE(piece->mapped))
+		if (!piece)
 			continue;
 		np_piece_lock(piece);
 		np_view_clear(window, piece);
 		np_piece_unlock(piece);
+		np_piece_put(piece);
 		cond_resched();
 	}
 	down_write(&region->windows_lock);
 	list_del(&window->link);
 	up_write(&region->windows_lock);
-	up_read(&region->life);
 }
