@@ -6,9 +6,66 @@
 
 #include "nprdma.h"
 
+static struct mmu_notifier *np_space_alloc(struct mm_struct *mm)
+{
+	struct np_space *space = kzalloc(sizeof(*space), GFP_KERNEL_ACCOUNT);
+
+	return space ? &space->notifier : ERR_PTR(-ENOMEM);
+}
+
+static void np_space_free(struct mmu_notifier *notifier)
+{
+	kfree(container_of(notifier, struct np_space, notifier));
+}
+
+static const struct mmu_notifier_ops np_space_ops = {
+	.alloc_notifier = np_space_alloc,
+	.free_notifier = np_space_free,
+};
+
+/* The current one's, made at first */
+static struct np_space *np_space_get(void)
+{
+	struct mmu_notifier *notifier = mmu_notifier_get(&np_space_ops,
+							 current->mm);
+
+	if (IS_ERR(notifier))
+		return ERR_CAST(notifier);
+	return container_of(notifier, struct np_space, notifier);
+}
+
+/* A worker keeps the address space, if there still is one */
+bool np_space_enter(struct np_context *context)
+{
+	if (!mmget_not_zero(context->mm))
+		return false;
+	atomic_inc(&context->space->workers);
+	return true;
+}
+
+void np_space_leave(struct np_context *context)
+{
+	atomic_dec(&context->space->workers);
+	mmput(context->mm);
+}
+
+/* Do only workers keep it? Their count is looked at twice since they come and
+ * go meanwhile; who is told too late or too early has lost little.
+ */
+bool np_space_deserted(struct np_context *context)
+{
+	int workers = atomic_read(&context->space->workers), users;
+
+	smp_rmb(); /* one after the other */
+	users = atomic_read(&context->mm->mm_users);
+	smp_rmb(); /* here too */
+	return users <= min(workers, atomic_read(&context->space->workers));
+}
+
 struct np_context *np_context_open(void)
 {
 	struct np_context *context;
+	int ret = -ENOMEM;
 
 	if (!current->mm)
 		return ERR_PTR(-EINVAL);
@@ -22,17 +79,24 @@ struct np_context *np_context_open(void)
 	context->user = np_user_get(current_euid());
 	if (!context->user)
 		goto free_hole;
+	context->space = np_space_get();
+	if (IS_ERR(context->space)) {
+		ret = PTR_ERR(context->space);
+		goto put_user;
+	}
 	kref_init(&context->refs);
 	xa_init_flags(&context->regions, XA_FLAGS_ALLOC1);
 	context->mm = current->mm;
 	mmgrab(context->mm);
 	return context;
 
+put_user:
+	np_user_put(context->user);
 free_hole:
 	__free_page(context->hole);
 free_context:
 	kfree(context);
-	return ERR_PTR(-ENOMEM);
+	return ERR_PTR(ret);
 }
 
 static void np_context_free(struct kref *refs)
@@ -43,6 +107,7 @@ static void np_context_free(struct kref *refs)
 	xa_destroy(&context->regions);
 	__free_page(context->hole);
 	np_user_put(context->user);
+	mmu_notifier_put(&context->space->notifier);
 	mmdrop(context->mm);
 	kfree(context);
 }

@@ -15,6 +15,7 @@
 #include "nprdma.h"
 
 #define NP_BATCH	512	/* pages */
+#define NP_BATCH_AHEAD	64	/* of a worker, whom no signal reaches */
 #define NP_TRIES	64	/* in a row that bring nothing */
 #define NP_TRIES_SHARED	16	/* of these beside the process's other threads */
 #ifdef VM_SHADOW_STACK
@@ -230,13 +231,16 @@ static int np_fault_piece(struct np_batch *batch, unsigned int from,
 			  unsigned int to, unsigned long *done)
 {
 	struct np_stats *stats = &batch->region->context->stats;
-	unsigned int size = NP_BATCH, tries = 0, most = NP_BATCH;
+	bool ahead = batch->flags & NP_FAULT_AHEAD;
+	unsigned int most = ahead ? NP_BATCH_AHEAD : NP_BATCH;
+	unsigned int size = most, tries = 0;
 	int ret;
 
 	while (from < to) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		if (READ_ONCE(batch->piece->dead))
+		if (READ_ONCE(batch->piece->dead) ||
+		    (ahead && np_space_deserted(batch->region->context)))
 			return -ENOENT;
 		batch->from = from;
 		batch->to = from + min(size, to - from);

@@ -5,6 +5,7 @@
  */
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
+#include <linux/mmu_notifier.h>
 #include <linux/workqueue.h>
 
 #include "nprdma.h"
@@ -106,6 +107,8 @@ static void __exit np_exit(void)
 {
 	misc_deregister(&np_device);
 	destroy_workqueue(np_queue);
+	/* What the kernel frees later, by functions of ours */
+	mmu_notifier_synchronize();
 	__free_page(np_signature);
 }
 

@@ -90,9 +90,16 @@ struct np_stats {
 	atomic64_t gaps;
 };
 
+/* An address space, whatever the number of its contexts */
+struct np_space {
+	struct mmu_notifier notifier;	/* by which the kernel finds and counts it */
+	atomic_t workers;		/* ours, that count among its users */
+};
+
 struct np_context {
 	struct kref refs;		/* file, regions */
 	struct mm_struct *mm;		/* grabbed, not its users */
+	struct np_space *space;
 	struct np_user *user;
 	struct page *hole;		/* the black-hole page */
 	struct xarray regions;
@@ -103,6 +110,9 @@ struct np_context {
 struct np_context *np_context_open(void);
 void np_context_close(struct np_context *context);
 void np_context_put(struct np_context *context);
+bool np_space_enter(struct np_context *context);
+void np_space_leave(struct np_context *context);
+bool np_space_deserted(struct np_context *context);
 
 /* abi.c */
 long np_ioctl(struct file *file, unsigned int command, unsigned long argument);

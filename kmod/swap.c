@@ -23,19 +23,37 @@ static void np_prefetch_end(struct np_prefetch *prefetch)
 	kfree(prefetch);
 }
 
+/* Up to the end of a piece; false: there is no more to be done */
+static bool np_prefetch_piece(struct np_prefetch *prefetch)
+{
+	unsigned long end = min(prefetch->to,
+				round_down(prefetch->from, NP_PIECE_PAGES) +
+				NP_PIECE_PAGES);
+	struct np_context *context = prefetch->region->context;
+	unsigned long done;
+	int ret;
+
+	if (!np_space_enter(context))
+		return false;
+	ret = np_fault(prefetch->region, prefetch->from, end,
+		       prefetch->flags | NP_FAULT_AHEAD, &done);
+	np_space_leave(context);
+	prefetch->from = end;
+	return !ret && end < prefetch->to;
+}
+
+/* Piece by piece: between two of them the address space may end, and others
+ * have their turn.
+ */
 static void np_prefetch_work(struct work_struct *work)
 {
 	struct np_prefetch *prefetch = container_of(work, struct np_prefetch,
 						    work);
-	struct mm_struct *mm = prefetch->region->context->mm;
-	unsigned long done;
 
-	if (mmget_not_zero(mm)) {
-		np_fault(prefetch->region, prefetch->from, prefetch->to,
-			 prefetch->flags | NP_FAULT_AHEAD, &done);
-		mmput(mm);
-	}
-	np_prefetch_end(prefetch);
+	if (np_prefetch_piece(prefetch))
+		queue_work(np_queue, &prefetch->work);
+	else
+		np_prefetch_end(prefetch);
 }
 
 int np_prefetch(struct np_region *region, unsigned long from, unsigned long to,
