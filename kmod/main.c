@@ -5,6 +5,7 @@
  */
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
+#include <linux/sizes.h>
 #include <linux/mmu_notifier.h>
 #include <linux/workqueue.h>
 
@@ -24,6 +25,8 @@ MODULE_PARM_DESC(user_mb,
 		 "MB of kernel memory for the tables of one user (default: 0, a part in 32 of all memory)");
 
 struct page *np_signature;
+unsigned int np_signature_pages;
+static unsigned int np_signature_order = get_order(SZ_2M);
 struct workqueue_struct *np_queue;
 
 u64 np_table_max(void)
@@ -64,16 +67,23 @@ static struct miscdevice np_device = {
 	.mode	= 0600,
 };
 
+/* A large page of it, if there is one: windows begin as such */
 static int __init np_signature_make(void)
 {
 	__le32 *word;
 	unsigned int i;
 
-	np_signature = alloc_page(GFP_KERNEL);
+	np_signature = alloc_pages(GFP_KERNEL | __GFP_COMP | __GFP_NOWARN,
+				   np_signature_order);
+	if (!np_signature) {
+		np_signature_order = 0;
+		np_signature = alloc_page(GFP_KERNEL);
+	}
 	if (!np_signature)
 		return -ENOMEM;
+	np_signature_pages = 1U << np_signature_order;
 	word = page_address(np_signature);
-	for (i = 0; i < PAGE_SIZE / sizeof(*word); i++)
+	for (i = 0; i < np_signature_pages * (PAGE_SIZE / sizeof(*word)); i++)
 		word[i] = cpu_to_le32(NPRDMA_SIGNATURE);
 	return 0;
 }
@@ -98,7 +108,7 @@ static int __init np_init(void)
 destroy_queue:
 	destroy_workqueue(np_queue);
 free_signature:
-	__free_page(np_signature);
+	__free_pages(np_signature, np_signature_order);
 	return ret;
 }
 
@@ -109,7 +119,7 @@ static void __exit np_exit(void)
 	destroy_workqueue(np_queue);
 	/* What the kernel frees later, by functions of ours */
 	mmu_notifier_synchronize();
-	__free_page(np_signature);
+	__free_pages(np_signature, np_signature_order);
 }
 
 module_init(np_init);

@@ -52,7 +52,8 @@
 #define NP_ENTRY_BITS	(NPRDMA_ENTRY_READ | NPRDMA_ENTRY_WRITE)
 
 /* main.c */
-extern struct page *np_signature;
+extern struct page *np_signature;	/* the first of np_signature_pages */
+extern unsigned int np_signature_pages;
 extern struct workqueue_struct *np_queue;
 extern bool np_sync_rcu;
 u64 np_table_max(void);
@@ -223,7 +224,6 @@ struct np_window {
 	bool in_place;			/* see leaf.c; constant */
 	struct device *dev;
 	struct iommu_domain *domain;
-	enum dma_data_direction direction;
 	int prot;			/* IOMMU_* */
 	dma_addr_t iova;
 	unsigned long pages;
@@ -232,7 +232,7 @@ struct np_window {
 					 * the locks of pieces, roughly: only
 					 * 0 or not matters
 					 */
-	struct sg_table *all;		/* the whole range */
+	struct sg_table range;		/* as the DMA API knows it */
 	u64 charged;
 };
 

@@ -65,8 +65,12 @@ fi
 	if have iommu_map_gfp; then
 		echo '#define np_iommu_map(domain, iova, phys, size, prot) \'
 		echo '	iommu_map(domain, iova, phys, size, prot, GFP_ATOMIC)'
+		echo '#define np_iommu_map_sg(domain, iova, sg, count, prot) \'
+		echo '	iommu_map_sg(domain, iova, sg, count, prot, \'
+		echo '		     GFP_KERNEL_ACCOUNT)'
 	else
 		echo '#define np_iommu_map iommu_map_atomic'
+		echo '#define np_iommu_map_sg iommu_map_sg'
 	fi
 	if have vm_flags_mod; then
 		echo '#define np_vm_flags vm_flags_mod'

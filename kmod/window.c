@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A window: one contiguous range of a device's addresses (IOVA) in the domain
- * that its driver maps DMA in. Made by the DMA API out of one page many times
- * over, so that the range is known to be ours; then single translations in it
- * are replaced under it.
+ * that its driver maps DMA in. The DMA API makes it of one large page of
+ * signature many times over, so that the range is known to be ours and costs
+ * hardly a table; then it is filled, in chunks, with what stands for absent
+ * pages; and from then on single translations in it are replaced.
  */
 #include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
 #include <linux/pci.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "nprdma.h"
+
+/* Pages that are filled at once: those of one table */
+#define NP_CHUNK	(PAGE_SIZE / sizeof(u64))
 
 /* Page tables that the IOMMU needs; nobody else charges anyone for them */
 static u64 np_window_bytes(unsigned long pages)
@@ -51,58 +56,158 @@ static struct page *np_window_page(struct np_window *window, unsigned long i)
 	}
 }
 
-/* Sets iova if what was mapped is one range, of just the pages it was made of */
-static int np_window_check(struct np_window *window, struct sg_table *list)
+/* Sets iova if what was mapped is one range */
+static int np_window_check(struct np_window *window)
 {
-	dma_addr_t next = sg_dma_address(list->sgl);
-	phys_addr_t first, last;
+	dma_addr_t next = sg_dma_address(window->range.sgl);
 	struct scatterlist *sg;
 	unsigned long pages = 0;
 	int i;
 
 	window->iova = next;
-	for_each_sgtable_dma_sg(list, sg, i) {
+	for_each_sgtable_dma_sg(&window->range, sg, i) {
 		if (sg_dma_address(sg) != next || !PAGE_ALIGNED(sg_dma_len(sg)))
 			return -EOPNOTSUPP;
 		next += sg_dma_len(sg);
 		pages += sg_dma_len(sg) >> PAGE_SHIFT;
 	}
-	first = page_to_phys(np_window_page(window, 0));
-	last = page_to_phys(np_window_page(window, window->pages - 1));
 	if (pages != window->pages ||
-	    iommu_iova_to_phys(window->domain, window->iova) != first ||
-	    iommu_iova_to_phys(window->domain, next - PAGE_SIZE) != last)
+	    iommu_iova_to_phys(window->domain, window->iova) !=
+		    page_to_phys(np_signature))
 		return -EOPNOTSUPP;
 	return 0;
 }
 
-/* The list needs 32 bytes a page, for a moment */
-static int np_window_map(struct np_window *window)
+/* Entries that the DMA API may merge; those of a large page lie in its order */
+static unsigned int np_window_entry_pages(struct np_window *window)
 {
+	unsigned int most = dma_get_max_seg_size(window->dev) >> PAGE_SHIFT;
+
+	return rounddown_pow_of_two(clamp(most, 1U, np_signature_pages));
+}
+
+/* A range of addresses that nobody knows yet, and nobody may write */
+static int np_window_reserve(struct np_window *window)
+{
+	unsigned int size = np_window_entry_pages(window), at = 0;
+	unsigned long left = window->pages;
 	struct scatterlist *sg;
-	struct sg_table list;
 	int ret, i;
 
-	ret = sg_alloc_table(&list, window->pages, GFP_KERNEL);
+	ret = sg_alloc_table(&window->range, DIV_ROUND_UP(left, size),
+			     GFP_KERNEL_ACCOUNT);
 	if (ret)
 		return ret;
-	/* Entry by entry: large pages could not be replaced in part */
-	for_each_sgtable_sg(&list, sg, i)
-		sg_set_page(sg, np_window_page(window, i), PAGE_SIZE, 0);
-	ret = dma_map_sgtable(window->dev, &list, window->direction,
+	for_each_sgtable_sg(&window->range, sg, i) {
+		size = min_t(unsigned long, size, left);
+		sg_set_page(sg, np_signature + at, size << PAGE_SHIFT, 0);
+		at = (at + size) % np_signature_pages;
+		left -= size;
+	}
+	ret = dma_map_sgtable(window->dev, &window->range, DMA_TO_DEVICE,
 			      DMA_ATTR_SKIP_CPU_SYNC);
 	if (ret)
-		goto free_list;
-	ret = np_window_check(window, &list);
-	if (ret) {
-		dev_err_ratelimited(window->dev,
-				    "nprdma: its addresses are not one range\n");
-		dma_unmap_sgtable(window->dev, &list, window->direction,
-				  DMA_ATTR_SKIP_CPU_SYNC);
+		goto free_range;
+	ret = np_window_check(window);
+	if (!ret)
+		return 0;
+	dev_err_ratelimited(window->dev,
+			    "nprdma: its addresses are not one range\n");
+	dma_unmap_sgtable(window->dev, &window->range, DMA_TO_DEVICE,
+			  DMA_ATTR_SKIP_CPU_SYNC);
+free_range:
+	sg_free_table(&window->range);
+	return ret;
+}
+
+/* Pages [from, to) of the window get what stands for absent ones. It fails for
+ * lack of memory; what it leaves unmapped then is counted as gaps.
+ */
+static int np_window_fill_chunk(struct np_window *window, unsigned long from,
+				unsigned long to, struct sg_table *list)
+{
+	unsigned long iova = window->iova + (from << PAGE_SHIFT);
+	size_t size = (to - from) << PAGE_SHIFT;
+	struct scatterlist *sg;
+	unsigned int i;
+
+	for_each_sg(list->sgl, sg, to - from, i)
+		sg_set_page(sg, np_window_page(window, from + i), PAGE_SIZE, 0);
+	if (WARN_ON_ONCE(iommu_unmap(window->domain, iova, size) != size)) {
+		window->gaps++;
+		return -EOPNOTSUPP;
 	}
-free_list:
+	if (np_iommu_map_sg(window->domain, iova, list->sgl, to - from,
+			    window->prot) == size)
+		return 0;
+	/* As it was, which needs no table */
+	if (to - from > np_signature_pages ||
+	    np_iommu_map(window->domain, iova, page_to_phys(np_signature), size,
+			 IOMMU_READ | IOMMU_CACHE))
+		window->gaps++;
+	return -ENOMEM;
+}
+
+/* All of it, unless the process is to end: its tables are charged to that one */
+static int np_window_fill(struct np_window *window)
+{
+	unsigned long from, to;
+	struct sg_table list;
+	int ret;
+
+	ret = sg_alloc_table(&list, min(window->pages, NP_CHUNK), GFP_KERNEL);
+	for (from = 0; !ret && from < window->pages; from = to) {
+		to = min(from + NP_CHUNK, window->pages);
+		if (fatal_signal_pending(current))
+			ret = -EINTR;
+		else
+			ret = np_window_fill_chunk(window, from, to, &list);
+		cond_resched();
+	}
 	sg_free_table(&list);
 	return ret;
+}
+
+/* The DMA API wants all of the range to be mapped when it unmaps it: what is
+ * not, is the signature. False: it cannot be.
+ */
+static bool np_window_refill(struct np_window *window)
+{
+	phys_addr_t signature = page_to_phys(np_signature);
+	unsigned long i, iova;
+
+	for (i = 0; window->gaps && i < window->pages; i++) {
+		iova = window->iova + (i << PAGE_SHIFT);
+		if (!iommu_iova_to_phys(window->domain, iova) &&
+		    np_iommu_map(window->domain, iova, signature, PAGE_SIZE,
+				 IOMMU_READ | IOMMU_CACHE))
+			return false;
+	}
+	return true;
+}
+
+/* Then no device reaches anything there; but the range is lost to its domain */
+static void np_window_lose(struct np_window *window)
+{
+	unsigned long i;
+
+	dev_err(window->dev, "nprdma: no memory to give %lu pages of addresses back\n",
+		window->pages);
+	for (i = 0; i < window->pages; i++)
+		iommu_unmap(window->domain, window->iova + (i << PAGE_SHIFT),
+			    PAGE_SIZE);
+}
+
+static void np_window_release(struct np_window *window)
+{
+	if (np_window_refill(window))
+		dma_unmap_sgtable(window->dev, &window->range, DMA_TO_DEVICE,
+				  DMA_ATTR_SKIP_CPU_SYNC);
+	else
+		np_window_lose(window);
+	sg_free_table(&window->range);
+	/* The DMA API may do this later: pages behind the window are freed now */
+	iommu_flush_iotlb_all(window->domain);
 }
 
 /* Addresses only: who has the list cannot get at pages */
@@ -155,8 +260,6 @@ struct np_window *np_window_open(struct np_region *region, u32 what,
 	window->dev = dev;
 	window->pages = what == NPRDMA_EXPORT_TABLE ? region->table_pages :
 						      region->pages;
-	window->direction = what == NPRDMA_EXPORT_WRITE ? DMA_BIDIRECTIONAL :
-							  DMA_TO_DEVICE;
 	window->prot = IOMMU_READ | IOMMU_CACHE;
 	if (what == NPRDMA_EXPORT_WRITE)
 		window->prot |= IOMMU_WRITE;
@@ -168,14 +271,12 @@ struct np_window *np_window_open(struct np_region *region, u32 what,
 	ret = np_user_charge(user, window->charged);
 	if (ret)
 		goto free_window;
-	ret = np_window_map(window);
+	ret = np_window_reserve(window);
 	if (ret)
 		goto uncharge;
-	window->all = np_window_list(window);
-	if (IS_ERR(window->all)) {
-		ret = PTR_ERR(window->all);
-		goto unmap;
-	}
+	ret = np_window_fill(window);
+	if (ret)
+		goto release;
 	window->in_place = what == NPRDMA_EXPORT_TABLE || np_leaf_works(window);
 	dev_info_once(dev, "nprdma: a translation is replaced %s\n",
 		      window->in_place ? "by one store" :
@@ -185,11 +286,8 @@ struct np_window *np_window_open(struct np_region *region, u32 what,
 	atomic_inc(&region->context->stats.attached);
 	return window;
 
-unmap:
-	/* Without memory for a list: of this range it needs but its ends */
-	dma_unmap_page_attrs(dev, window->iova,
-			     (size_t)window->pages << PAGE_SHIFT,
-			     window->direction, DMA_ATTR_SKIP_CPU_SYNC);
+release:
+	np_window_release(window);
 uncharge:
 	np_user_uncharge(user, window->charged);
 free_window:
@@ -197,28 +295,11 @@ free_window:
 	return ERR_PTR(ret);
 }
 
-/* The DMA API wants all of the range to be mapped when it unmaps it */
-static void np_window_refill(struct np_window *window)
-{
-	struct iommu_iotlb_gather gather;
-	unsigned long i;
-
-	iommu_iotlb_gather_init(&gather);
-	for (i = 0; window->gaps && i < window->pages; i++) {
-		if (!iommu_iova_to_phys(window->domain,
-					window->iova + (i << PAGE_SHIFT)))
-			np_window_replace(window, i, window->absent, &gather);
-	}
-}
-
 void np_window_close(struct np_window *window)
 {
 	struct np_region *region = window->region;
 
-	np_window_refill(window);
-	dma_unmap_sgtable(window->dev, window->all, window->direction,
-			  DMA_ATTR_SKIP_CPU_SYNC);
-	np_window_list_free(window->all);
+	np_window_release(window);
 	np_user_uncharge(region->context->user, window->charged);
 	atomic_dec(&region->context->stats.attached);
 	if (!window->in_place)
