@@ -20,10 +20,10 @@
 #define NP_LEAF_COUNT	BIT(NP_LEAF_BITS)
 #define NP_LEAF_PHYS	GENMASK_ULL(51, PAGE_SHIFT)
 
-static bool np_in_place = true;
+static bool np_in_place;
 module_param_named(in_place, np_in_place, bool, 0644);
 MODULE_PARM_DESC(in_place,
-		 "replace translations by one store where the IOMMU's tables allow it; otherwise devices find none for a moment (default: Y)");
+		 "replace translations by one store where the IOMMU's tables allow it; otherwise devices find none for a moment (default: N)");
 
 /* The same place in all forms */
 static struct pt_common *np_leaf_common(struct iommu_domain *domain)

@@ -19,6 +19,17 @@ module_param_named(sync_rcu, np_sync_rcu, bool, 0644);
 MODULE_PARM_DESC(sync_rcu,
 		 "wait for RCU readers after each flush, for NICs in software that translate under rcu_read_lock (default: N)");
 
+/* What Arm asks for: no device may ever find two translations of an address */
+bool np_break_first = !IS_ENABLED(CONFIG_X86);
+module_param_named(break_first, np_break_first, bool, 0644);
+MODULE_PARM_DESC(break_first,
+		 "flush between two translations of a page: break before make (default: N on x86, else Y)");
+
+bool np_verify;
+module_param_named(verify, np_verify, bool, 0644);
+MODULE_PARM_DESC(verify,
+		 "look each translation up after it was changed, and warn if it is not what it should be (default: N)");
+
 static unsigned int user_mb;
 module_param(user_mb, uint, 0644);
 MODULE_PARM_DESC(user_mb,
@@ -26,7 +37,7 @@ MODULE_PARM_DESC(user_mb,
 
 struct page *np_signature;
 unsigned int np_signature_pages;
-static unsigned int np_signature_order = get_order(SZ_2M);
+static unsigned int np_signature_order = ilog2(SZ_2M) - PAGE_SHIFT;
 struct workqueue_struct *np_queue;
 
 u64 np_table_max(void)

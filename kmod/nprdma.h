@@ -56,6 +56,8 @@ extern struct page *np_signature;	/* the first of np_signature_pages */
 extern unsigned int np_signature_pages;
 extern struct workqueue_struct *np_queue;
 extern bool np_sync_rcu;
+extern bool np_break_first;
+extern bool np_verify;
 u64 np_table_max(void);
 
 /* user.c: what a user causes the kernel to use */
@@ -241,8 +243,14 @@ struct np_window *np_window_open(struct np_region *region, u32 what,
 void np_window_close(struct np_window *window);
 struct sg_table *np_window_list(struct np_window *window);
 void np_window_list_free(struct sg_table *list);
+bool np_window_break(struct np_window *window, unsigned long index,
+		     struct iommu_iotlb_gather *gather);
+int np_window_make(struct np_window *window, unsigned long index,
+		   phys_addr_t phys);
 int np_window_replace(struct np_window *window, unsigned long index,
 		      phys_addr_t phys, struct iommu_iotlb_gather *gather);
+void np_window_verify(struct np_window *window, unsigned long index,
+		      phys_addr_t phys);
 void np_window_flush(struct np_window *window,
 		     struct iommu_iotlb_gather *gather);
 

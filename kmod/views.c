@@ -27,28 +27,87 @@ static void np_views_settle(struct np_region *region)
 		synchronize_rcu_expedited();
 }
 
-static void np_view_take(struct np_window *window, struct np_piece *piece,
-			 unsigned int from, unsigned int to)
+/* Where pages whose state has @bit go: to themselves, or what is absent */
+static phys_addr_t np_view_target(struct np_window *window,
+				  struct np_piece *piece, unsigned int i,
+				  bool present)
 {
-	u64 moving = np_view_bit(window) << NP_MOVE_SHIFT;
+	return present ? piece->state[i] & PAGE_MASK : window->absent;
+}
+
+/* Break before make: none of these pages has a translation any more */
+static void np_view_break(struct np_window *window, struct np_piece *piece,
+			  unsigned int from, unsigned int to, u64 bit)
+{
 	struct iommu_iotlb_gather gather;
-	bool changed = false;
 	unsigned int i;
 
 	iommu_iotlb_gather_init(&gather);
 	for (i = from; i < to; i++) {
-		if (!(piece->state[i] & moving))
-			continue;
-		/* Without a translation, if need be: that can be recovered
-		 * from, a page that belongs to somebody else cannot.
-		 */
-		if (np_window_replace(window, piece->first + i, window->absent,
-				      &gather))
-			atomic64_inc(&piece->region->context->stats.gaps);
-		changed = true;
+		if (piece->state[i] & bit)
+			np_window_break(window, piece->first + i, &gather);
 	}
-	if (changed)
+	np_view_flush(window, &gather);
+}
+
+/*
+ * Pages [from, to) whose state has @bit are themselves in this window, or are
+ * absent. Calls @failed for those that it cannot replace: they have no
+ * translation then.
+ */
+static void np_view_change(struct np_window *window, struct np_piece *piece,
+			   unsigned int from, unsigned int to, u64 bit,
+			   bool present,
+			   void (*failed)(struct np_piece *piece,
+					  unsigned int i))
+{
+	bool broken = READ_ONCE(np_break_first) && !window->in_place;
+	struct iommu_iotlb_gather gather;
+	unsigned int i;
+	int ret;
+
+	while (from < to && !(piece->state[from] & bit))
+		from++;
+	if (from == to)
+		return;
+	if (broken)
+		np_view_break(window, piece, from, to, bit);
+	iommu_iotlb_gather_init(&gather);
+	for (i = from; i < to; i++) {
+		phys_addr_t phys = np_view_target(window, piece, i, present);
+
+		if (!(piece->state[i] & bit))
+			continue;
+		if (broken)
+			ret = np_window_make(window, piece->first + i, phys);
+		else
+			ret = np_window_replace(window, piece->first + i, phys,
+						&gather);
+		if (ret)
+			failed(piece, i);
+	}
+	/* A device may remember the way to what stood there */
+	if (!broken)
 		np_view_flush(window, &gather);
+	for (i = from; READ_ONCE(np_verify) && i < to; i++) {
+		if (piece->state[i] & bit && !(piece->state[i] & NP_FAILED))
+			np_window_verify(window, piece->first + i,
+					 np_view_target(window, piece, i,
+							present));
+	}
+}
+
+/* Without a translation, if need be: that can be recovered from, a page that
+ * belongs to somebody else cannot.
+ */
+static void np_view_gap(struct np_piece *piece, unsigned int i)
+{
+	atomic64_inc(&piece->region->context->stats.gaps);
+}
+
+static void np_view_failed(struct np_piece *piece, unsigned int i)
+{
+	piece->state[i] |= NP_FAILED;
 }
 
 /* Pages whose bits are moving become absent where those bits count */
@@ -59,29 +118,10 @@ void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to)
 
 	lockdep_assert_held_read(&region->windows_lock);
 	list_for_each_entry(window, &region->windows, link)
-		np_view_take(window, piece, from, to);
+		np_view_change(window, piece, from, to,
+			       np_view_bit(window) << NP_MOVE_SHIFT, false,
+			       np_view_gap);
 	np_views_settle(region);
-}
-
-static void np_view_give(struct np_window *window, struct np_piece *piece,
-			 unsigned int from, unsigned int to, u64 bit)
-{
-	struct iommu_iotlb_gather gather;
-	bool changed = false;
-	unsigned int i;
-
-	iommu_iotlb_gather_init(&gather);
-	for (i = from; i < to; i++) {
-		if (!(piece->state[i] & bit))
-			continue;
-		if (np_window_replace(window, piece->first + i,
-				      piece->state[i] & PAGE_MASK, &gather))
-			piece->state[i] |= NP_FAILED;
-		changed = true;
-	}
-	/* A device may remember the way to what stood for the absent page */
-	if (changed)
-		np_view_flush(window, &gather);
 }
 
 /* Pages whose bits are moving become visible where those bits count */
@@ -93,8 +133,9 @@ void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to)
 	lockdep_assert_held_read(&region->windows_lock);
 	list_for_each_entry(window, &region->windows, link) {
 		if (!window->closing)
-			np_view_give(window, piece, from, to,
-				     np_view_bit(window) << NP_MOVE_SHIFT);
+			np_view_change(window, piece, from, to,
+				       np_view_bit(window) << NP_MOVE_SHIFT,
+				       true, np_view_failed);
 	}
 	np_views_settle(region);
 }
@@ -118,32 +159,13 @@ void np_views_add(struct np_window *window)
 		if (!piece)
 			continue;
 		np_piece_lock(piece);
-		np_view_give(window, piece, 0, piece->pages,
-			     np_view_bit(window));
+		np_view_change(window, piece, 0, piece->pages,
+			       np_view_bit(window), true, np_view_failed);
 		np_piece_drop_failed(piece, 0, piece->pages);
 		np_piece_unlock(piece);
 		np_piece_put(piece);
 		cond_resched();
 	}
-}
-
-/* What is mapped of a piece becomes absent in this window alone */
-static void np_view_clear(struct np_window *window, struct np_piece *piece)
-{
-	struct iommu_iotlb_gather gather;
-	bool changed = false;
-	unsigned int i;
-
-	iommu_iotlb_gather_init(&gather);
-	for (i = 0; i < piece->pages; i++) {
-		if (!(piece->state[i] & np_view_bit(window)))
-			continue;
-		np_window_replace(window, piece->first + i, window->absent,
-				  &gather);
-		changed = true;
-	}
-	if (changed)
-		np_view_flush(window, &gather);
 }
 
 /*
@@ -166,7 +188,8 @@ void np_views_remove(struct np_window *window)
 		if (!piece)
 			continue;
 		np_piece_lock(piece);
-		np_view_clear(window, piece);
+		np_view_change(window, piece, 0, piece->pages,
+			       np_view_bit(window), false, np_view_gap);
 		np_piece_unlock(piece);
 		np_piece_put(piece);
 		cond_resched();

@@ -308,23 +308,70 @@ void np_window_close(struct np_window *window)
 }
 
 /*
+ * Page @index of the window has no translation as soon as it is flushed. False:
+ * the IOMMU has done something else, which is a mistake of ours or its.
+ */
+bool np_window_break(struct np_window *window, unsigned long index,
+		     struct iommu_iotlb_gather *gather)
+{
+	unsigned long iova = window->iova + (index << PAGE_SHIFT);
+	size_t size;
+
+	size = iommu_unmap_fast(window->domain, iova, PAGE_SIZE, gather);
+	if (size == PAGE_SIZE)
+		return true;
+	/* Nothing was there, after a failure */
+	if (!size && !iommu_iova_to_phys(window->domain, iova))
+		return true;
+	window->gaps++;
+	WARN_ONCE(1, "nprdma: %zu bytes were unmapped instead of a page", size);
+	return false;
+}
+
+/* Page @index, which has none, is at @phys. Allocates nothing: the tables are
+ * there.
+ */
+int np_window_make(struct np_window *window, unsigned long index,
+		   phys_addr_t phys)
+{
+	int ret;
+
+	ret = np_iommu_map(window->domain,
+			   window->iova + (index << PAGE_SHIFT), phys,
+			   PAGE_SIZE, window->prot);
+	if (ret)
+		window->gaps++;
+	return ret;
+}
+
+/*
  * Page @index of the window is at @phys as soon as it is flushed. Between the
  * two calls of the IOMMU's it is nowhere; that cannot be helped with what the
- * kernel exports. Allocates nothing: the tables are there.
+ * kernel exports.
  */
 int np_window_replace(struct np_window *window, unsigned long index,
 		      phys_addr_t phys, struct iommu_iotlb_gather *gather)
 {
-	unsigned long iova = window->iova + (index << PAGE_SHIFT);
-	int ret;
-
-	if (window->in_place && np_leaf_replace(window, iova, phys, gather))
+	if (window->in_place &&
+	    np_leaf_replace(window, window->iova + (index << PAGE_SHIFT), phys,
+			    gather))
 		return 0;
-	iommu_unmap_fast(window->domain, iova, PAGE_SIZE, gather);
-	ret = np_iommu_map(window->domain, iova, phys, PAGE_SIZE, window->prot);
-	if (ret)
-		window->gaps++;
-	return ret;
+	if (!np_window_break(window, index, gather))
+		return -EIO;
+	return np_window_make(window, index, phys);
+}
+
+/* Is page @index there? After a change, for who looks for mistakes */
+void np_window_verify(struct np_window *window, unsigned long index,
+		      phys_addr_t phys)
+{
+	unsigned long iova = window->iova + (index << PAGE_SHIFT);
+	phys_addr_t found = iommu_iova_to_phys(window->domain, iova);
+
+	/* What could not be replaced has none */
+	WARN_ONCE(found != phys && (found || !window->gaps),
+		  "nprdma: page %lu of a window is at %pa instead of %pa",
+		  index, &found, &phys);
 }
 
 void np_window_flush(struct np_window *window,

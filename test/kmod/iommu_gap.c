@@ -20,7 +20,7 @@ static int task;
 module_param(task, int, 0644);
 MODULE_PARM_DESC(task, "where this thread replaces it; 0: where any does");
 
-/* iommu_unmap_fast() returns to nprdma.ko, which maps the other page next */
+/* iommu_unmap_fast() returns to nprdma.ko (window.c), which maps the other page next */
 static int gap_handler(struct kretprobe_instance *instance,
 		       struct pt_regs *regs)
 {
@@ -30,7 +30,7 @@ static int gap_handler(struct kretprobe_instance *instance,
 	if (!wait || (READ_ONCE(task) && READ_ONCE(task) != current->pid))
 		return 0;
 	sprint_symbol(name, (unsigned long)get_kretprobe_retaddr(instance));
-	if (!strstarts(name, "np_window_replace+"))
+	if (!strstarts(name, "np_window_"))
 		return 0;
 	/* In pieces that udelay() takes */
 	for (; wait > 100; wait -= 100)
