@@ -3,7 +3,14 @@
  * Fault-in: pages are brought in by hmm_range_fault() and mapped if no notifier
  * has said meanwhile that they went. No reference to any page is held. Work is
  * done in batches, which shrink each time something comes in between.
+ *
+ * The kernel's own sequence count is of a whole piece: whoever takes another
+ * page of it would make us begin again, for ever if it goes on doing so. So each
+ * batch stands in its piece's list, and a notifier marks those of which it takes
+ * something. From mmu_interval_read_begin() we have but that it waits for what
+ * has begun before we stood there and is still going on.
  */
+#include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/hmm.h>
 #include <linux/magic.h>
@@ -18,6 +25,7 @@
 #define NP_BATCH_AHEAD	64	/* of a worker, whom no signal reaches */
 #define NP_TRIES	64	/* in a row that bring nothing */
 #define NP_TRIES_SHARED	16	/* of these beside the process's other threads */
+#define NP_PAUSE_US	50	/* between the others, at least; twice it at most */
 #ifdef VM_SHADOW_STACK
 #define NP_VM_CALLS	VM_SHADOW_STACK
 #else
@@ -31,6 +39,7 @@ struct np_batch {
 	unsigned int from;		/* pages of the piece */
 	unsigned int to;
 	bool alone;			/* others may not change mappings */
+	struct np_look look;
 	unsigned long pfns[NP_BATCH];	/* what hmm says, then bare */
 };
 
@@ -96,6 +105,19 @@ static int np_batch_clip(struct np_batch *batch, struct mm_struct *mm)
 	return 0;
 }
 
+/* From here on what is taken of the batch is known, once what is being taken
+ * has been waited for.
+ */
+static void np_batch_watch(struct np_batch *batch)
+{
+	np_piece_lock(batch->piece);
+	batch->look.from = batch->from;
+	batch->look.to = batch->to;
+	batch->look.hit = false;
+	np_piece_unlock(batch->piece);
+	mmu_interval_read_begin(&batch->piece->notifier);
+}
+
 /* -ERESTART: something came in between */
 static int np_batch_look(struct np_batch *batch, struct hmm_range *range)
 {
@@ -104,17 +126,19 @@ static int np_batch_look(struct np_batch *batch, struct hmm_range *range)
 
 	/* It waits for who may want mmap_lock; alone, nobody else comes to be */
 	if (!batch->alone)
-		range->notifier_seq = mmu_interval_read_begin(range->notifier);
+		np_batch_watch(batch);
 	ret = np_batch_lock(batch, mm);
 	if (ret)
 		return ret;
 	if (batch->alone)
-		range->notifier_seq = mmu_interval_read_begin(range->notifier);
+		np_batch_watch(batch);
 	ret = np_batch_clip(batch, mm);
 	if (!ret) {
 		range->start = np_batch_start(batch);
 		range->end = range->start +
 			((unsigned long)(batch->to - batch->from) << PAGE_SHIFT);
+		/* As of now: what else is taken of the piece is not our affair */
+		range->notifier_seq = READ_ONCE(range->notifier->invalidate_seq);
 		ret = hmm_range_fault(range);
 	}
 	np_batch_unlock(batch, mm);
@@ -148,13 +172,11 @@ static int np_batch_usable(struct np_batch *batch)
 }
 
 /* Under the piece's lock: is what hmm said still so? */
-static int np_batch_came(struct np_batch *batch, struct hmm_range *range)
+static int np_batch_came(struct np_batch *batch)
 {
 	if (batch->piece->dead)
 		return -ENOENT;
-	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
-		return -ERESTART;
-	return 0;
+	return batch->look.hit ? -ERESTART : 0;
 }
 
 /* Under the piece's lock: ends the batch before the first page swapped out */
@@ -197,6 +219,8 @@ static int np_batch_run(struct np_batch *batch)
 	np_piece_lock(piece);
 	ret = np_batch_blocked(batch);
 	mapped = np_batch_mapped(batch);
+	if (!ret && !mapped)
+		list_add(&batch->look.link, &piece->looks);
 	np_piece_unlock(piece);
 	if (ret)
 		return ret;
@@ -211,10 +235,10 @@ static int np_batch_run(struct np_batch *batch)
 			range.default_flags |= HMM_PFN_REQ_WRITE;
 	}
 	ret = np_batch_look(batch, &range);
-	if (ret)
-		return ret;
 	np_piece_lock(piece);
-	ret = np_batch_came(batch, &range);
+	list_del(&batch->look.link);
+	if (!ret)
+		ret = np_batch_came(batch);
 	if (!ret)
 		ret = np_batch_usable(batch);
 	if (!ret)
@@ -257,6 +281,11 @@ static int np_fault_piece(struct np_batch *batch, unsigned int from,
 			if (++tries == NP_TRIES)
 				return -EAGAIN;
 			size = max(size / 2, 1U);
+			/* Not all that takes pages needs mmap_lock: out of step
+			 * with who takes just this one
+			 */
+			if (batch->alone)
+				usleep_range(NP_PAUSE_US, 2 * NP_PAUSE_US);
 		} else if (batch->to - batch->from > 1) {
 			/* One of them cannot be mapped: which? */
 			most = (batch->to - batch->from) / 2;

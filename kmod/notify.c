@@ -25,6 +25,8 @@ static bool np_notify(struct mmu_interval_notifier *notifier,
 	struct np_stats *stats = &region->context->stats;
 	unsigned long base = region->start + (piece->first << PAGE_SHIFT);
 	unsigned long last = base + ((unsigned long)piece->pages << PAGE_SHIFT);
+	unsigned int from = (max(base, range->start) - base) >> PAGE_SHIFT;
+	unsigned int to = PAGE_ALIGN(min(last, range->end) - base) >> PAGE_SHIFT;
 
 	if (mmu_notifier_range_blockable(range)) {
 		np_piece_lock(piece);
@@ -34,9 +36,8 @@ static bool np_notify(struct mmu_interval_notifier *notifier,
 	}
 	mmu_interval_set_seq(notifier, sequence);
 	atomic64_inc(&stats->invalidations);
-	np_piece_take(piece, (max(base, range->start) - base) >> PAGE_SHIFT,
-		      PAGE_ALIGN(min(last, range->end) - base) >> PAGE_SHIFT,
-		      np_notify_bits(range));
+	np_piece_hit(piece, from, to);
+	np_piece_take(piece, from, to, np_notify_bits(range));
 	np_piece_unlock(piece);
 	return true;
 }

@@ -133,6 +133,14 @@ long np_ioctl(struct file *file, unsigned int command, unsigned long argument);
 #define NP_BOTH		(NP_READ | NP_WRITE)
 #define NP_MOVE_BOTH	(NP_MOVE_READ | NP_MOVE_WRITE)
 
+/* Pages of a piece that somebody is bringing in */
+struct np_look {
+	struct list_head link;		/* in np_piece.looks; guarded by its lock */
+	unsigned int from;
+	unsigned int to;
+	bool hit;			/* some of them were taken meanwhile */
+};
+
 struct np_piece {
 	refcount_t refs;		/* its slot, and who works on it */
 	struct mmu_interval_notifier notifier;
@@ -141,6 +149,7 @@ struct np_piece {
 	unsigned int pages;
 	struct mutex lock;		/* state, entries, mapped, dead */
 	bool dead;			/* it is given nothing any more */
+	struct list_head looks;		/* also guarded by lock */
 	unsigned int mapped;		/* pages that are not absent */
 	u64 *state;			/* of each page */
 	u32 *entries;			/* what the table is to say */
@@ -148,6 +157,7 @@ struct np_piece {
 
 struct np_piece *np_piece_make(struct np_region *region, unsigned long index);
 void np_piece_end(struct np_piece *piece);
+void np_piece_hit(struct np_piece *piece, unsigned int from, unsigned int to);
 void np_piece_put(struct np_piece *piece);
 void np_piece_lock(struct np_piece *piece);
 bool np_piece_trylock(struct np_piece *piece);

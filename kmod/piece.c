@@ -33,6 +33,7 @@ struct np_piece *np_piece_make(struct np_region *region, unsigned long index)
 	piece->pages = min_t(unsigned long, NP_PIECE_PAGES,
 			     region->pages - piece->first);
 	mutex_init(&piece->lock);
+	INIT_LIST_HEAD(&piece->looks);
 	piece->state = kvcalloc(piece->pages, sizeof(*piece->state),
 				GFP_KERNEL_ACCOUNT);
 	piece->entries = kvcalloc(piece->pages, sizeof(*piece->entries),
@@ -176,6 +177,18 @@ void np_piece_take(struct np_piece *piece, unsigned int from, unsigned int to,
 	for (i = first; i < end; i++) {
 		if (piece->state[i] & NP_MOVE_BOTH)
 			np_piece_taken(piece, i);
+	}
+}
+
+/* Who is just bringing in some of pages [from, to) must look again */
+void np_piece_hit(struct np_piece *piece, unsigned int from, unsigned int to)
+{
+	struct np_look *look;
+
+	lockdep_assert_held(&piece->lock);
+	list_for_each_entry(look, &piece->looks, link) {
+		if (look->from < to && from < look->to)
+			look->hit = true;
 	}
 }
 
