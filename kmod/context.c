@@ -76,7 +76,8 @@ struct np_context *np_context_open(void)
 	context->hole = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!context->hole)
 		goto free_context;
-	context->user = np_user_get(current_euid());
+	/* As RLIMITs go: a program that runs as another user is still of this */
+	context->user = np_user_get(current_uid());
 	if (!context->user)
 		goto free_hole;
 	context->space = np_space_get();

@@ -74,7 +74,8 @@
  *		this size, counted from the region's start
  * @features:	NPRDMA_FEATURE_*
  * @region_max:	bytes that a region may have
- * @table_max:	bytes of kernel memory that a user may cause to be used
+ * @table_max:	bytes of kernel memory that a user may cause to be used. The user
+ *		is the real one, as for resource limits
  * @table_used:	bytes that the calling user does cause
  */
 struct nprdma_info {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define LEAK_REGIONS 10000u
@@ -126,6 +127,53 @@ static void bounds_of_tables(int dev, char *memory)
     TAP_CHECK(kmod_counters(dev).kernel_bytes == 0, "all of it is returned");
 }
 
+/* Opens one more context as these users, and says what its user is charged for;
+ * ends a child */
+static void user_child(uid_t real, uid_t effective)
+{
+    int dev;
+
+    if (setresuid(real, effective, 0) != 0) {
+        _exit(2);
+    }
+    dev = kmod_open();
+    if (dev < 0) {
+        _exit(3);
+    }
+    _exit(kmod_info(dev).table_used > 0);
+}
+
+static int user_charged(uid_t real, uid_t effective)
+{
+    int status = -1;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        user_child(real, effective);
+    }
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* As RLIMITs do: a program that acts as others has no bounds for each of them */
+static void bounds_of_users(int dev, char *memory)
+{
+    int region = kmod_create(dev, memory, KMOD_PIECE, 0);
+    struct stat stat;
+
+    if ((lstat(NPRDMA_DEVICE, &stat) != 0) ||
+        (chmod(NPRDMA_DEVICE, 0666) != 0)) {
+        kmod_bail(NPRDMA_DEVICE);
+    }
+    TAP_CHECK(user_charged(0, 65534) == 1,
+              "another effective user has no bounds of its own");
+    TAP_CHECK(user_charged(65534, 65534) == 0, "but another real one has");
+    chmod(NPRDMA_DEVICE, stat.st_mode & 07777);
+    kmod_destroy(dev, region);
+}
+
 static long meminfo(const char *name)
 {
     char line[128];
@@ -195,6 +243,7 @@ static int leak_none(const char *name, long before, int sign)
 void abi_bounds(int dev, char *memory)
 {
     bounds_of_tables(dev, memory);
+    bounds_of_users(dev, memory);
 }
 
 void abi_leaks(void)
