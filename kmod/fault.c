@@ -15,6 +15,8 @@
 #include <linux/hmm.h>
 #include <linux/magic.h>
 #include <linux/memremap.h>
+#include <linux/mmu_context.h>
+#include <linux/pkeys.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -71,8 +73,20 @@ static void np_batch_unlock(struct np_batch *batch, struct mm_struct *mm)
 		mmap_read_unlock(mm);
 }
 
+/* What a worker does not bring in: a page that its process may never give, for
+ * no signal reaches it, and what is behind a protection key, for it has none of
+ * the rights that a thread has.
+ */
+static bool np_batch_left_out(struct vm_area_struct *vma)
+{
+	return vma_pkey(vma) ||
+	       (vma->vm_file && file_inode(vma->vm_file)->i_sb->s_magic ==
+					FUSE_SUPER_MAGIC);
+}
+
 /* What hmm_range_fault() takes, but get_user_pages() would not: memory that
- * not even the kernel maps, and return addresses that only calls may write.
+ * not even the kernel maps, return addresses that only calls may write, and what
+ * the thread's protection keys forbid it.
  */
 static int np_batch_refused(struct np_batch *batch, struct vm_area_struct *vma)
 {
@@ -81,10 +95,14 @@ static int np_batch_refused(struct np_batch *batch, struct vm_area_struct *vma)
 		return -EFAULT;
 	if (batch->flags & NPRDMA_FAULT_WRITE && vma->vm_flags & NP_VM_CALLS)
 		return -EACCES;
-	/* A page that its process may never give: no signal reaches a worker */
-	if (batch->flags & NP_FAULT_AHEAD && vma->vm_file &&
-	    file_inode(vma->vm_file)->i_sb->s_magic == FUSE_SUPER_MAGIC)
-		return -EAGAIN;
+	if (batch->flags & NP_FAULT_AHEAD)
+		return np_batch_left_out(vma) ? -EAGAIN : 0;
+	/* The kernel takes hmm_range_fault() for an access from elsewhere, to
+	 * which keys do not apply. It is this thread's, as read() would be.
+	 */
+	if (!arch_vma_access_permitted(vma, batch->flags & NPRDMA_FAULT_WRITE,
+				       false, false))
+		return -EACCES;
 	return 0;
 }
 

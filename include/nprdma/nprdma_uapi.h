@@ -166,7 +166,9 @@ struct nprdma_region_export {
  * @done:	out, also with an error: bytes from @addr that were mapped
  *
  * EFAULT   nothing is mapped there, or nothing that a device may have
- * EACCES   it may not be written (or not be read), or the region is RDONLY
+ * EACCES   it may not be written (or not be read), the region is RDONLY, or the
+ *          calling thread's protection keys forbid it (pages that are mapped
+ *          already are not asked for; a change of a key's rights takes none)
  * EBUSY    it is swapped out, by SWAP_OUT
  * EAGAIN   with NOWAIT: it is not there. Else: it went away again each time
  * ENOMEM   no memory to bring it in, or for the module's own state
@@ -188,8 +190,9 @@ struct nprdma_fault {
 /**
  * A range of a region, for:
  *
- * PREFETCH: as FAULT, in the background; how far it comes is not told. It is a
- * hint: EAGAIN if too many are under way already, ENOMEM.
+ * PREFETCH: as FAULT, in the background; how far it comes is not told. It ends
+ * with the process, and leaves out what is behind a protection key and files of
+ * FUSE. It is a hint: EAGAIN if too many are under way already, ENOMEM.
  *
  * INVALIDATE: the pages turn absent, as if the kernel had taken them; when it
  * returns, no device reaches them any more. FAULT may map them again.

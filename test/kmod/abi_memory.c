@@ -44,6 +44,39 @@ static void test_secret(int dev)
     close(fd);
 }
 
+/* FAULT brings in what its thread may touch, as read() into it would */
+static void test_keys(int dev)
+{
+    int key      = pkey_alloc(0, 0), region;
+    char *memory = kmod_map(KMOD_PIECE);
+
+    if ((key < 0) ||
+        (pkey_mprotect(memory, KMOD_PAGE, PROT_READ | PROT_WRITE, key) != 0)) {
+        printf("# no protection keys here\n");
+        munmap(memory, KMOD_PIECE);
+        return;
+    }
+    memory[0] = 1;
+    region    = kmod_create(dev, memory, KMOD_PIECE, 0);
+    pkey_set(key, PKEY_DISABLE_ACCESS);
+    TAP_CHECK((kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL) ==
+               -EACCES) &&
+              (kmod_fault(dev, region, memory, KMOD_PAGE, NPRDMA_FAULT_NOWAIT,
+                          NULL) == -EACCES),
+              "what a thread's protection keys forbid is not brought in");
+    pkey_set(key, PKEY_DISABLE_WRITE);
+    TAP_CHECK((kmod_fault(dev, region, memory, KMOD_PAGE, NPRDMA_FAULT_WRITE,
+                          NULL) == -EACCES) &&
+              (kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL) == 0),
+              "what they forbid to write is brought in to read");
+    pkey_set(key, 0);
+    TAP_CHECK(kmod_fault(dev, region, memory, KMOD_PAGE, NPRDMA_FAULT_WRITE,
+                         NULL) == 0, "what they allow is brought in to write");
+    kmod_destroy(dev, region);
+    munmap(memory, KMOD_PIECE);
+    pkey_free(key);
+}
+
 typedef struct watch {
     kmod_region_t region;
     uint32_t      last; /* slot */
@@ -162,6 +195,7 @@ static void test_end_device(int dev, int edu)
 void abi_memory(int dev, int edu)
 {
     test_secret(dev);
+    test_keys(dev);
     test_end(dev);
     if (edu >= 0) {
         test_end_device(dev, edu);
