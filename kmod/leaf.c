@@ -12,7 +12,7 @@
  */
 #include "nprdma.h"
 
-#if defined(NP_HAVE_IOMMU_PT) && defined(CONFIG_X86_64)
+#if NP_HAVE_IN_PLACE
 #include <linux/generic_pt/iommu.h>
 #include <asm/cacheflush.h>
 

@@ -11,6 +11,13 @@
 
 #include "nprdma.h"
 
+/* What modinfo and the log say of how this one was built */
+#if NP_HAVE_IN_PLACE
+#define NP_REPLACED	"by two calls, or with in_place=Y by one store"
+#else
+#define NP_REPLACED	"by two calls (" NP_IN_PLACE_WHY ")"
+#endif
+
 /* Of all memory a part in so many, unless told otherwise */
 #define NP_TABLE_SHARE	32
 
@@ -114,6 +121,8 @@ static int __init np_init(void)
 	ret = misc_register(&np_device);
 	if (ret)
 		goto destroy_queue;
+	pr_info("nprdma: ABI %u, translations are replaced " NP_REPLACED "\n",
+		NPRDMA_ABI_VERSION);
 	return 0;
 
 destroy_queue:
@@ -137,5 +146,6 @@ module_init(np_init);
 module_exit(np_exit);
 
 MODULE_DESCRIPTION("RDMA on memory that nobody pins");
+MODULE_INFO(replaced, NP_REPLACED);
 MODULE_LICENSE("GPL");
 NP_IMPORT_NS_DMA_BUF;

@@ -57,6 +57,13 @@ extern unsigned int np_signature_pages;
 extern struct workqueue_struct *np_queue;
 extern bool np_sync_rcu;
 extern bool np_break_first;
+/* leaf.c is for tables of this form, on x86 */
+#if defined(NP_HAVE_IOMMU_PT) && defined(CONFIG_X86_64)
+#define NP_HAVE_IN_PLACE 1
+#else
+#define NP_HAVE_IN_PLACE 0
+#endif
+
 extern bool np_verify;
 u64 np_table_max(void);
 

@@ -31,6 +31,7 @@ int f(struct iommu_domain *domain)
 probe vm_flags_mod linux/mm.h 'void f(struct vm_area_struct *vma);
 void f(struct vm_area_struct *vma) { vm_flags_mod(vma, VM_DONTCOPY, 0); }'
 probe import_ns_word linux/dma-buf.h 'MODULE_IMPORT_NS(DMA_BUF);'
+probe iommu_pt_header linux/generic_pt/iommu.h ''
 # All that leaf.c needs of the tables
 probe iommu_pt linux/generic_pt/iommu.h '
 bool f(struct iommu_domain *domain, struct iommu_iotlb_gather *gather);
@@ -85,7 +86,15 @@ fi
 	fi
 	if have iommu_pt; then
 		echo '#define NP_HAVE_IOMMU_PT 1'
+		why="leaf.c is for x86-64"
+	elif ! have iommu_pt_header; then
+		why="this kernel's IOMMU drivers share no form of tables"
+	else
+		why="the form of this kernel's IOMMU tables is not known to probe.sh"
+		echo "probe.sh: $why: translations are replaced by two calls." \
+			"$(grep -m 1 "iommu_pt.c:.*error" "$work/log")" >&2
 	fi
+	echo "#define NP_IN_PLACE_WHY \"$why\""
 } >"$file.new"
 # What is the same stays as old as it is
 if cmp -s "$file.new" "$file"; then

@@ -64,6 +64,8 @@
 #define NPRDMA_FEATURE_VIEWS	0x1ULL	/* views and table as dma-bufs */
 #define NPRDMA_FEATURE_PREFETCH	0x2ULL	/* PREFETCH */
 #define NPRDMA_FEATURE_SWAP	0x4ULL	/* SWAP_OUT, SWAP_IN */
+/* Built to replace translations by one store; the parameter in_place decides */
+#define NPRDMA_FEATURE_IN_PLACE	0x8ULL
 
 /**
  * INFO: what this module is.
