@@ -10,7 +10,11 @@ static struct mmu_notifier *np_space_alloc(struct mm_struct *mm)
 {
 	struct np_space *space = kzalloc(sizeof(*space), GFP_KERNEL_ACCOUNT);
 
-	return space ? &space->notifier : ERR_PTR(-ENOMEM);
+	if (!space)
+		return ERR_PTR(-ENOMEM);
+	spin_lock_init(&space->pieces_lock);
+	space->pieces = RB_ROOT_CACHED;
+	return &space->notifier;
 }
 
 static void np_space_free(struct mmu_notifier *notifier)
@@ -60,6 +64,37 @@ bool np_space_deserted(struct np_context *context)
 	users = atomic_read(&context->mm->mm_users);
 	smp_rmb(); /* here too */
 	return users <= min(workers, atomic_read(&context->space->workers));
+}
+
+/* Whoever takes a page, perhaps of another user's as well, waits for all pieces
+ * over it: they may not be any number.
+ */
+int np_space_add(struct np_space *space, struct np_piece *piece)
+{
+	struct interval_tree_node *other;
+	unsigned int count = 0;
+	int ret = 0;
+
+	spin_lock(&space->pieces_lock);
+	for (other = interval_tree_iter_first(&space->pieces,
+					      piece->range.start,
+					      piece->range.last);
+	     other; other = interval_tree_iter_next(other, piece->range.start,
+						    piece->range.last))
+		count++;
+	if (count < NP_OVERLAPS_MAX)
+		interval_tree_insert(&piece->range, &space->pieces);
+	else
+		ret = -EDQUOT;
+	spin_unlock(&space->pieces_lock);
+	return ret;
+}
+
+void np_space_remove(struct np_space *space, struct np_piece *piece)
+{
+	spin_lock(&space->pieces_lock);
+	interval_tree_remove(&piece->range, &space->pieces);
+	spin_unlock(&space->pieces_lock);
 }
 
 struct np_context *np_context_open(void)

@@ -20,12 +20,18 @@ static int np_export_attach(struct dma_buf *dmabuf,
 {
 	struct np_export *export = dmabuf->priv;
 	struct np_window *window;
+	int ret;
 
 	window = np_window_open(export->region, export->what, attachment->dev);
 	if (IS_ERR(window))
 		return PTR_ERR(window);
-	if (export->what != NPRDMA_EXPORT_TABLE)
-		np_views_add(window);
+	if (export->what != NPRDMA_EXPORT_TABLE) {
+		ret = np_views_add(window);
+		if (ret) {
+			np_window_close(window);
+			return ret;
+		}
+	}
 	attachment->priv = window;
 	return 0;
 }

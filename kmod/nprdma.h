@@ -11,7 +11,8 @@
  * np_piece.lock	states and entries of a piece; its end
  * np_region.windows_lock	which devices see the region; np_piece_lock()
  *			takes both
- * np_region.slots_lock	which piece is where; nothing is taken under it
+ * np_region.slots_lock, np_space.pieces_lock	which piece is where; nothing is
+ *			taken under them
  *
  * None of them is held while a page is brought in, which may take for ever:
  * who does that holds mmap_lock, as everywhere in the kernel, and references to
@@ -22,7 +23,7 @@
 
 #include <linux/atomic.h>
 #include <linux/device.h>
-#include <linux/dma-direction.h>
+#include <linux/interval_tree.h>
 #include <linux/iommu.h>
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -43,6 +44,11 @@
 #define NP_PIECE_PAGES	(1U << (NP_PIECE_SHIFT - PAGE_SHIFT))
 #define NP_REGION_MAX	(8ULL << 30)
 #define NP_REGIONS_MAX	65536	/* of a user */
+/* Pieces that one more may overlap, and devices that a region is attached to:
+ * whoever takes a page waits for all of them, and need not be of this user.
+ */
+#define NP_OVERLAPS_MAX	16
+#define NP_WINDOWS_MAX	64
 /* Numbers of regions. Erasing 0, which a program may ask for, would
  * make an xarray hand it out.
  */
@@ -51,12 +57,6 @@
 #define NP_FAULT_AHEAD	0x80000000U
 #define NP_ENTRY_BITS	(NPRDMA_ENTRY_READ | NPRDMA_ENTRY_WRITE)
 
-/* main.c */
-extern struct page *np_signature;	/* the first of np_signature_pages */
-extern unsigned int np_signature_pages;
-extern struct workqueue_struct *np_queue;
-extern bool np_sync_rcu;
-extern bool np_break_first;
 /* leaf.c is for tables of this form, on x86 */
 #if defined(NP_HAVE_IOMMU_PT) && defined(CONFIG_X86_64)
 #define NP_HAVE_IN_PLACE 1
@@ -64,6 +64,12 @@ extern bool np_break_first;
 #define NP_HAVE_IN_PLACE 0
 #endif
 
+/* main.c */
+extern struct page *np_signature;	/* the first of np_signature_pages */
+extern unsigned int np_signature_pages;
+extern struct workqueue_struct *np_queue;
+extern bool np_sync_rcu;
+extern bool np_break_first;
 extern bool np_verify;
 u64 np_table_max(void);
 
@@ -100,10 +106,14 @@ struct np_stats {
 	atomic64_t gaps;
 };
 
+struct np_piece;
+
 /* An address space, whatever the number of its contexts */
 struct np_space {
 	struct mmu_notifier notifier;	/* by which the kernel finds and counts it */
 	atomic_t workers;		/* ours, that count among its users */
+	spinlock_t pieces_lock;
+	struct rb_root_cached pieces;	/* of all regions, by address */
 };
 
 struct np_context {
@@ -123,6 +133,8 @@ void np_context_put(struct np_context *context);
 bool np_space_enter(struct np_context *context);
 void np_space_leave(struct np_context *context);
 bool np_space_deserted(struct np_context *context);
+int np_space_add(struct np_space *space, struct np_piece *piece);
+void np_space_remove(struct np_space *space, struct np_piece *piece);
 
 /* abi.c */
 long np_ioctl(struct file *file, unsigned int command, unsigned long argument);
@@ -151,6 +163,7 @@ struct np_look {
 struct np_piece {
 	refcount_t refs;		/* its slot, and who works on it */
 	struct mmu_interval_notifier notifier;
+	struct interval_tree_node range; /* of addresses; in np_space.pieces */
 	struct np_region *region;
 	unsigned long first;		/* page of the region */
 	unsigned int pages;
@@ -202,6 +215,7 @@ struct np_region {
 
 	struct rw_semaphore windows_lock;
 	struct list_head windows;
+	unsigned int window_count;
 };
 
 int np_region_create(struct np_context *context,
@@ -279,7 +293,7 @@ bool np_leaf_replace(struct np_window *window, unsigned long iova,
 /* views.c: the windows of a region */
 void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to);
 void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to);
-void np_views_add(struct np_window *window);
+int np_views_add(struct np_window *window);
 void np_views_remove(struct np_window *window);
 
 /* export.c: views and tables as dma-bufs */

@@ -40,11 +40,19 @@ struct np_piece *np_piece_make(struct np_region *region, unsigned long index)
 				  GFP_KERNEL_ACCOUNT);
 	if (!piece->state || !piece->entries)
 		goto free_piece;
-	ret = np_notify_start(piece);
+	piece->range.start = region->start + (piece->first << PAGE_SHIFT);
+	piece->range.last = piece->range.start +
+			    ((unsigned long)piece->pages << PAGE_SHIFT) - 1;
+	ret = np_space_add(region->context->space, piece);
 	if (ret)
 		goto free_piece;
+	ret = np_notify_start(piece);
+	if (ret)
+		goto remove;
 	return piece;
 
+remove:
+	np_space_remove(region->context->space, piece);
 free_piece:
 	kvfree(piece->state);
 	kvfree(piece->entries);
@@ -63,6 +71,7 @@ void np_piece_end(struct np_piece *piece)
 	np_piece_take(piece, 0, piece->pages, NP_BOTH);
 	np_piece_unlock(piece);
 	np_notify_stop(piece);
+	np_space_remove(piece->region->context->space, piece);
 }
 
 /* The last one is after its end */

@@ -144,13 +144,18 @@ void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to)
  * From now on the window takes part. What is mapped already, it is given piece
  * by piece; a piece that changes meanwhile changes in it too.
  */
-void np_views_add(struct np_window *window)
+int np_views_add(struct np_window *window)
 {
 	struct np_region *region = window->region;
 	struct np_piece *piece;
 	unsigned int i;
 
 	down_write(&region->windows_lock);
+	if (region->window_count == NP_WINDOWS_MAX) {
+		up_write(&region->windows_lock);
+		return -EDQUOT;
+	}
+	region->window_count++;
 	list_add_tail(&window->link, &region->windows);
 	up_write(&region->windows_lock);
 	for (i = 0; i < region->piece_count; i++) {
@@ -166,6 +171,7 @@ void np_views_add(struct np_window *window)
 		np_piece_put(piece);
 		cond_resched();
 	}
+	return 0;
 }
 
 /*
@@ -196,5 +202,6 @@ void np_views_remove(struct np_window *window)
 	}
 	down_write(&region->windows_lock);
 	list_del(&window->link);
+	region->window_count--;
 	up_write(&region->windows_lock);
 }

@@ -134,9 +134,16 @@ struct nprdma_region_destroy {
  * may outlive region, context and process, and be given to others.
  *
  * A view's size is that of the region, the table's that of its entries rounded
- * up to pages. Attaching it to a device needs an IOMMU that translates for that
- * device, else EOPNOTSUPP there, with a line in the kernel's log that names the
- * cure. For RDMA: ibv_reg_dmabuf_mr(pd, 0, length, iova, fd, access).
+ * up to pages. For RDMA: ibv_reg_dmabuf_mr(pd, 0, length, iova, fd, access).
+ *
+ * Attaching it to a device makes a range of the device's addresses, with tables
+ * of 8 bytes a page, which may fail:
+ *
+ * EOPNOTSUPP no IOMMU translates for the device, or not as is needed, with a line
+ *            in the kernel's log that names the cure. It will fail again
+ * ENOMEM   no memory, or no addresses, just now: it may be tried again
+ * EINTR    a fatal signal
+ * EDQUOT   the user's bound table_max, or 64 devices are attached to the region
  * @region:	its number
  * @what:	NPRDMA_EXPORT_*
  * @flags:	0
@@ -174,7 +181,8 @@ struct nprdma_region_export {
  * EBUSY    it is swapped out, by SWAP_OUT
  * EAGAIN   with NOWAIT: it is not there. Else: it went away again each time
  * ENOMEM   no memory to bring it in, or for the module's own state
- * EDQUOT   the user's bound table_max
+ * EDQUOT   the user's bound table_max, or 16 pieces of other regions are over
+ *          the same memory
  */
 struct nprdma_fault {
 	__u32 region;

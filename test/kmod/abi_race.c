@@ -125,7 +125,12 @@ static void act_attach(racer_t *racer, unsigned region)
     if (attach.fd < 0) {
         return;
     }
-    race->attached += ioctl(race->edu, EDU_IOC_ATTACH, &attach) == 0;
+    if (ioctl(race->edu, EDU_IOC_ATTACH, &attach) == 0) {
+        ++race->attached;
+        if (attach.slot >= EDU_SLOTS) {
+            ioctl(race->edu, EDU_IOC_DETACH, attach.slot);
+        }
+    }
     close(attach.fd);
 }
 

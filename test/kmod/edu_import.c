@@ -40,7 +40,7 @@ struct edu {
 	void *bounce;
 	dma_addr_t bounce_iova;
 	struct mutex lock;		/* one transfer at a time */
-	struct edu_slot slots[EDU_SLOTS];
+	struct edu_slot slots[EDU_SLOTS_ALL];
 	struct miscdevice misc;
 };
 
@@ -100,7 +100,7 @@ static int edu_dma(struct edu *edu, const struct edu_dma *dma)
 	dma_addr_t iova;
 	int ret;
 
-	if (dma->slot >= EDU_SLOTS || !edu->slots[dma->slot].list ||
+	if (dma->slot >= EDU_SLOTS_ALL || !edu->slots[dma->slot].list ||
 	    !dma->length || dma->length > EDU_LENGTH_MAX)
 		return -EINVAL;
 	ret = edu_address(&edu->slots[dma->slot], dma->offset, dma->length,
@@ -146,7 +146,7 @@ static int edu_audit(struct edu *edu, struct edu_audit *audit)
 	dma_addr_t iova;
 
 	audit->free = 0;
-	if (audit->slot >= EDU_SLOTS || !edu->slots[audit->slot].list ||
+	if (audit->slot >= EDU_SLOTS_ALL || !edu->slots[audit->slot].list ||
 	    end < audit->offset)
 		return -EINVAL;
 	for (offset = audit->offset; offset < end; offset += PAGE_SIZE) {
@@ -208,7 +208,7 @@ static int edu_attach(struct edu *edu, struct edu_attach *attach)
 	int ret;
 
 	for (slot = edu->slots; slot->list; slot++) {
-		if (slot == &edu->slots[EDU_SLOTS - 1])
+		if (slot == &edu->slots[EDU_SLOTS_ALL - 1])
 			return -EBUSY;
 	}
 	ret = edu_attach_slot(edu, slot, attach->fd);
@@ -238,7 +238,7 @@ static long edu_ioctl_locked(struct edu *edu, unsigned int number,
 			ret = -EFAULT;
 		return ret;
 	case EDU_IOC_DETACH:
-		if (argument >= EDU_SLOTS)
+		if (argument >= EDU_SLOTS_ALL)
 			return -EINVAL;
 		edu_detach(&edu->slots[argument]);
 		return 0;
@@ -277,7 +277,7 @@ static int edu_release(struct inode *inode, struct file *file)
 	unsigned int i;
 
 	mutex_lock(&edu->lock);
-	for (i = 0; i < EDU_SLOTS; i++)
+	for (i = 0; i < EDU_SLOTS_ALL; i++)
 		edu_detach(&edu->slots[i]);
 	mutex_unlock(&edu->lock);
 	return 0;

@@ -7,7 +7,8 @@
 #include <linux/ioctl.h>
 
 #define EDU_DEVICE		"/dev/nprdma_edu"
-#define EDU_SLOTS		8
+#define EDU_SLOTS		8	/* what most tests use */
+#define EDU_SLOTS_ALL		80
 #define EDU_LENGTH_MAX		4095
 
 /* Attaches a dma-buf to the device, and maps it */
