@@ -16,44 +16,22 @@ typedef struct views {
 
 static void views_send(int sock, const kmod_region_t *region)
 {
-    char control[CMSG_SPACE(sizeof(int) * 3)] = {0};
-    uint64_t addr                             = region->addr;
-    struct iovec iov                          = {&addr, sizeof(addr)};
-    struct msghdr message                     = {
-        .msg_iov        = &iov,
-        .msg_iovlen     = 1,
-        .msg_control    = control,
-        .msg_controllen = sizeof(control)
-    };
     int fds[3] = {region->read_fd, region->write_fd, region->table_fd};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type  = SCM_RIGHTS;
-    header->cmsg_len   = CMSG_LEN(sizeof(fds));
-    memcpy(CMSG_DATA(header), fds, sizeof(fds));
-    if (sendmsg(sock, &message, 0) != (ssize_t)sizeof(addr)) {
-        kmod_bail("sendmsg");
+    if ((send(sock, &region->addr, sizeof(region->addr), 0) !=
+         (ssize_t)sizeof(region->addr)) || !kmod_fds_send(sock, fds, 3)) {
+        kmod_bail("sending views");
     }
 }
 
 static views_t views_receive(int sock)
 {
-    char control[CMSG_SPACE(sizeof(int) * 3)];
     views_t views;
-    struct iovec iov      = {&views.addr, sizeof(views.addr)};
-    struct msghdr message = {
-        .msg_iov        = &iov,
-        .msg_iovlen     = 1,
-        .msg_control    = control,
-        .msg_controllen = sizeof(control)
-    };
 
-    if ((recvmsg(sock, &message, MSG_CMSG_CLOEXEC) !=
-         (ssize_t)sizeof(views.addr)) || (CMSG_FIRSTHDR(&message) == NULL)) {
-        kmod_bail("recvmsg");
+    if ((recv(sock, &views.addr, sizeof(views.addr), MSG_WAITALL) !=
+         (ssize_t)sizeof(views.addr)) || !kmod_fds_receive(sock, views.fds, 3)) {
+        kmod_bail("receiving views");
     }
-    memcpy(views.fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(views.fds));
     return views;
 }
 

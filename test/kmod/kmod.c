@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
-#define KMOD_WORDS 16u /* of one DMA in kmod_word and kmod_put */
+#define KMOD_WORDS   16u /* of one DMA in kmod_word and kmod_put */
+#define KMOD_FDS_MAX 4u
 
 unsigned tap_count, tap_failures;
 
@@ -255,6 +257,47 @@ void kmod_put(kmod_region_t *region, const void *addr, uint32_t word)
         words[i] = word;
     }
     kmod_dma_write(region, addr, words, sizeof(words));
+}
+
+static void kmod_fds_message(struct msghdr *message, struct iovec *iov,
+                             char *control, unsigned count)
+{
+    memset(message, 0, sizeof(*message));
+    message->msg_iov        = iov;
+    message->msg_iovlen     = 1;
+    message->msg_control    = control;
+    message->msg_controllen = CMSG_SPACE(count * sizeof(int));
+}
+
+int kmod_fds_send(int sock, const int *fds, unsigned count)
+{
+    char control[CMSG_SPACE(KMOD_FDS_MAX * sizeof(int))] = {0}, byte = 0;
+    struct iovec iov                                     = {&byte, 1};
+    struct msghdr message;
+    struct cmsghdr *header;
+
+    kmod_fds_message(&message, &iov, control, count);
+    header             = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type  = SCM_RIGHTS;
+    header->cmsg_len   = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+    return sendmsg(sock, &message, 0) == 1;
+}
+
+int kmod_fds_receive(int sock, int *fds, unsigned count)
+{
+    char control[CMSG_SPACE(KMOD_FDS_MAX * sizeof(int))], byte;
+    struct iovec iov = {&byte, 1};
+    struct msghdr message;
+
+    kmod_fds_message(&message, &iov, control, count);
+    if ((recvmsg(sock, &message, MSG_CMSG_CLOEXEC) != 1) ||
+        (CMSG_FIRSTHDR(&message) == NULL)) {
+        return 0;
+    }
+    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), count * sizeof(int));
+    return 1;
 }
 
 int kmod_edu_open(void)

@@ -68,6 +68,10 @@ uint32_t kmod_word(kmod_region_t *region, const void *addr);
 /* Has the device write that word there, a few times over */
 void kmod_put(kmod_region_t *region, const void *addr, uint32_t word);
 
+/* File descriptors to and from another process; 0: it failed */
+int kmod_fds_send(int sock, const int *fds, unsigned count);
+int kmod_fds_receive(int sock, int *fds, unsigned count);
+
 int kmod_edu_open(void);
 
 /* Anonymous memory at a multiple of a piece's size */

@@ -171,7 +171,7 @@ static void test_ranges(int dev, char *memory)
     TAP_CHECK((kmod_fault(dev, region, memory - KMOD_PAGE, KMOD_PAGE, 0, NULL) == -EINVAL) &&
               (kmod_fault(dev, region, memory, MEMORY + KMOD_PAGE, 0, NULL) == -EINVAL) &&
               (kmod_fault(dev, region, memory, 0, 0, NULL) == -EINVAL) &&
-              (kmod_fault(dev, region, memory, KMOD_PAGE, 8, NULL) ==
+              (kmod_fault(dev, region, memory, KMOD_PAGE, 4, NULL) ==
                -EINVAL) &&
               (kmod_fault(dev, region + 1, memory, KMOD_PAGE, 0, NULL) ==
                -ENOENT), "and by FAULT");
@@ -331,6 +331,7 @@ int main(int argc, char **argv)
     abi_strangers(dev, memory, argv[0]);
     abi_bounds(dev, memory);
     abi_memory(dev, edu);
+    abi_life(dev, memory);
     abi_fail(dev, edu, memory);
     abi_race(dev, edu, memory, MEMORY);
     close(dev);

@@ -24,6 +24,9 @@ void abi_fail(int dev, int edu, char *memory);
 /* Memory that no device may have; regions that end while they are used */
 void abi_memory(int dev, int edu);
 
+/* Who waits for whom: the dead, neighbours, regions over the same memory */
+void abi_life(int dev, char *memory);
+
 /* Processes that are killed while they use all of it */
 void abi_deaths(int edu, char *memory, uint64_t length);
 

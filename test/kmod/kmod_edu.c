@@ -271,6 +271,8 @@ int main(int argc, char **argv)
     kmod_region_close(&region);
     test_destroy(dev, edu, memory);
     test_many(dev, edu, memory);
+    edu_windows(dev, edu);
+    edu_hung(edu);
     edu_processes(edu);
     TAP_CHECK((kmod_counters(dev).regions == 0) &&
               (kmod_counters(dev).kernel_bytes == 0),

@@ -36,6 +36,12 @@ void edu_events(kmod_region_t *region, char *memory);
 /* Mappings of files, and huge pages */
 void edu_files(kmod_region_t *region, char *memory);
 
+/* Attaching: how large, how often, at whose expense */
+void edu_windows(int dev, int edu);
+
+/* A page that never comes */
+void edu_hung(int edu);
+
 /* What outlives whom */
 void edu_processes(int edu);
 

@@ -66,7 +66,7 @@ passes() {
 }
 
 # kmod_load [NAME...]: nprdma.ko as it was built for this kernel, and modules of
-# its tests
+# its tests. KMOD_PARAMETERS: of nprdma.ko
 kmod_load() {
     local dir name
     dir=$NPRDMA_BUILD/kmod/$(uname -r)
@@ -74,7 +74,8 @@ kmod_load() {
         skip "nprdma.ko is not built for this kernel: make kmod in the build tree"
     # A job before this one may have failed with it loaded
     rmmod "$@" nprdma 2>/dev/null || true
-    insmod "$dir/nprdma.ko"
+    # shellcheck disable=SC2086
+    insmod "$dir/nprdma.ko" ${KMOD_PARAMETERS-}
     for name in "$@"; do
         insmod "$dir/test/$name.ko"
     done
