@@ -168,7 +168,9 @@ static info_result_t info_kmod_try(const char *name, char *text, size_t size)
         np_views_wait(nic);
     }
     if ((views != NULL) && (np_views_state(views) == NP_VIEWS_READY)) {
-        snprintf(text, size, "yes: %s", name);
+        snprintf(text, size, "yes: %s (translations are replaced %s)", name,
+                 (np_kmod_replaces() == NPRDMA_REPLACE_ATOMIC) ?
+                 "by one store" : "with a moment without one");
         return INFO_OK;
     }
 

@@ -145,6 +145,14 @@ const char *np_kmod_why(void)
     return np_kmod.why;
 }
 
+uint32_t np_kmod_replaces(void)
+{
+    struct nprdma_kernel_counters counters;
+
+    return (ioctl(np_kmod.fd, NPRDMA_IOC_COUNTERS, &counters) == 0) ?
+           counters.replace : NPRDMA_REPLACE_NONE;
+}
+
 static np_kmod_region_t *np_kmod_find_locked(uint32_t arena)
 {
     np_kmod_region_t *region;

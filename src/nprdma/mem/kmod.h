@@ -52,6 +52,10 @@ const char *np_kmod_why(void);
  */
 ucs_status_t np_kmod_region_get(uint32_t arena, np_kmod_region_t **region_p);
 
+/** How the translations of views that are attached now are replaced: the worst
+ *  NPRDMA_REPLACE_* */
+uint32_t np_kmod_replaces(void);
+
 /** A dma-buf of it (NPRDMA_EXPORT_*), or -1 with errno. To be closed. */
 int np_kmod_export(const np_kmod_region_t *region, uint32_t what);
 
