@@ -189,13 +189,18 @@ static bool np_window_refill(struct np_window *window)
 /* Then no device reaches anything there; but the range is lost to its domain */
 static void np_window_lose(struct np_window *window)
 {
-	unsigned long i;
+	unsigned long i, end;
+	size_t size;
 
 	dev_err(window->dev, "nprdma: no memory to give %lu pages of addresses back\n",
 		window->pages);
-	for (i = 0; i < window->pages; i++)
-		iommu_unmap(window->domain, window->iova + (i << PAGE_SHIFT),
-			    PAGE_SIZE);
+	/* Up to a hole, which is not in the middle of a large page */
+	for (i = 0; i < window->pages; i += max(size >> PAGE_SHIFT, 1UL)) {
+		end = min(round_down(i, NP_CHUNK) + NP_CHUNK, window->pages);
+		size = iommu_unmap(window->domain,
+				   window->iova + (i << PAGE_SHIFT),
+				   (end - i) << PAGE_SHIFT);
+	}
 }
 
 static void np_window_release(struct np_window *window)

@@ -11,6 +11,10 @@
 
 #define WINDOWS_LARGE ((2ul << 30) + 5 * KMOD_PAGE)
 #define WINDOWS_MAX   64u
+#define FAIL_CHUNKS   4u
+#define FAIL_LENGTH   (FAIL_CHUNKS * (2ul << 20))
+#define FAIL_PAGES    8u
+#define FAIL_PARAMETERS "/sys/module/nprdma_fail/parameters/"
 #define WINDOWS_GROUP "/sys/fs/cgroup/kmod-windows"
 
 static long group_value(const char *name)
@@ -125,8 +129,114 @@ static void test_count(int dev, int edu)
     munmap(memory, KMOD_PIECE);
 }
 
+static void fail_set(const char *name, unsigned value)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), FAIL_PARAMETERS "%s", name);
+    file = fopen(path, "w");
+    if ((file == NULL) || (fprintf(file, "%u", value) < 0) ||
+        (fclose(file) != 0)) {
+        kmod_bail(path);
+    }
+}
+
+/* Each chunk of a window may lack memory; then there is none, and the next
+ * attempt goes on as if nothing had been */
+static void test_fill_fails(int dev, int edu, char *memory, const char *how,
+                            unsigned maps)
+{
+    int region = kmod_create(dev, memory, FAIL_LENGTH, 0);
+    struct edu_attach attach = {
+        .fd = kmod_export(dev, region, NPRDMA_EXPORT_WRITE)
+    };
+    unsigned nth, refused = 0;
+
+    for (nth = 1; nth <= FAIL_CHUNKS; ++nth) {
+        fail_set("fill", nth);
+        fail_set("map_count", maps);
+        fail_set("map", maps > 0);
+        refused += (ioctl(edu, EDU_IOC_ATTACH, &attach) < 0) &&
+                   (errno == ENOMEM) && (kmod_counters(dev).attached == 0);
+    }
+    fail_set("fill", 0);
+    fail_set("map", 0);
+    TAP_CHECK(refused == FAIL_CHUNKS,
+              "each of %u chunks of a window may lack memory%s", FAIL_CHUNKS,
+              how);
+    TAP_CHECK(ioctl(edu, EDU_IOC_ATTACH, &attach) == 0,
+              "then attaching is tried again");
+    ioctl(edu, EDU_IOC_DETACH, attach.slot);
+    close(attach.fd);
+    kmod_destroy(dev, region);
+}
+
+/* One page of many cannot be given, or taken: it has no translation then */
+static void test_map_fails(int dev, int edu, char *memory)
+{
+    const uint64_t length = FAIL_PAGES * KMOD_PAGE;
+    unsigned nth, wrong   = 0;
+    kmod_region_t region;
+    char *page;
+
+    kmod_region_open(&region, dev, memory, FAIL_LENGTH, edu);
+    kmod_fill(memory, length, edu_words[0]);
+    if (kmod_counters(dev).replace == NPRDMA_REPLACE_ATOMIC) {
+        /* Nothing is mapped then */
+        kmod_region_close(&region);
+        return;
+    }
+    for (nth = 1; nth <= 2 * FAIL_PAGES; ++nth) {
+        page = memory + (nth - 1) % FAIL_PAGES * KMOD_PAGE;
+        kmod_range(dev, NPRDMA_IOC_INVALIDATE, region.number, memory, length,
+                   0);
+        fail_set("map_count", 1);
+        fail_set("map", nth);
+        wrong += kmod_fault(dev, region.number, memory, length,
+                            NPRDMA_FAULT_WRITE, NULL) != 0;
+        wrong += kmod_bits(&region, page) != 0;
+        wrong += (kmod_in(&region, page, NPRDMA_FAULT_WRITE) != 0) ||
+                 (kmod_bits(&region, page) == 0);
+    }
+    TAP_CHECK(wrong == 0, "each of %u pages may fail to be given",
+              2 * FAIL_PAGES);
+    page = memory + 3 * KMOD_PAGE;
+    fail_set("map_count", 1);
+    fail_set("map", 4);
+    kmod_range(dev, NPRDMA_IOC_INVALIDATE, region.number, memory, length, 0);
+    TAP_CHECK(kmod_counters(dev).gaps == 1,
+              "a page that cannot be replaced is in no view");
+    TAP_CHECK((kmod_in(&region, page, NPRDMA_FAULT_WRITE) == 0) &&
+              (kmod_word(&region, page) == edu_words[0]),
+              "until it is brought in again");
+    fail_set("map_count", 1);
+    fail_set("map", 1);
+    kmod_range(dev, NPRDMA_IOC_INVALIDATE, region.number, page, KMOD_PAGE, 0);
+    kmod_region_close(&region);
+    TAP_CHECK(kmod_counters(dev).gaps == 2, "a window with a gap ends");
+}
+
+/* With a module of the tests, where it could be built */
+static void test_fails(int dev, int edu)
+{
+    char *memory = kmod_map(FAIL_LENGTH);
+
+    if (access(FAIL_PARAMETERS, F_OK) != 0) {
+        printf("ok %u - mappings that fail # SKIP no nprdma_fail.ko here\n",
+               ++tap_count);
+        return;
+    }
+    madvise(memory, FAIL_LENGTH, MADV_NOHUGEPAGE);
+    test_fill_fails(dev, edu, memory, "", 0);
+    test_fill_fails(dev, edu, memory, ", and the way back too", 1000000);
+    test_map_fails(dev, edu, memory);
+    munmap(memory, FAIL_LENGTH);
+}
+
 void edu_windows(int dev, int edu)
 {
+    test_fails(dev, edu);
     test_charge(dev, edu);
     test_count(dev, edu);
 }

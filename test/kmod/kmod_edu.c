@@ -213,7 +213,9 @@ static void test_replace(int dev)
     FILE *file      = fopen("/sys/module/nprdma/parameters/in_place", "r");
     int in_place    = (file != NULL) && (fgetc(file) == 'Y');
     uint32_t wanted = in_place ? NPRDMA_REPLACE_ATOMIC : NPRDMA_REPLACE_GAP;
+    int can         = (kmod_info(dev).features & NPRDMA_FEATURE_IN_PLACE) != 0;
 
+    TAP_CHECK(can == (file != NULL), "INFO says whether it can be by one store");
     if (file != NULL) {
         fclose(file);
     }
