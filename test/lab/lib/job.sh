@@ -11,7 +11,8 @@ LAB_BAD+='|lockdep|suspicious RCU|soft lockup|hard LOCKUP'
 LAB_BAD+='|detected stall|self-detected stall|DMAR:.*[Ff]ault|DMAR: DRHD:'
 LAB_BAD+='|INFO: task .* blocked for more|hung_task:|refcount_t:'
 LAB_BAD+='|list_(add|del) corruption|Out of memory|oom-kill|Bad page'
-LAB_BAD+='|page allocation failure|scheduling while atomic|NETDEV WATCHDOG'
+LAB_BAD+='|page allocation failure|pagealloc:|scheduling while atomic'
+LAB_BAD+='|NETDEV WATCHDOG'
 
 # header FILE KEY [DEFAULT]: the value of "# lab-KEY: VALUE", one line each
 header() {
