@@ -55,6 +55,7 @@ static inline int tap_child(int (*function)(void))
 void test_table_children(void);
 void test_populate_children(void);
 void test_link_children(void);
+void test_foreign_children(void);
 
 /* Before anything makes a directory */
 void test_prepare(void);

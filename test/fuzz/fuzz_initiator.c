@@ -317,7 +317,7 @@ static void target_message(const fuzz_record_t *record)
     int fds[3] = {
         (record->b & 8) ? fuzz_fd(record->b >> 8) : fuzz_fd(0),
         (record->b & 16) ? fuzz_fd(record->b >> 10) : fake_directory_fd,
-        (record->b & 32) ? fuzz_fd(record->b >> 12) : port->bell
+        fuzz_fd(record->b >> 12)
     };
 
     if (msg.type == NP_MSG_SEGMENT) {
@@ -326,7 +326,7 @@ static void target_message(const fuzz_record_t *record)
     if (target_fd >= 0) {
         np_sock_send(target_fd, &msg, fds,
                      (record->b & 64) ? (record->c & 3) :
-                     (msg.type == NP_MSG_SEGMENT) ? 1 : 3);
+                     (msg.type == NP_MSG_SEGMENT) ? 1 : 2);
         atomic_store(&target_shm->accepted, 1);
     }
 }

@@ -382,8 +382,9 @@ ucs_status_t np_remote_get(uint64_t engine_id, int fd, np_remote_t **remote_p)
         return UCS_ERR_NO_MEMORY;
     }
 
-    if (fstat(fd, &st) != 0) {
-        np_error("a peer's directory of arenas is no file: %m");
+    /* a file system of somebody's own would be asked for the other */
+    if ((fcntl(fd, F_GET_SEALS) < 0) || (fstat(fd, &st) != 0)) {
+        np_error("a peer's directory of arenas is no memfd: %m");
         return UCS_ERR_INVALID_PARAM;
     }
 

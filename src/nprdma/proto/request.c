@@ -195,10 +195,8 @@ unsigned np_request_progress(np_link_t *link)
 
 void np_request_ring_now(np_link_t *link)
 {
-    const uint64_t one = 1;
-
     /* relaxed: only a hint, and progress comes again */
-    if ((link->target == NULL) || (link->bell < 0) ||
+    if ((link->target == NULL) ||
         (atomic_load_explicit(link->ctl.head, memory_order_relaxed) ==
          link->ctl.tail) ||
         !atomic_load_explicit(&link->target->service_armed,
@@ -210,9 +208,7 @@ void np_request_ring_now(np_link_t *link)
     if (atomic_exchange_explicit(&link->target->service_armed, 0,
                                  memory_order_seq_cst)) {
         NP_STATS_INC(link->port->stats, rings);
-        if (write(link->bell, &one, sizeof(one)) != sizeof(one)) {
-            np_debug("the bell of process %d cannot be rung: %m", link->pid);
-        }
+        np_link_wake(link);
     }
 }
 

@@ -227,6 +227,19 @@ static unsigned np_service_accept(void)
     return strangers;
 }
 
+/* Before it is armed again: who finds a socket full of rings must know that one of
+ * them will be heard */
+static void np_service_hear_bells(void)
+{
+    np_port_t *port;
+
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_for_each(port, &np_service.ports, service) {
+        np_port_hear_bell(port);
+    }
+    pthread_mutex_unlock(&np_service.lock);
+}
+
 static void np_service_arm(int armed)
 {
     np_port_t *port;
@@ -351,9 +364,14 @@ static void *np_service_main(void *arg)
             continue;
         }
 
+        if ((count > 0) && (event.data.u64 == NP_SERVICE_BELL)) {
+            np_service_hear_bells();
+            continue;
+        }
+
         if ((count < 0) || ((count > 0) &&
                             (event.data.u64 != NP_SERVICE_LISTENER))) {
-            continue; /* a bell, or the end */
+            continue; /* the end */
         }
 
         if ((count == 0) && (looks == 0)) {

@@ -49,7 +49,6 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     link->port = port;
     link->addr = *addr;
     link->fd   = -1;
-    link->bell = -1;
     link->gate = NP_GATE_UNCONNECTED;
     ucs_list_head_init(&link->busy);
     ucs_list_head_init(&link->down);
@@ -64,13 +63,8 @@ static void np_link_free(np_link_t *link)
     np_drain_remove(&link->drain); /* it looks at the socket too */
     if (link->fd >= 0) {
         np_port_unwatch(link->port, link->fd);
-        close(link->fd);
+        np_sock_close(link->fd);
         link->fd = -1;
-    }
-
-    if (link->bell >= 0) {
-        close(link->bell);
-        link->bell = -1;
     }
 
     if (link->target != NULL) {
@@ -135,7 +129,6 @@ static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
          UCS_OK)) {
         link->target = shm;
         link->bit    = msg->bit % NP_PORT_ACTIVITY;
-        link->bell   = fcntl(fds[2], F_DUPFD_CLOEXEC, 0);
     }
 
     if ((link->remote == NULL) && msg->has_tables &&
@@ -150,11 +143,16 @@ static void np_link_handle_event(np_event_t *event)
 {
     np_link_t *link = ucs_container_of(event, np_link_t, event);
     int fds[NP_MSG_MAX_FDS];
-    ucs_status_t status;
-    unsigned num_fds;
+    ucs_status_t status = UCS_OK;
+    unsigned num_fds, i;
     np_msg_t msg;
 
-    while ((status = np_sock_recv(link->fd, &msg, fds, &num_fds)) == UCS_OK) {
+    for (i = 0; (i < NP_SOCK_BATCH) && (status == UCS_OK); ++i) {
+        status = np_sock_recv(link->fd, &msg, fds, &num_fds);
+        if (status != UCS_OK) {
+            break;
+        }
+
         if (msg.type == NP_MSG_ACCEPT) {
             np_link_learn_target(link, &msg, fds);
         } else if (msg.type == NP_MSG_SEGMENT) {
@@ -166,7 +164,7 @@ static void np_link_handle_event(np_event_t *event)
         }
     }
 
-    if (status != UCS_ERR_NO_RESOURCE) {
+    if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
         np_link_down(link, UCS_ERR_CONNECTION_RESET);
     }
 }
@@ -356,7 +354,7 @@ int np_link_is_alive(np_link_t *link)
     /* never used: is anybody listening? */
     status = np_sock_connect(link->addr.port_id, &fd, &cred);
     if (status == UCS_OK) {
-        close(fd);
+        np_sock_close(fd);
     }
     return status != UCS_ERR_CONNECTION_RESET;
 }
@@ -389,7 +387,7 @@ void np_link_busy(np_link_t *link)
     }
 }
 
-static void np_link_wake(np_link_t *link)
+void np_link_wake(np_link_t *link)
 {
     const np_msg_t msg = {.type = NP_MSG_WAKE, .version = NP_WIRE_VERSION};
 

@@ -58,7 +58,6 @@ struct np_link {
     int              fd;
     uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
                                         np_clock() */
-    int              bell;         /**< of the target's service threads; -1 */
     uint64_t         stuck_since;  /**< see np_request_ring_slow */
     uint32_t         stuck_at;
     pid_t            pid;          /**< 0: not in our pid namespace */
@@ -133,6 +132,9 @@ int np_link_is_alive(np_link_t *link);
  * from where the target reads, neither waits for the other's cache lines.
  */
 void np_link_busy(np_link_t *link);
+
+/** Wake whoever of the target waits on the connection's socket. Never waits. */
+void np_link_wake(np_link_t *link);
 
 /** Tell the target that there is something in a ring that it does not poll */
 void np_link_notify_slow(np_link_t *link);

@@ -17,18 +17,23 @@
 #include "host.h"
 
 #include "../../engine.h"
+#include "../../seldom.h"
 #include "../../mem/segment.h"
 #include "../../thread.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 /* What a peer may ask us to map */
 #define NP_PEER_MAX_SLOTS   (1u << 20)
 #define NP_PEER_MAX_PAYLOAD (1u << 30)
+
+/* Peers that are heard at once when the bell has rung */
+#define NP_PEER_RINGERS     64
 
 
 void np_peer_poll_set(np_peer_t *peer, int polled)
@@ -94,6 +99,7 @@ static void np_peer_set_gone(np_peer_t *peer)
         ++peer->port->num_gone;
         np_peer_forget_answer(peer);
         np_port_unwatch(peer->port, peer->fd);
+        epoll_ctl(peer->port->bell, EPOLL_CTL_DEL, peer->fd, NULL);
     }
 }
 
@@ -161,7 +167,7 @@ void np_peer_destroy(np_peer_t *peer)
         atomic_store_explicit(&peer->shm->left, 1, memory_order_release);
     }
     np_peer_detach(peer);
-    close(peer->fd);
+    np_sock_close(peer->fd);
     pthread_mutex_lock(&port->lock);
     while ((port->num_peers > 0) &&
            (port->peers[port->num_peers - 1] == NULL)) {
@@ -228,8 +234,7 @@ static void np_peer_answer(np_peer_t *peer)
         .bit     = peer->number % NP_PORT_ACTIVITY
     };
     const int fds[] = {port->shm_fd,
-                       np_port_directory_fd(port, &msg.has_tables),
-                       port->bell};
+                       np_port_directory_fd(port, &msg.has_tables)};
     ucs_status_t status;
 
     status = np_sock_send(peer->fd, &msg, fds, ucs_static_array_size(fds));
@@ -247,13 +252,13 @@ static void np_peer_answer(np_peer_t *peer)
 static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
                                    const int *fds, int is_owner)
 {
-    np_port_t *port = peer->port;
+    struct epoll_event bell = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
+    np_port_t *port         = peer->port;
     uint32_t slots, payload;
     void *shm, *initiator;
     ucs_status_t status;
 
-    if ((peer->shm != NULL) || (msg->cookie != np_engine.cookie) ||
-        (msg->size < sizeof(np_link_shm_t))) {
+    if (msg->size < sizeof(np_link_shm_t)) {
         return UCS_ERR_REJECTED;
     }
 
@@ -290,6 +295,11 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
         np_debug("process %d shows no tables", peer->cred.pid);
     }
 
+    if (epoll_ctl(port->bell, EPOLL_CTL_ADD, peer->fd, &bell) != 0) {
+        np_error("epoll_ctl(ADD) failed: %m. Process %d is only answered by the "
+                 "program's own progress", peer->cred.pid);
+    }
+
     /* release: whoever sees it sees all of the above */
     atomic_store_explicit(&peer->shm, shm, memory_order_release);
 
@@ -310,39 +320,89 @@ err_unmap:
     return status;
 }
 
-/* Under the port's lock */
-static void np_peer_receive(np_peer_t *peer, int is_owner)
+/* The next message, with its descriptors only if it is one that this peer may
+ * send now: who has not shown the cookie opens none here. Under the port's lock. */
+static ucs_status_t np_peer_receive_one(np_peer_t *peer, int is_owner)
 {
+    np_msg_type_t expected = (peer->shm == NULL) ? NP_MSG_CONNECT : NP_MSG_WAKE;
     int fds[NP_MSG_MAX_FDS];
     ucs_status_t status;
     unsigned num_fds;
     np_msg_t msg;
 
-    while ((status = np_sock_recv(peer->fd, &msg, fds, &num_fds)) == UCS_OK) {
-        if (msg.type == NP_MSG_CONNECT) {
-            status = np_peer_attach(peer, &msg, fds, is_owner);
-        } else if (msg.type != NP_MSG_WAKE) {
-            status = UCS_ERR_INVALID_PARAM;
-        }
-
-        while (num_fds > 0) {
-            close(fds[--num_fds]);
-        }
-
-        if (status != UCS_OK) {
-            np_error("refused the connection of process %d (user %d): %s",
-                     peer->cred.pid, peer->cred.uid,
-                     ucs_status_string(status));
-            break;
-        }
+    status = np_sock_look(peer->fd, &msg);
+    if (status != UCS_OK) {
+        return status;
     }
 
-    if (status != UCS_ERR_NO_RESOURCE) {
-        np_peer_set_gone(peer); /* freed when drained: np_port_reap */
-        if (status != UCS_ERR_CONNECTION_RESET) {
-            shutdown(peer->fd, SHUT_RDWR);
-        }
+    if (msg.type != expected) {
+        return UCS_ERR_INVALID_PARAM;
     }
+
+    if ((msg.type == NP_MSG_CONNECT) && (msg.cookie != np_engine.cookie)) {
+        return UCS_ERR_REJECTED;
+    }
+
+    status = np_sock_recv(peer->fd, &msg, fds, &num_fds);
+    if ((status == UCS_OK) && (msg.type == NP_MSG_CONNECT)) {
+        status = np_peer_attach(peer, &msg, fds, is_owner);
+    }
+
+    while (num_fds > 0) {
+        close(fds[--num_fds]);
+    }
+    return status;
+}
+
+/* Under the port's lock */
+static void np_peer_receive(np_peer_t *peer, int is_owner)
+{
+    ucs_status_t status = UCS_OK;
+    unsigned i;
+
+    for (i = 0; (i < NP_SOCK_BATCH) && (status == UCS_OK); ++i) {
+        status = np_peer_receive_one(peer, is_owner);
+    }
+
+    if ((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE)) {
+        return;
+    }
+
+    np_peer_set_gone(peer); /* freed when drained: np_port_reap */
+    if (status != UCS_ERR_CONNECTION_RESET) {
+        np_error_seldom("refused the connection of process %d (user %d): %s",
+                        peer->cred.pid, peer->cred.uid,
+                        ucs_status_string(status));
+        shutdown(peer->fd, SHUT_RDWR);
+    }
+}
+
+/* Take rings; anything else than a ring is the owner's to hear */
+static void np_peer_hear_bell(np_peer_t *peer)
+{
+    int fds[NP_MSG_MAX_FDS];
+    unsigned num_fds, i;
+    np_msg_t msg;
+
+    for (i = 0; (i < NP_SOCK_BATCH) &&
+                (np_sock_look(peer->fd, &msg) == UCS_OK) &&
+                (msg.type == NP_MSG_WAKE) &&
+                (np_sock_recv(peer->fd, &msg, fds, &num_fds) == UCS_OK); ++i) {
+    }
+}
+
+void np_port_hear_bell(np_port_t *port)
+{
+    struct epoll_event events[NP_PEER_RINGERS];
+    int count, i;
+
+    /* The lock keeps those that events name: who goes is out of the set by then */
+    pthread_mutex_lock(&port->lock);
+    count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
+    for (i = 0; i < count; ++i) {
+        np_peer_hear_bell(events[i].data.ptr);
+    }
+    pthread_mutex_unlock(&port->lock);
 }
 
 unsigned np_port_hear_strangers(np_port_t *port, int is_owner)
@@ -408,10 +468,11 @@ void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
     np_assert_locked(&port->lock);
     if ((cred->uid != np_engine.uid) &&
         (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
-        np_error("refused process %d: it runs as user %d, this one as user "
-                 "%d. Run both as one user, or set UCX_NPRDMA_PEER_USERS=any",
-                 cred->pid, cred->uid, np_engine.uid);
-        close(fd);
+        np_error_seldom("refused process %d: it runs as user %d, this one as "
+                        "user %d. Run both as one user, or set "
+                        "UCX_NPRDMA_PEER_USERS=any", cred->pid, cred->uid,
+                        np_engine.uid);
+        np_sock_close(fd);
         return;
     }
 
@@ -442,7 +503,7 @@ err_free:
     free(peer);
 err_close:
     np_error("no memory for the connection of process %d", cred->pid);
-    close(fd);
+    np_sock_close(fd);
 }
 
 /* Poll a peer that has woken up, and from now on all the time */

@@ -150,9 +150,9 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
         return status;
     }
 
-    port->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    port->bell = epoll_create1(EPOLL_CLOEXEC);
     if (port->bell < 0) {
-        np_error("eventfd() failed: %m. Check 'ulimit -n'");
+        np_error("epoll_create1() failed: %m. Check 'ulimit -n'");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -173,9 +173,13 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
 
 static void np_port_close_fds(np_port_t *port)
 {
-    int fds[] = {port->listen_fd, port->spare_fd, port->epoll_fd,
-                 port->shm_fd, port->bell, port->waker_fd};
+    int fds[] = {port->spare_fd, port->epoll_fd, port->shm_fd, port->bell,
+                 port->waker_fd};
     unsigned i;
+
+    if (port->listen_fd >= 0) {
+        np_sock_close_listener(port->listen_fd);
+    }
 
     for (i = 0; i < ucs_static_array_size(fds); ++i) {
         if (fds[i] >= 0) {

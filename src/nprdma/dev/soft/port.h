@@ -98,7 +98,8 @@ struct np_port {
                                            NULL. Changed under lock; the owner
                                            reads without */
     pthread_mutex_t     lock;         /**< guards peers[], their shm, accepting */
-    int                 bell;         /**< eventfd of the service threads */
+    int                 bell;         /**< epoll set of the peers' sockets, edge
+                                           triggered, for the service threads */
     ucs_list_link_t     service;      /**< in the service's list; its lock */
     unsigned            service_peer; /**< whom a service thread has looked at
                                            last; under lock */
@@ -165,6 +166,10 @@ int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
  *  thread. To the latter it returns how many have not said who they are, or
  *  could not be answered: it must come again for them. */
 unsigned np_port_accept(np_port_t *port, int is_owner);
+
+/** The bell was rung: take what peers have rung with. A service thread, before
+ *  it arms the port. */
+void np_port_hear_bell(np_port_t *port);
 
 /** A service thread has something for the owner, who may sleep */
 void np_port_wake_owner(np_port_t *port);

@@ -14,6 +14,10 @@
 
 #include "sock.h"
 
+#include "discard.h"
+
+#include "../../seldom.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,6 +27,9 @@
 #include <unistd.h>
 
 #define NP_SOCK_BACKLOG 4096
+
+/* Messages that np_sock_close takes at most: more than fit into a socket */
+#define NP_SOCK_MAX_QUEUED 1024
 
 
 static socklen_t np_sock_addr(uint64_t id, struct sockaddr_un *addr)
@@ -40,7 +47,7 @@ static ucs_status_t np_sock_open(int *fd_p)
     *fd_p = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd_p < 0) {
         np_error("no unix socket for a connection: %m. Check 'ulimit -n' "
-                 "(four descriptors for each peer)");
+                 "(" NP_SOCK_FDS_TEXT ")");
         return UCS_ERR_IO_ERROR;
     }
 
@@ -130,9 +137,9 @@ static void np_sock_turn_away(int listen_fd, int *spare_fd)
     close(*spare_fd);
     fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        close(fd);
-        np_error("turned a peer away: too many open files. Raise 'ulimit -n' "
-                 "(two descriptors for each peer)");
+        np_sock_close(fd);
+        np_error_seldom("turned a peer away: too many open files. Raise "
+                        "'ulimit -n' (" NP_SOCK_FDS_TEXT ")");
     }
     *spare_fd = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
 }
@@ -197,8 +204,9 @@ static unsigned np_msg_fds(const np_msg_t *msg)
 {
     switch (msg->type) {
     case NP_MSG_CONNECT:
-    case NP_MSG_ACCEPT:
         return 3;
+    case NP_MSG_ACCEPT:
+        return 2;
     case NP_MSG_SEGMENT:
         return 1;
     default:
@@ -206,46 +214,50 @@ static unsigned np_msg_fds(const np_msg_t *msg)
     }
 }
 
-static unsigned np_sock_take_fds(struct msghdr *hdr, int *fds)
-{
-    struct cmsghdr *cmsg;
-    unsigned num_fds = 0;
-    size_t len;
-
-    for (cmsg = CMSG_FIRSTHDR(hdr); cmsg != NULL;
-         cmsg = CMSG_NXTHDR(hdr, cmsg)) {
-        if ((cmsg->cmsg_level == SOL_SOCKET) &&
-            (cmsg->cmsg_type == SCM_RIGHTS)) {
-            len     = ucs_min(cmsg->cmsg_len - CMSG_LEN(0),
-                              NP_MSG_MAX_FDS * sizeof(int));
-            num_fds = len / sizeof(int);
-            memcpy(fds, CMSG_DATA(cmsg), len);
-        }
-    }
-
-    return num_fds;
-}
-
-ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
+/* One recvmsg(). @a fds NULL: leaves descriptors alone, and tells by MSG_CTRUNC in
+ * @a flags that there are some. */
+static ssize_t np_sock_get(int fd, np_msg_t *msg, int *fds, unsigned *num_fds,
+                           int *flags)
 {
     union {
         struct cmsghdr align;
         char           buf[CMSG_SPACE(NP_MSG_MAX_FDS * sizeof(int))];
     } control;
     struct iovec iov  = {msg, sizeof(*msg)};
-    struct msghdr hdr = {
-        .msg_iov        = &iov,
-        .msg_iovlen     = 1,
-        .msg_control    = control.buf,
-        .msg_controllen = CMSG_LEN(NP_MSG_MAX_FDS * sizeof(int))
-    };
+    struct msghdr hdr = {.msg_iov = &iov, .msg_iovlen = 1};
+    struct cmsghdr *cmsg;
     ssize_t ret;
 
+    if (fds != NULL) {
+        hdr.msg_control    = control.buf;
+        hdr.msg_controllen = CMSG_LEN(NP_MSG_MAX_FDS * sizeof(int));
+    }
+
     do {
-        ret = recvmsg(fd, &hdr, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        ret = recvmsg(fd, &hdr, *flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while ((ret < 0) && (errno == EINTR));
 
+    *flags = (ret < 0) ? 0 : hdr.msg_flags;
+    if (fds == NULL) {
+        return ret;
+    }
+
     *num_fds = 0;
+    cmsg     = (ret < 0) ? NULL : CMSG_FIRSTHDR(&hdr);
+    if ((cmsg != NULL) && (cmsg->cmsg_level == SOL_SOCKET) &&
+        (cmsg->cmsg_type == SCM_RIGHTS)) {
+        *num_fds = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(fds, CMSG_DATA(cmsg), *num_fds * sizeof(int));
+    }
+    return ret;
+}
+
+static ucs_status_t np_sock_peek(int fd, np_msg_t *msg, int *flags)
+{
+    ssize_t ret;
+
+    *flags = MSG_PEEK;
+    ret    = np_sock_get(fd, msg, NULL, NULL, flags);
     if (ret < 0) {
         return (errno == EAGAIN) ? UCS_ERR_NO_RESOURCE :
                UCS_ERR_CONNECTION_RESET;
@@ -255,24 +267,166 @@ ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         return UCS_ERR_CONNECTION_RESET;
     }
 
-    *num_fds = np_sock_take_fds(&hdr, fds);
-    if (hdr.msg_flags & MSG_CTRUNC) {
-        np_error("no file descriptor left for a peer's memory: raise "
-                 "'ulimit -n' (two descriptors for each peer)");
-    }
+    return ((ret != (ssize_t)sizeof(*msg)) || (*flags & MSG_TRUNC) ||
+            (msg->version != NP_WIRE_VERSION)) ?
+           UCS_ERR_INVALID_PARAM : UCS_OK;
+}
 
-    if ((hdr.msg_flags & MSG_CTRUNC) && (ret == (ssize_t)sizeof(*msg)) &&
-        (msg->version == NP_WIRE_VERSION) && (msg->type == NP_MSG_SEGMENT)) {
-        msg->type = NP_MSG_WAKE; /* it is faster with the segment, no more */
-    }
+ucs_status_t np_sock_look(int fd, np_msg_t *msg)
+{
+    int flags;
 
-    if ((ret != (ssize_t)sizeof(*msg)) || (msg->version != NP_WIRE_VERSION) ||
-        (*num_fds != np_msg_fds(msg))) {
-        while (*num_fds > 0) {
-            close(fds[--(*num_fds)]);
+    return np_sock_peek(fd, msg, &flags);
+}
+
+/* Memory of somebody's, at which no file system of his is asked: neither is this
+ * question, nor the end of it */
+static int np_sock_is_memory(int fd)
+{
+    return fcntl(fd, F_GET_SEALS) >= 0;
+}
+
+static void np_sock_drop_fds(const int *fds, unsigned num_fds)
+{
+    while (num_fds > 0) {
+        if (np_sock_is_memory(fds[--num_fds])) {
+            close(fds[num_fds]);
+        } else {
+            np_discard(fds[num_fds]);
         }
+    }
+}
+
+/* Copies of the next message's descriptors: the message keeps its own */
+static ucs_status_t
+np_sock_copy_fds(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
+{
+    int flags = MSG_PEEK;
+    ucs_status_t status;
+    unsigned i;
+
+    if (np_sock_get(fd, msg, fds, num_fds, &flags) < 0) {
+        return UCS_ERR_CONNECTION_RESET;
+    }
+
+    for (i = 0; (i < *num_fds) && np_sock_is_memory(fds[i]); ++i) {
+    }
+
+    if ((i == *num_fds) && (*num_fds == np_msg_fds(msg)) &&
+        !(flags & MSG_CTRUNC)) {
+        return UCS_OK;
+    }
+
+    /* Fewer than there are, and than there is room for: no number is left */
+    status = UCS_ERR_INVALID_PARAM;
+    if ((flags & MSG_CTRUNC) && (*num_fds < NP_MSG_MAX_FDS)) {
+        np_error_seldom("no file descriptor left for a peer's memory: raise "
+                        "'ulimit -n' (" NP_SOCK_FDS_TEXT ")");
+        status = UCS_ERR_NO_RESOURCE;
+    }
+
+    np_sock_drop_fds(fds, *num_fds);
+    *num_fds = 0;
+    return status;
+}
+
+ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
+{
+    ucs_status_t status;
+    np_msg_t taken;
+    int flags;
+
+    *num_fds = 0;
+    status   = np_sock_peek(fd, msg, &flags);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (!!(flags & MSG_CTRUNC) != (np_msg_fds(msg) > 0)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
+    if (flags & MSG_CTRUNC) {
+        status = np_sock_copy_fds(fd, msg, fds, num_fds);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    /* Nobody else takes from this socket. What it gives up with this are not the
+     * last references: we have copies. */
+    flags = 0;
+    if (np_sock_get(fd, &taken, NULL, NULL, &flags) < 0) {
+        np_sock_drop_fds(fds, *num_fds);
+        *num_fds = 0;
+        return UCS_ERR_CONNECTION_RESET;
+    }
     return UCS_OK;
+}
+
+/* Is the next message one without descriptors? With SO_PASSCRED each has its
+ * sender's name, and the end has none: that tells an empty message from it.
+ * @return UCS_OK; UCS_ERR_NO_ELEM: there is none; UCS_ERR_INVALID_PARAM. */
+static ucs_status_t np_sock_is_next_plain(int fd)
+{
+    union {
+        struct cmsghdr align;
+        char           buf[CMSG_SPACE(sizeof(struct ucred))];
+    } control;
+    struct msghdr hdr = {
+        .msg_control    = control.buf,
+        .msg_controllen = sizeof(control.buf)
+    };
+    ssize_t ret;
+
+    do {
+        ret = recvmsg(fd, &hdr, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while ((ret < 0) && ((errno == EINTR) || (errno == ECONNRESET)));
+
+    if ((ret < 0) || (hdr.msg_flags & MSG_CTRUNC)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return (hdr.msg_controllen == 0) ? UCS_ERR_NO_ELEM : UCS_OK;
+}
+
+void np_sock_close(int fd)
+{
+    const int yes       = 1;
+    ucs_status_t status = UCS_ERR_INVALID_PARAM;
+    unsigned i;
+    char byte;
+
+    /* Nothing more comes in after this. An error has the same end as a file of
+     * somebody's. */
+    if ((shutdown(fd, SHUT_RDWR) == 0) &&
+        (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0)) {
+        for (i = 0; i < NP_SOCK_MAX_QUEUED; ++i) {
+            status = np_sock_is_next_plain(fd);
+            if ((status != UCS_OK) ||
+                (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT) < 0)) {
+                break;
+            }
+        }
+    }
+
+    if (status == UCS_ERR_NO_ELEM) {
+        close(fd);
+    } else {
+        np_discard(fd);
+    }
+}
+
+void np_sock_close_listener(int listen_fd)
+{
+    int fd;
+
+    shutdown(listen_fd, SHUT_RDWR); /* nobody connects any more */
+    do {
+        fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            np_sock_close(fd);
+        }
+    } while ((fd >= 0) || (errno == EINTR) || (errno == ECONNABORTED));
+    close(listen_fd);
 }

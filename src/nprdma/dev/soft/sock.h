@@ -15,6 +15,12 @@
 /** Most descriptors in one message */
 #define NP_MSG_MAX_FDS 3
 
+/** Messages that are taken from one socket before others have their turn */
+#define NP_SOCK_BATCH  16
+
+/** What a user is told about its limit: see operations.md */
+#define NP_SOCK_FDS_TEXT "five descriptors for each peer"
+
 /** Who is at the other end, as the kernel says */
 typedef struct np_sock_cred {
     pid_t pid;   /**< 0 if it is in a pid namespace that we do not see */
@@ -50,14 +56,31 @@ ucs_status_t np_sock_send(int fd, const np_msg_t *msg, const int *fds,
                           unsigned num_fds);
 
 /**
- * Receive a message with exactly the descriptors that its type has.
+ * Look at the next message, and leave it where it is.
+ *
+ * @return As np_sock_recv, but for the descriptors, at which it does not look.
+ */
+ucs_status_t np_sock_look(int fd, np_msg_t *msg);
+
+/**
+ * Receive a message with exactly the descriptors that its type has, which are all
+ * of memory (memfds). Any other message stays where it is, for np_sock_close: to
+ * take it is to give up files that may be the last of their kind, which takes as
+ * long as their maker likes (discard.h).
  *
  * @param [out] fds  The caller closes them.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: nothing there;
  *         UCS_ERR_CONNECTION_RESET: the other end is gone;
- *         UCS_ERR_INVALID_PARAM: not a message of ours.
+ *         UCS_ERR_INVALID_PARAM: not a message of ours;
+ *         UCS_ERR_NO_RESOURCE also: no number is left for its descriptors.
  */
 ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds);
+
+/** Close a connection, whatever waits on it. Never waits. */
+void np_sock_close(int fd);
+
+/** Close a listener, and all connections that wait to be accepted */
+void np_sock_close_listener(int listen_fd);
 
 #endif

@@ -219,10 +219,10 @@ typedef struct np_port_shm {
 typedef enum np_msg_type {
     NP_MSG_CONNECT = 1,  /**< with the segment, the initiator's port and its
                               directory of arenas */
-    NP_MSG_ACCEPT,       /**< with the target's port, its directory of arenas,
-                              and the bell of its service threads */
+    NP_MSG_ACCEPT,       /**< with the target's port and its directory of
+                              arenas */
     NP_MSG_SEGMENT,      /**< with an allocated segment */
-    NP_MSG_WAKE
+    NP_MSG_WAKE          /**< the owner of the port, or its service threads */
 } np_msg_type_t;
 
 /** A message on a link's socket */

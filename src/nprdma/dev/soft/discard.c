@@ -1,0 +1,195 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Closing what somebody else has sent.
+ *
+ * A thread, the porter, closes all that waits, and ends. It must not be the one
+ * that gives up the last reference to a file, for it would wait as long as the
+ * file says. So it starts another one, the heir, which makes a table of
+ * descriptors of its own, a copy, and ends when the porter has closed those of the
+ * process. A socket does not linger when it is closed by the end of a task; and
+ * whatever else an heir hangs in, nobody waits for an heir.
+ *
+ *     porter                               heir
+ *     takes descriptors, starts the heir
+ *                                          copies the table
+ *     closes them                          waits
+ *                                          ends: they are closed
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "discard.h"
+
+#include "../../np.h"
+#include "../../seldom.h"
+#include "../../thread.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_close_range
+#  define SYS_close_range 436
+#endif
+
+#ifndef CLOSE_RANGE_UNSHARE
+#  define CLOSE_RANGE_UNSHARE 2u
+#endif
+
+/* Descriptors that a porter takes at once */
+#define NP_DISCARD_BATCH 64
+
+/* More wait only where no thread can be started, or where it has no heir */
+#define NP_DISCARD_MAX   1024
+
+/* Owner: the porter; the heir's last use of it is the wait for is_closed. */
+typedef struct np_discard_heir {
+    sem_t is_copied;
+    sem_t is_closed;
+    int   has_table;
+} np_discard_heir_t;
+
+/* Guards what follows */
+static pthread_mutex_t np_discard_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int np_discard_fds[NP_DISCARD_MAX];
+static unsigned np_discard_count;
+static int np_discard_has_porter;
+
+static pthread_once_t np_discard_once = PTHREAD_ONCE_INIT;
+
+
+/* The child has copies of all that waits, of which none is the last */
+static void np_discard_after_fork(void)
+{
+    pthread_mutex_init(&np_discard_lock, NULL);
+    while (np_discard_count > 0) {
+        close(np_discard_fds[--np_discard_count]);
+    }
+    np_discard_has_porter = 0;
+}
+
+static void np_discard_init(void)
+{
+    np_at_fork(NULL, NULL, np_discard_after_fork);
+}
+
+static void *np_discard_heir_main(void *arg)
+{
+    np_discard_heir_t *heir = arg;
+
+    /* Sandboxes may allow one of the two */
+    heir->has_table = (syscall(SYS_close_range, UINT_MAX, UINT_MAX,
+                               CLOSE_RANGE_UNSHARE) == 0) ||
+                      (unshare(CLONE_FILES) == 0);
+    sem_post(&heir->is_copied);
+    while (sem_wait(&heir->is_closed) != 0) {
+    }
+    free(heir);
+    return NULL;
+}
+
+static void np_discard_wait(sem_t *sem)
+{
+    while (sem_wait(sem) != 0) {
+    }
+}
+
+/* NULL: whoever closes is the last */
+static np_discard_heir_t *np_discard_start_heir(void)
+{
+    np_discard_heir_t *heir;
+    pthread_t thread;
+
+    heir = malloc(sizeof(*heir));
+    if (heir == NULL) {
+        return NULL;
+    }
+
+    sem_init(&heir->is_copied, 0, 0);
+    sem_init(&heir->is_closed, 0, 0);
+    if (np_thread_start(&thread, "nprdma-heir", np_discard_heir_main, heir) !=
+        0) {
+        free(heir);
+        return NULL;
+    }
+
+    pthread_detach(thread);
+    np_discard_wait(&heir->is_copied);
+    return heir;
+}
+
+static void np_discard_close(const int *fds, unsigned count)
+{
+    np_discard_heir_t *heir = np_discard_start_heir();
+
+    if ((heir == NULL) || !heir->has_table) {
+        np_debug("%u descriptors of others are closed without an heir: that "
+                 "may take long", count);
+    }
+
+    while (count > 0) {
+        close(fds[--count]);
+    }
+
+    if (heir != NULL) {
+        sem_post(&heir->is_closed);
+    }
+}
+
+static void *np_discard_porter_main(void *arg)
+{
+    int fds[NP_DISCARD_BATCH];
+    unsigned count;
+
+    for (;;) {
+        pthread_mutex_lock(&np_discard_lock);
+        count             = ucs_min(np_discard_count, NP_DISCARD_BATCH);
+        np_discard_count -= count;
+        memcpy(fds, np_discard_fds + np_discard_count, count * sizeof(*fds));
+        np_discard_has_porter = (count > 0);
+        pthread_mutex_unlock(&np_discard_lock);
+        if (count == 0) {
+            return arg;
+        }
+        np_discard_close(fds, count);
+    }
+}
+
+void np_discard(int fd)
+{
+    pthread_t thread;
+    int is_full;
+
+    pthread_once(&np_discard_once, np_discard_init);
+    pthread_mutex_lock(&np_discard_lock);
+    is_full = (np_discard_count == NP_DISCARD_MAX);
+    if (!is_full) {
+        np_discard_fds[np_discard_count++] = fd;
+    }
+
+    if (!np_discard_has_porter &&
+        (np_thread_start(&thread, "nprdma-porter", np_discard_porter_main,
+                         NULL) == 0)) {
+        pthread_detach(thread);
+        np_discard_has_porter = 1;
+    }
+    pthread_mutex_unlock(&np_discard_lock);
+
+    if (is_full) {
+        np_error_seldom("%d descriptors of others wait to be closed: one more "
+                        "stays open. Check 'ulimit -u'", NP_DISCARD_MAX);
+    }
+}

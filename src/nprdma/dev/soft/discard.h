@@ -1,0 +1,19 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Closing what somebody else has sent. The last close() of a file may take as
+ * long as its maker likes: a socket lingers, a file of a file system in user
+ * space waits for its server. Nobody of ours waits for that.
+ */
+
+#ifndef NP_SOFT_DISCARD_H_
+#define NP_SOFT_DISCARD_H_
+
+/**
+ * Close @a fd, which is a file of somebody else's, or a socket on which such
+ * files wait. Never waits; the descriptor is not used any more. It is closed soon,
+ * by a thread which is started for it.
+ */
+void np_discard(int fd);
+
+#endif
