@@ -420,12 +420,12 @@ static info_result_t info_check_files(char *text, size_t size)
     getrlimit(RLIMIT_NOFILE, &limit);
     peers = (limit.rlim_cur <= INFO_BASE_FILES) ? 0 :
             (long)(ucs_min(limit.rlim_cur, (rlim_t)INT_MAX) -
-                   INFO_BASE_FILES) / 2;
+                   INFO_BASE_FILES) / NP_SOCK_FDS;
     if (peers < cpus) {
         snprintf(text, size, "'ulimit -n' is %lu, which is enough for %ld "
                  "peers; this host has %ld CPUs. Set it to %ld or more",
                  (unsigned long)limit.rlim_cur, peers, cpus,
-                 INFO_BASE_FILES + (4 * cpus) + 64);
+                 INFO_BASE_FILES + (NP_SOCK_FDS * cpus) + 64);
         return (peers == 0) ? INFO_MISSING : INFO_WARNING;
     }
     snprintf(text, size, "'ulimit -n' is %lu, enough for %ld peers",

@@ -215,8 +215,9 @@ static void hostile_given_up(void)
 /* Somebody who is stopped, and for how long he is waited for */
 static void hostile_stopped(void)
 {
-    np_drain_entry_t ours  = {.cred = {.uid = np_engine.uid}};
-    np_drain_entry_t other = {.cred = {.uid = np_engine.uid + 1}};
+    np_process_t process, process_other;
+    np_drain_entry_t ours  = {.process = &process};
+    np_drain_entry_t other = {.process = &process_other};
     ucs_status_t status    = UCS_INPROGRESS, status_other = UCS_INPROGRESS;
     np_patience_t patience, patience_other;
     pid_t pid;
@@ -229,10 +230,12 @@ static void hostile_stopped(void)
     }
 
     waitpid(pid, NULL, WUNTRACED);
-    ours.cred.pid    = pid;
-    ours.start_time  = np_host_proc_start_time(pid);
-    other.cred.pid   = pid;
-    other.start_time = ours.start_time;
+    np_process_init(&process);
+    process.pid        = pid;
+    process.uid        = np_engine.uid;
+    process.start_time = np_host_proc_start_time(pid);
+    process_other      = process;
+    process_other.uid  = np_engine.uid + 1;
     np_patience_init(&patience, &ours);
     np_patience_init(&patience_other, &other);
     while ((status == UCS_INPROGRESS) && (status_other == UCS_INPROGRESS)) {

@@ -503,7 +503,7 @@ static void link_no_files(void)
     getrlimit(RLIMIT_NOFILE, &before);
     none = (struct rlimit){0, before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
-    is_alive = np_link_has_process(link);
+    is_alive = np_link_is_connected(link);
     has_file = open("/dev/null", O_RDONLY);
     np_port_housekeep(pair.initiator);
     setrlimit(RLIMIT_NOFILE, &before);

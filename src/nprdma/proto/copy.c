@@ -443,8 +443,8 @@ ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
 
 void np_copy_abort(np_link_t *link, np_op_t *op)
 {
-    np_copy_t *copy = &op->copy;
-    ucs_status_t status;
+    np_copy_t *copy     = &op->copy;
+    ucs_status_t status = UCS_INPROGRESS;
     np_patience_t patience;
 
     if (copy->share == NULL) {
@@ -452,13 +452,13 @@ void np_copy_abort(np_link_t *link, np_op_t *op)
     }
 
     /* The target may be in the middle of a chunk, in our memory: wait for its
-     * end, which is microseconds away, or for its death. One that only says so
-     * is not waited for without end. */
+     * end, which is microseconds away, or for its death, or until it has left
+     * the port. That it has hung up says none of these. One that only says so is
+     * not waited for without end. */
     np_copy_stop(op, op->status);
     np_patience_init(&patience, &link->drain);
-    status = np_link_has_process(link) ? UCS_INPROGRESS :
-             UCS_ERR_CONNECTION_RESET;
     while ((status == UCS_INPROGRESS) &&
+           !atomic_load_explicit(&link->shm->left, memory_order_acquire) &&
            (atomic_load_explicit(&copy->share->done, memory_order_acquire) !=
             np_claim_back(atomic_load_explicit(&copy->share->claim,
                                                memory_order_relaxed)))) {

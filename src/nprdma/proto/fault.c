@@ -197,7 +197,7 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
     const np_iov_t iov = {area, len};
     np_dma_t dma       = {
         .dir    = dir,
-        .pid    = NP_VM_SELF, /* what is not there is an error, no signal */
+        .process = NP_VM_SELF, /* what is not there is an error, no signal */
         .moving = &link->drain.own[NP_MOVER_INITIATOR]
     };
     ucs_status_t status;
@@ -503,7 +503,7 @@ static int np_fault_is_reverse(const np_op_t *op)
 static void np_fault_refused(np_link_t *link, const np_op_t *op)
 {
     NP_STATS_INC(link->port->stats, naks);
-    np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->pid,
+    np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->process.pid,
              (op->fault.flags & NP_FAULT_PUT) ? "write" : "read",
              op->fault.remote, op->fault.remote + op->fault.len,
              ucs_status_string(op->status));
@@ -524,7 +524,7 @@ static void np_fault_when_answered(np_link_t *link, np_op_t *op)
     copy_op->status = op->status;
     if (op->status == UCS_ERR_INVALID_PARAM) {
         np_error("process %d has another UCX_NPRDMA_SOFT_MODEL: give both the "
-                 "same", link->pid);
+                 "same", link->process.pid);
     } else {
         np_fault_refused(link, op);
     }

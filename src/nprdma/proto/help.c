@@ -67,7 +67,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     help->prepared   = 0;
     help->done       = 0;
     help->is_waiting = 0;
-    if ((peer->cred.pid == 0) || (help->args.chunk == 0) ||
+    if ((peer->process.pid == 0) || (help->args.chunk == 0) ||
         (help->args.chunks > NP_CLAIM_MASK) ||
         (help->args.chunks !=
          ucs_div_round_up(help->args.len, (uint64_t)help->args.chunk)) ||
@@ -125,7 +125,7 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
     np_peer_t *peer = help->peer;
     np_dma_t dma    = {
         .dir       = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT : NP_DIR_GET,
-        .pid       = peer->cred.pid,
+        .process   = &peer->process,
         .remote    = peer->remote,
         .moving    = &peer->drain.own[NP_MOVER_TARGET],
         .is_open   = help->args.is_open,

@@ -168,7 +168,7 @@ void np_op_finish(np_link_t *link, np_op_t *op)
 {
     if (ucs_unlikely((op->status != UCS_OK) && np_op_is_relied_on(link, op))) {
         /* as on any RDMA device, the end of the connection */
-        np_error("a request to process %d has failed: %s", link->pid,
+        np_error("a request to process %d has failed: %s", link->process.pid,
                  ucs_status_string(op->status));
         np_link_down(link, op->status);
         np_link_report(link);

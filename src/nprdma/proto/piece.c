@@ -342,7 +342,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
 {
     np_dma_t dma = {
         .dir       = piece->dir,
-        .pid       = link->pid,
+        .process   = &link->process,
         .direct    = piece->direct,
         .table     = np_link_table(link, piece->addr),
         .remote    = link->remote,

@@ -53,7 +53,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
 /** Is the way by process_vm_* open? */
 static inline int np_link_has_vm(const np_link_t *link)
 {
-    return !link->no_vm && (link->pid != 0) &&
+    return !link->no_vm && (link->process.pid != 0) &&
            (np_engine.config.single_copy != NP_SINGLE_COPY_OFF);
 }
 

@@ -183,12 +183,12 @@ ucs_status_t np_rma_vm_refused(np_link_t *link)
     if (np_engine.config.single_copy == NP_SINGLE_COPY_VM) {
         np_error("UCX_NPRDMA_SINGLE_COPY=vm, but the kernel refuses access "
                  "to process %d. See 'nprdma_info --check', or set "
-                 "UCX_NPRDMA_SINGLE_COPY=auto", link->pid);
+                 "UCX_NPRDMA_SINGLE_COPY=auto", link->process.pid);
         return UCS_ERR_UNSUPPORTED;
     }
 
     link->no_vm = 1;
-    np_vm_explain_refusal(link->pid);
+    np_vm_explain_refusal(link->process.pid);
     return UCS_OK;
 }
 

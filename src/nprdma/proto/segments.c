@@ -91,7 +91,7 @@ void np_segments_take(np_link_t *link, uint64_t segment_id, int fd,
 
     if (link->segments == link->segments_asked) {
         np_diag("process %d sent a segment that nobody has asked for",
-                link->pid);
+                link->process.pid);
         return;
     }
 

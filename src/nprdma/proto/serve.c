@@ -283,7 +283,7 @@ static ucs_status_t np_serve_move_inline(np_serving_t *serving)
     np_iov_t iov = {serving->area, fault->len};
     np_dma_t dma = {
         .dir       = np_serve_dir(serving),
-        .pid       = NP_VM_SELF,
+        .process   = NP_VM_SELF,
         .table     = np_table_find(fault->remote >> NP_ARENA_SHIFT),
         .moving    = serving->moving,
         .epoch     = &serving->peer->shm->epoch,
@@ -310,7 +310,7 @@ static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
     np_peer_t *peer              = serving->peer;
     np_dma_t dma = {
         .dir       = (fault->flags & NP_FAULT_PUT) ? NP_DIR_GET : NP_DIR_PUT,
-        .pid       = peer->cred.pid,
+        .process   = &peer->process,
         .remote    = peer->remote,
         .moving    = serving->moving,
         .epoch     = &peer->shm->epoch,

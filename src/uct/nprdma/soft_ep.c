@@ -113,7 +113,7 @@ void uct_nprdma_soft_ep_link_down(np_link_t *link, ucs_status_t status)
                                                 link);
     char peer[32];
 
-    ucs_snprintf_zero(peer, sizeof(peer), "process %d", link->pid);
+    ucs_snprintf_zero(peer, sizeof(peer), "process %d", link->process.pid);
     uct_nprdma_ep_failed(&ep->super, status, peer);
 }
 

@@ -113,7 +113,7 @@ static ucs_status_t np_walk_move(const np_walk_t *walk, const np_iov_t *iov,
 
     NP_PAUSE(UNIT_IN_FLIGHT);
     if (dma->direct == NULL) {
-        return np_vm_move(dma->dir, dma->pid, iov, iovcnt, addr);
+        return np_vm_move(dma->dir, dma->process, iov, iovcnt, addr);
     }
 
     direct = UCS_PTR_BYTE_OFFSET(dma->direct, addr - walk->addr);

@@ -45,7 +45,7 @@ typedef struct np_tlb np_tlb_t;
 /** A way to somebody's memory. All that it points to stays its owner's. */
 typedef struct np_dma {
     np_dir_t    dir;
-    int         pid;        /**< process_vm_*, if not direct */
+    np_process_t *process;  /**< process_vm_*, if not direct; NP_VM_SELF */
     void        *direct;    /**< where the remote address is mapped here */
     const np_table_t *table;   /**< of the remote arena; NULL: all is absent */
     int         is_open;    /**< all is there, whatever the views say: the kernel brings

@@ -51,16 +51,14 @@ static void np_drain_init(void)
 }
 
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
-                  const np_sock_cred_t *cred, uint64_t start_time,
-                  unsigned ours)
+                  np_process_t *process, unsigned ours)
 {
     np_mover_t mover;
 
-    entry->shm        = shm;
-    entry->fd         = fd;
-    entry->cred       = *cred;
-    entry->start_time = start_time;
-    entry->ours       = ours;
+    entry->shm     = shm;
+    entry->fd      = fd;
+    entry->process = process;
+    entry->ours    = ours;
     for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
         entry->own[mover].shared = &shm->moving[mover];
         atomic_init(&entry->own[mover].word, 0);
@@ -90,20 +88,13 @@ void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry)
     };
 }
 
-/* A process that we cannot see in our namespace counts as alive: its death ends
- * the connection, and that removes the entry */
-static int np_drain_is_dead(const np_drain_entry_t *entry)
-{
-    return (entry->cred.pid != 0) &&
-           !np_host_proc_runs(entry->cred.pid, entry->start_time);
-}
-
 /* Somebody who debugs it, a slow disk: not its fault. Another user's could play
  * that. */
 static int np_drain_is_excused(const np_drain_entry_t *entry)
 {
-    return (entry->cred.uid == np_engine.uid) && (entry->cred.pid != 0) &&
-           np_host_proc_is_held(entry->cred.pid);
+    return (entry->process->uid == np_engine.uid) &&
+           (entry->process->pid != 0) &&
+           np_host_proc_is_held(entry->process->pid);
 }
 
 ucs_status_t np_patience_look(np_patience_t *patience)
@@ -115,7 +106,7 @@ ucs_status_t np_patience_look(np_patience_t *patience)
     }
 
     patience->spins = 0;
-    if (np_drain_is_dead(patience->entry)) {
+    if (!np_process_runs(patience->entry->process)) {
         return UCS_ERR_CONNECTION_RESET;
     }
 
@@ -143,8 +134,8 @@ void np_drain_give_up(np_drain_entry_t *entry)
     }
 
     np_error("process %d (user %d) has not come to the end of what it moves, "
-             "which takes microseconds: its connection ends", entry->cred.pid,
-             entry->cred.uid);
+             "which takes microseconds: its connection ends",
+             entry->process->pid, entry->process->uid);
     for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
         if (!(entry->ours & UCS_BIT(mover))) {
             atomic_store_explicit(&entry->shm->moving[mover].ended, 1,

@@ -17,7 +17,7 @@
 #ifndef NP_SOFT_DRAIN_H_
 #define NP_SOFT_DRAIN_H_
 
-#include "sock.h"
+#include "process.h"
 #include "wire.h"
 
 #include "../../engine.h"
@@ -46,9 +46,8 @@ typedef struct np_drain_entry {
     np_link_shm_t   *shm;
     int             fd;          /**< of the connection; open while this is in
                                       the list */
-    np_sock_cred_t  cred;        /**< the other end; pid 0: not in our
-                                      namespace */
-    uint64_t        start_time;
+    np_process_t    *process;    /**< the other end; as long as this is in the
+                                      list */
     unsigned        ours;        /**< bitmap of np_mover_t that this process is */
     np_moving_own_t own[NP_MOVER_LAST];
     _Atomic int     is_over;     /**< given up: see np_drain_give_up */
@@ -63,8 +62,7 @@ typedef struct np_patience {
 } np_patience_t;
 
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
-                  const np_sock_cred_t *cred, uint64_t start_time,
-                  unsigned ours);
+                  np_process_t *process, unsigned ours);
 
 /** Its shm and its fd are not looked at any more after this call; harmless if
  *  never added */

@@ -128,14 +128,26 @@ static const char *np_host_stat_field(const char *path, char *buf, size_t size,
     return (field == NULL) ? NULL : field + 1;
 }
 
-uint64_t np_host_proc_start_time(int pid)
+static uint64_t np_host_start_time(const char *path)
 {
-    char path[64], buf[1024];
+    char buf[1024];
     const char *field;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     field = np_host_stat_field(path, buf, sizeof(buf), 22);
     return (field == NULL) ? 0 : strtoull(field, NULL, 10);
+}
+
+uint64_t np_host_proc_start_time(int pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    return np_host_start_time(path);
+}
+
+uint64_t np_host_own_start_time(void)
+{
+    return np_host_start_time("/proc/self/stat");
 }
 
 int np_host_proc_runs(int pid, uint64_t start_time)

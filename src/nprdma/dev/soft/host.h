@@ -27,6 +27,9 @@ int np_host_is_reachable(const np_host_addr_t *addr);
 /** Start time of a process in clock ticks since boot; 0: that cannot be seen */
 uint64_t np_host_proc_start_time(int pid);
 
+/** Of this process */
+uint64_t np_host_own_start_time(void);
+
 /** Does a process that has begun at that time still run? 1 also if that cannot be
  *  seen. */
 int np_host_proc_runs(int pid, uint64_t start_time);

@@ -49,6 +49,7 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     link->port = port;
     link->addr = *addr;
     link->fd   = -1;
+    np_process_init(&link->process);
     link->gate = NP_GATE_UNCONNECTED;
     ucs_list_head_init(&link->busy);
     ucs_list_head_init(&link->down);
@@ -58,11 +59,22 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     np_overlap_init(&link->overlap);
 }
 
-static void np_link_free(np_link_t *link)
+static void np_link_unwatch(np_link_t *link)
 {
-    np_drain_remove(&link->drain); /* it looks at the socket too */
     if (link->fd >= 0) {
         np_port_unwatch(link->port, link->fd);
+    }
+    if (link->process.fd >= 0) {
+        np_port_unwatch(link->port, link->process.fd);
+    }
+}
+
+static void np_link_free(np_link_t *link)
+{
+    np_drain_remove(&link->drain); /* it looks at these two */
+    np_link_unwatch(link);
+    np_process_close(&link->process);
+    if (link->fd >= 0) {
         np_sock_close(link->fd);
         link->fd = -1;
     }
@@ -109,12 +121,12 @@ void np_link_down(np_link_t *link, ucs_status_t status)
         return;
     }
 
-    np_debug("link to process %d is down: %s", link->pid,
+    np_debug("link to process %d is down: %s", link->process.pid,
              ucs_status_string(status));
     link->gate  |= NP_GATE_DOWN;
     link->status = status;
-    if ((link->fd >= 0) && np_port_is_ours(link->port)) {
-        np_port_unwatch(link->port, link->fd); /* its hang-up would stay */
+    if (np_port_is_ours(link->port)) {
+        np_link_unwatch(link); /* its hang-up would stay */
     }
     link->port->ops->link_down(link);
 }
@@ -135,7 +147,7 @@ static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
         (np_remote_get(link->addr.engine_id, fds[1], &link->remote) !=
          UCS_OK)) {
         np_debug("process %d shows no tables: transfers are two-sided",
-                 link->pid);
+                 link->process.pid);
     }
 }
 
@@ -167,6 +179,13 @@ static void np_link_handle_event(np_event_t *event)
     if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
         np_link_down(link, UCS_ERR_CONNECTION_RESET);
     }
+}
+
+/* Whoever holds its sockets now */
+static void np_link_handle_death(np_event_t *event)
+{
+    np_link_down(ucs_container_of(event, np_link_t, death),
+                 UCS_ERR_CONNECTION_RESET);
 }
 
 static ucs_status_t
@@ -242,6 +261,19 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
     return status;
 }
 
+static ucs_status_t np_link_watch(np_link_t *link)
+{
+    ucs_status_t status;
+
+    link->event.handle = np_link_handle_event;
+    link->death.handle = np_link_handle_death;
+    status = np_port_watch(link->port, link->fd, &link->event);
+    if ((status != UCS_OK) || (link->process.fd < 0)) {
+        return status;
+    }
+    return np_port_watch(link->port, link->process.fd, &link->death);
+}
+
 static ucs_status_t np_link_check_target(const np_sock_cred_t *cred)
 {
     if ((cred->uid != np_engine.uid) &&
@@ -260,12 +292,13 @@ static ucs_status_t np_link_check_target(const np_sock_cred_t *cred)
 static ucs_status_t np_link_introduce(np_link_t *link)
 {
     np_msg_t msg = {
-        .type      = NP_MSG_CONNECT,
-        .version   = NP_WIRE_VERSION,
-        .engine_id = np_engine.id,
-        .cookie    = link->addr.cookie,
-        .size      = np_link_shm_size(link->port->config.data_slots,
-                                      link->port->config.payload_wide)
+        .type       = NP_MSG_CONNECT,
+        .version    = NP_WIRE_VERSION,
+        .engine_id  = np_engine.id,
+        .cookie     = link->addr.cookie,
+        .start_time = np_host_own_start_time(),
+        .size       = np_link_shm_size(link->port->config.data_slots,
+                                       link->port->config.payload_wide)
     };
     ucs_status_t status;
     int fds[3];
@@ -279,11 +312,7 @@ static ucs_status_t np_link_introduce(np_link_t *link)
     fds[2] = np_port_directory_fd(link->port, &msg.has_tables);
     status = np_sock_send(link->fd, &msg, fds, 3);
     close(fds[0]);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    return np_port_watch(link->port, link->fd, &link->event);
+    return (status == UCS_OK) ? np_link_watch(link) : status;
 }
 
 ucs_status_t np_link_connect(np_link_t *link)
@@ -294,6 +323,11 @@ ucs_status_t np_link_connect(np_link_t *link)
     status = np_sock_connect(link->addr.port_id, &link->fd, &cred);
     if (status == UCS_OK) {
         status = np_link_check_target(&cred);
+    }
+
+    if (status == UCS_OK) {
+        status = np_process_open(&link->process, link->fd,
+                                 link->addr.start_time);
     }
 
     if (status == UCS_OK) {
@@ -310,12 +344,9 @@ ucs_status_t np_link_connect(np_link_t *link)
         return status;
     }
 
-    link->pid          = cred.pid;
-    link->start_time   = np_host_proc_start_time(cred.pid);
-    np_drain_add(&link->drain, link->shm, link->fd, &cred, link->start_time,
+    np_drain_add(&link->drain, link->shm, link->fd, &link->process,
                  UCS_BIT(NP_MOVER_INITIATOR));
-    link->event.handle = np_link_handle_event;
-    link->gate        &= ~NP_GATE_UNCONNECTED;
+    link->gate &= ~NP_GATE_UNCONNECTED;
     np_debug("link to process %d of user %d", cred.pid, cred.uid);
     if ((cred.pid == 0) &&
         (np_engine.config.single_copy != NP_SINGLE_COPY_OFF)) {
@@ -324,7 +355,7 @@ ucs_status_t np_link_connect(np_link_t *link)
     return UCS_OK;
 }
 
-int np_link_has_process(np_link_t *link)
+int np_link_is_connected(np_link_t *link)
 {
     struct pollfd pfd = {.fd = link->fd, .events = POLLRDHUP};
 
@@ -333,8 +364,7 @@ int np_link_has_process(np_link_t *link)
     }
 
     /* A forked child may hold the socket open after the process has ended */
-    return (link->pid == 0) ||
-           np_host_proc_runs(link->pid, link->start_time);
+    return np_process_runs(&link->process);
 }
 
 int np_link_is_alive(np_link_t *link)
@@ -348,7 +378,7 @@ int np_link_is_alive(np_link_t *link)
     }
 
     if (!(link->gate & NP_GATE_UNCONNECTED)) {
-        return np_link_has_process(link);
+        return np_link_is_connected(link);
     }
 
     /* never used: is anybody listening? */

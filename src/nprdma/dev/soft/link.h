@@ -60,8 +60,8 @@ struct np_link {
                                         np_clock() */
     uint64_t         stuck_since;  /**< see np_request_ring_slow */
     uint32_t         stuck_at;
-    pid_t            pid;          /**< 0: not in our pid namespace */
-    uint64_t         start_time;   /**< of pid, in clock ticks */
+    np_process_t     process;      /**< the target's */
+    np_event_t       death;        /**< of it */
     int              no_vm;        /**< process_vm_* was refused */
     int              no_reverse;   /**< and so to the target, on our memory */
     int              no_fetch;     /**< some of its memory never gets a table: that
@@ -121,8 +121,9 @@ ucs_status_t np_link_connect(np_link_t *link);
 /** The link does not work any more: tell the layers above, once */
 void np_link_down(np_link_t *link, ucs_status_t status);
 
-/** Does the process at the other end still run? */
-int np_link_has_process(np_link_t *link);
+/** Does the process at the other end run, and has it not hung up? It may have, and
+ *  still run and move. */
+int np_link_is_connected(np_link_t *link);
 
 /** Is the other end still there, and the link usable? */
 int np_link_is_alive(np_link_t *link);

@@ -99,6 +99,9 @@ static void np_peer_set_gone(np_peer_t *peer)
         ++peer->port->num_gone;
         np_peer_forget_answer(peer);
         np_port_unwatch(peer->port, peer->fd);
+        if (peer->process.fd >= 0) {
+            np_port_unwatch(peer->port, peer->process.fd);
+        }
         epoll_ctl(peer->port->bell, EPOLL_CTL_DEL, peer->fd, NULL);
     }
 }
@@ -140,7 +143,7 @@ static void np_peer_end(np_peer_t *peer)
 void np_peer_malformed(np_peer_t *peer, uint64_t word)
 {
     np_error("process %d sent a malformed message (%#lx): its connection ends",
-             peer->cred.pid, word);
+             peer->process.pid, word);
     np_peer_end(peer);
 }
 
@@ -167,6 +170,7 @@ void np_peer_destroy(np_peer_t *peer)
         atomic_store_explicit(&peer->shm->left, 1, memory_order_release);
     }
     np_peer_detach(peer);
+    np_process_close(&peer->process);
     np_sock_close(peer->fd);
     pthread_mutex_lock(&port->lock);
     while ((port->num_peers > 0) &&
@@ -288,20 +292,27 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
                       NULL, 0, &((np_link_shm_t*)shm)->ctl_head);
     peer->inline_areas =
             UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(slots, payload));
-    np_drain_add(&peer->drain, shm, peer->fd, &peer->cred, peer->start_time,
+    np_drain_add(&peer->drain, shm, peer->fd, &peer->process,
                  UCS_MASK(NP_MOVER_LAST) & ~UCS_BIT(NP_MOVER_INITIATOR));
     if (msg->has_tables &&
         (np_remote_get(msg->engine_id, fds[2], &peer->remote) != UCS_OK)) {
-        np_debug("process %d shows no tables", peer->cred.pid);
+        np_debug("process %d shows no tables", peer->process.pid);
     }
 
     if (epoll_ctl(port->bell, EPOLL_CTL_ADD, peer->fd, &bell) != 0) {
         np_error("epoll_ctl(ADD) failed: %m. Process %d is only answered by the "
-                 "program's own progress", peer->cred.pid);
+                 "program's own progress", peer->process.pid);
     }
 
     /* release: whoever sees it sees all of the above */
     atomic_store_explicit(&peer->shm, shm, memory_order_release);
+
+    /* It is watched last: the event finds it whole */
+    if ((peer->process.fd >= 0) &&
+        (np_port_watch(port, peer->process.fd, &peer->death) != UCS_OK)) {
+        np_error("the end of process %d is not noticed before its sockets are "
+                 "closed", peer->process.pid);
+    }
 
     /* If the initiator is gone already, what it sent is still good. A service
      * thread leaves it cold: the owner finds it in turn. */
@@ -343,6 +354,13 @@ static ucs_status_t np_peer_receive_one(np_peer_t *peer, int is_owner)
         return UCS_ERR_REJECTED;
     }
 
+    if (msg.type == NP_MSG_CONNECT) {
+        status = np_process_open(&peer->process, peer->fd, msg.start_time);
+        if ((status != UCS_OK) && (status != UCS_ERR_CONNECTION_RESET)) {
+            return status; /* what one sent who has ended is still good */
+        }
+    }
+
     status = np_sock_recv(peer->fd, &msg, fds, &num_fds);
     if ((status == UCS_OK) && (msg.type == NP_MSG_CONNECT)) {
         status = np_peer_attach(peer, &msg, fds, is_owner);
@@ -371,7 +389,7 @@ static void np_peer_receive(np_peer_t *peer, int is_owner)
     np_peer_set_gone(peer); /* freed when drained: np_port_reap */
     if (status != UCS_ERR_CONNECTION_RESET) {
         np_error_seldom("refused the connection of process %d (user %d): %s",
-                        peer->cred.pid, peer->cred.uid,
+                        peer->process.pid, peer->process.uid,
                         ucs_status_string(status));
         shutdown(peer->fd, SHUT_RDWR);
     }
@@ -440,6 +458,16 @@ static void np_peer_handle_event(np_event_t *event)
     }
 }
 
+/* Whoever holds its sockets now. What it sent is still good. */
+static void np_peer_handle_death(np_event_t *event)
+{
+    np_peer_t *peer = ucs_container_of(event, np_peer_t, death);
+
+    pthread_mutex_lock(&peer->port->lock);
+    np_peer_set_gone(peer);
+    pthread_mutex_unlock(&peer->port->lock);
+}
+
 static ucs_status_t np_port_add_peer(np_port_t *port, np_peer_t *peer)
 {
     unsigned i;
@@ -483,10 +511,12 @@ void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
 
     ucs_spinlock_init(&peer->ctl_lock, 0);
     peer->event.handle = np_peer_handle_event;
+    peer->death.handle = np_peer_handle_death;
     peer->port         = port;
     peer->fd           = fd;
-    peer->cred         = *cred;
-    peer->start_time   = np_host_proc_start_time(cred->pid);
+    np_process_init(&peer->process);
+    peer->process.pid  = cred->pid;
+    peer->process.uid  = cred->uid;
     if (np_port_add_peer(port, peer) != UCS_OK) {
         goto err_free;
     }

@@ -35,8 +35,8 @@ struct np_peer {
     size_t          shm_size;
     unsigned        number;       /**< index in port->peers */
     int             fd;
-    np_sock_cred_t  cred;
-    uint64_t        start_time;   /**< of cred.pid, in clock ticks */
+    np_process_t    process;      /**< the initiator's */
+    np_event_t      death;        /**< of it */
     uint64_t        engine_id;
     np_remote_t     *remote;      /**< the initiator's tables; NULL: none */
     uint8_t         *inline_areas;

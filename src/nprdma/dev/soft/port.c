@@ -15,6 +15,7 @@
 #include "port.h"
 
 #include "drain.h"
+#include "host.h"
 #include "link.h"
 #include "peer.h"
 #include "tlb.h"
@@ -280,9 +281,10 @@ void np_port_close(np_port_t *port)
 
 void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr)
 {
-    addr->port_id   = port->id;
-    addr->engine_id = np_engine.id;
-    addr->cookie    = np_engine.cookie;
+    addr->port_id    = port->id;
+    addr->engine_id  = np_engine.id;
+    addr->cookie     = np_engine.cookie;
+    addr->start_time = np_host_own_start_time();
 }
 
 int np_port_directory_fd(np_port_t *port, uint32_t *has_tables)

@@ -25,6 +25,9 @@
  *  by the activity map */
 #define NP_PORT_HOT         16
 
+/** Descriptors that a port costs */
+#define NP_PORT_FDS         6
+
 /** Peers that a port can have */
 #define NP_PORT_MAX_PEERS   65536
 
@@ -72,6 +75,7 @@ typedef struct np_port_addr {
     uint64_t port_id;     /**< name of its socket */
     uint64_t engine_id;
     uint64_t cookie;      /**< proof that this address was handed over */
+    uint64_t start_time;  /**< of its process, as np_host_proc_start_time */
 } __attribute__((packed)) np_port_addr_t;
 
 /** Something in the port's epoll set; first member of what it belongs to */

@@ -54,7 +54,7 @@ static ucs_status_t np_sock_open(int *fd_p)
     return UCS_OK;
 }
 
-static ucs_status_t np_sock_peer(int fd, np_sock_cred_t *cred)
+ucs_status_t np_sock_peer(int fd, np_sock_cred_t *cred)
 {
     struct ucred ucred;
     socklen_t len = sizeof(ucred);

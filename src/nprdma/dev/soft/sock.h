@@ -18,14 +18,20 @@
 /** Messages that are taken from one socket before others have their turn */
 #define NP_SOCK_BATCH  16
 
-/** What a user is told about its limit: see operations.md */
-#define NP_SOCK_FDS_TEXT "five descriptors for each peer"
+/** Descriptors that a peer costs: for each way its socket and its pidfd; and its
+ *  directory of arenas */
+#define NP_SOCK_FDS      5
+#define NP_SOCK_FDS_TEXT "5 descriptors for each peer"
 
 /** Who is at the other end, as the kernel says */
 typedef struct np_sock_cred {
     pid_t pid;   /**< 0 if it is in a pid namespace that we do not see */
     uid_t uid;
 } np_sock_cred_t;
+
+/** Who is at the other end of a connected socket.
+ *  @return UCS_OK; UCS_ERR_IO_ERROR (logged). */
+ucs_status_t np_sock_peer(int fd, np_sock_cred_t *cred);
 
 /** Listen under a name made from @a id (abstract: no file, gone with us).
  *  @return UCS_OK; UCS_ERR_IO_ERROR (logged). */

@@ -96,14 +96,14 @@ static ucs_status_t np_vm_move_self(np_dir_t dir, const np_iov_t *iov,
     return status;
 }
 
-ucs_status_t np_vm_move(np_dir_t dir, int pid, const np_iov_t *iov,
-                        size_t iovcnt, uint64_t remote)
+ucs_status_t np_vm_move(np_dir_t dir, np_process_t *process,
+                        const np_iov_t *iov, size_t iovcnt, uint64_t remote)
 {
     struct iovec vec[NP_MAX_IOV], *local = vec, there;
     size_t i, total = 0, done = 0;
     ssize_t ret;
 
-    if (pid == NP_VM_SELF) {
+    if (process == NP_VM_SELF) {
         return np_vm_move_self(dir, iov, iovcnt, remote);
     }
 
@@ -114,11 +114,17 @@ ucs_status_t np_vm_move(np_dir_t dir, int pid, const np_iov_t *iov,
     }
 
     while (done < total) {
+        /* The call goes by the pid. Once it has found the process it holds on to
+         * its memory. */
+        if (ucs_unlikely(!np_process_has_pid(process))) {
+            return UCS_ERR_CONNECTION_RESET;
+        }
+
         there.iov_base = (void*)(remote + done);
         there.iov_len  = total - done;
         ret = (dir == NP_DIR_GET) ?
-              process_vm_readv(pid, local, iovcnt, &there, 1, 0) :
-              process_vm_writev(pid, local, iovcnt, &there, 1, 0);
+              process_vm_readv(process->pid, local, iovcnt, &there, 1, 0) :
+              process_vm_writev(process->pid, local, iovcnt, &there, 1, 0);
         if (ret < 0) {
             return np_vm_error();
         }
@@ -169,14 +175,16 @@ const char *np_vm_missing(char *buf, size_t size)
     uint64_t word = 0, copy = 0;
     np_iov_t iov  = {&copy, sizeof(copy)};
     int status    = 1;
-    pid_t parent, child;
+    np_process_t parent;
+    pid_t child;
 
     /* A child that asks for its parent's memory is in a peer's place */
     np_vm_allow_peers();
-    parent = getpid();
-    child  = fork();
+    np_process_init(&parent);
+    parent.pid = getpid();
+    child      = fork();
     if (child == 0) {
-        _exit(np_vm_move(NP_DIR_GET, parent, &iov, 1, (uintptr_t)&word) !=
+        _exit(np_vm_move(NP_DIR_GET, &parent, &iov, 1, (uintptr_t)&word) !=
               UCS_OK);
     }
 

@@ -8,7 +8,7 @@
 #ifndef NP_SOFT_VM_H_
 #define NP_SOFT_VM_H_
 
-#include "../../np.h"
+#include "process.h"
 
 /** Which way bytes go, seen from the caller */
 typedef enum np_dir {
@@ -16,12 +16,12 @@ typedef enum np_dir {
     NP_DIR_PUT    /**< local to remote */
 } np_dir_t;
 
-/** Instead of a pid: this process itself, whatever the kernel says of
+/** Instead of a process: this process itself, whatever the kernel says of
  *  process_vm_* */
-#define NP_VM_SELF (-1)
+#define NP_VM_SELF NULL
 
 /**
- * Move bytes between local memory and process @a pid, or NP_VM_SELF.
+ * Move bytes between local memory and @a process, or NP_VM_SELF.
  *
  * @param [in] iov     Local pieces, at most NP_MAX_IOV.
  * @param [in] remote  Address there; the total length is that of @a iov.
@@ -31,8 +31,8 @@ typedef enum np_dir {
  *         does not let us; UCS_ERR_CONNECTION_RESET: no such process;
  *         UCS_ERR_IO_ERROR.
  */
-ucs_status_t np_vm_move(np_dir_t dir, int pid, const np_iov_t *iov,
-                        size_t iovcnt, uint64_t remote);
+ucs_status_t np_vm_move(np_dir_t dir, np_process_t *process,
+                        const np_iov_t *iov, size_t iovcnt, uint64_t remote);
 
 /** Allow peers to reach this process where Yama asks for it. Once is enough. */
 void np_vm_allow_peers(void);

@@ -233,6 +233,8 @@ typedef struct np_msg {
     uint64_t cookie;      /**< CONNECT: the target's, proof of its address */
     uint64_t size;        /**< CONNECT, SEGMENT: bytes of the segment */
     uint64_t segment_id;  /**< SEGMENT */
+    uint64_t start_time;  /**< CONNECT: of the initiator, as
+                               np_host_proc_start_time */
     uint32_t bit;         /**< ACCEPT: bit in the target's activity map */
     uint32_t has_tables;  /**< CONNECT, ACCEPT: is there a directory of arenas?
                                Else its descriptor is anything */
