@@ -4,10 +4,14 @@
 #include "pair.h"
 #include "tap.h"
 
+#include "nprdma/clock.h"
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/op.h"
 
 #include <string.h>
+
+/* ns */
+#define PAIR_PATIENCE UINT64_C(2000000000)
 
 unsigned pair_received;
 
@@ -72,11 +76,18 @@ void pair_send(np_link_t *link)
     }
 }
 
+/* A port that has met a stranger takes nobody in for a while */
+static int pair_may_wait(unsigned i, uint64_t begin)
+{
+    return (i < PROGRESS_MAX) || ((np_clock() - begin) < PAIR_PATIENCE);
+}
+
 int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count)
 {
+    const uint64_t begin = np_clock();
     unsigned i;
 
-    for (i = 0; (i < PROGRESS_MAX) && (pair_received < count); ++i) {
+    for (i = 0; pair_may_wait(i, begin) && (pair_received < count); ++i) {
         pair_progress(a);
         pair_progress(b);
     }
@@ -85,9 +96,10 @@ int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count)
 
 int pair_wait_down(np_port_t *a, np_port_t *b, np_link_t *link)
 {
+    const uint64_t begin = np_clock();
     unsigned i;
 
-    for (i = 0; (i < PROGRESS_MAX) && !(link->gate & NP_GATE_DOWN); ++i) {
+    for (i = 0; pair_may_wait(i, begin) && !(link->gate & NP_GATE_DOWN); ++i) {
         pair_progress(a);
         pair_progress(b);
     }

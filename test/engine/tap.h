@@ -73,6 +73,7 @@ void test_touch(void);
 void test_ring(void);
 void test_link(void);
 void test_hostile(void);
+void test_stranger(void);
 void test_hostile_share(void);
 
 #endif

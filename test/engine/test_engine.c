@@ -44,6 +44,7 @@ int main(void)
     test_ring();
     test_link();
     test_hostile();
+    test_stranger();
 
     printf("1..%u\n", tap_count);
     return tap_failures != 0;

@@ -380,10 +380,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; i < LINKS; ++i) {
         hostile_close(&hostiles[i]);
     }
-    for (i = 0; (i < PATIENCE) && (port->num_peers > 0); ++i) {
+    for (i = 0; (i < PATIENCE) &&
+                ((port->num_peers > 0) || (port->num_strangers > 0)); ++i) {
         target_progress();
     }
-    if ((port->num_peers > 0) || !ucs_list_is_empty(&port->helps)) {
+    if ((port->num_peers > 0) || (port->num_strangers > 0) || !ucs_list_is_empty(&port->helps)) {
         fuzz_fail("a peer that is gone stays", port, port->num_peers);
     }
 

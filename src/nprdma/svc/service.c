@@ -208,23 +208,23 @@ static unsigned np_service_round(np_mover_t mover, np_stats_t *stats)
     return count;
 }
 
-/* Connections that wait although the owner had time to take them. Returns how
- * many it must look for again. */
-static unsigned np_service_accept(void)
+/* Connections that wait although the owner had time to take them. Returns whether
+ * it must look again. */
+static int np_service_accept(void)
 {
     const struct timespec patience = {
         .tv_nsec = NP_SERVICE_ACCEPT_USEC * 1000
     };
-    unsigned strangers = 0;
+    int is_again = 0;
     np_port_t *port;
 
     nanosleep(&patience, NULL);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_for_each(port, &np_service.ports, service) {
-        strangers += np_port_accept(port, 0);
+        is_again |= np_port_accept(port, 0);
     }
     pthread_mutex_unlock(&np_service.lock);
-    return strangers;
+    return is_again;
 }
 
 /* Before it is armed again: who finds a socket full of rings must know that one of
@@ -379,7 +379,7 @@ static void *np_service_main(void *arg)
         }
 
         looks = (count > 0) ? NP_SERVICE_STRANGER_LOOKS : looks - 1;
-        if (np_service_accept() == 0) {
+        if (!np_service_accept()) {
             looks = 0;
         }
     }

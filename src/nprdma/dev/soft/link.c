@@ -34,6 +34,9 @@
  * too many descriptors under way */
 #define NP_LINK_CONNECT_AGAIN_NS UINT64_C(1000000)
 
+/* Times that a target may let us go before we have spoken */
+#define NP_LINK_DROPS 1000
+
 /* Times that the payload area was filled before a link becomes wide */
 #define NP_LINK_BUSY_LAPS 64
 
@@ -312,6 +315,10 @@ static ucs_status_t np_link_introduce(np_link_t *link)
     fds[2] = np_port_directory_fd(link->port, &msg.has_tables);
     status = np_sock_send(link->fd, &msg, fds, 3);
     close(fds[0]);
+    if ((status == UCS_ERR_CONNECTION_RESET) &&
+        (link->drops++ < NP_LINK_DROPS)) {
+        return UCS_ERR_NO_RESOURCE; /* it has too many strangers: again */
+    }
     return (status == UCS_OK) ? np_link_watch(link) : status;
 }
 

@@ -58,6 +58,7 @@ struct np_link {
     int              fd;
     uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
                                         np_clock() */
+    unsigned         drops;        /**< see NP_LINK_DROPS */
     uint64_t         stuck_since;  /**< see np_request_ring_slow */
     uint32_t         stuck_at;
     np_process_t     process;      /**< the target's */

@@ -254,10 +254,8 @@ static void np_peer_answer(np_peer_t *peer)
 }
 
 static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
-                                   const int *fds, int is_owner)
+                                   const int *fds)
 {
-    struct epoll_event bell = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
-    np_port_t *port         = peer->port;
     uint32_t slots, payload;
     void *shm, *initiator;
     ucs_status_t status;
@@ -299,31 +297,8 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
         np_debug("process %d shows no tables", peer->process.pid);
     }
 
-    if (epoll_ctl(port->bell, EPOLL_CTL_ADD, peer->fd, &bell) != 0) {
-        np_error("epoll_ctl(ADD) failed: %m. Process %d is only answered by the "
-                 "program's own progress", peer->process.pid);
-    }
-
     /* release: whoever sees it sees all of the above */
     atomic_store_explicit(&peer->shm, shm, memory_order_release);
-
-    /* It is watched last: the event finds it whole */
-    if ((peer->process.fd >= 0) &&
-        (np_port_watch(port, peer->process.fd, &peer->death) != UCS_OK)) {
-        np_error("the end of process %d is not noticed before its sockets are "
-                 "closed", peer->process.pid);
-    }
-
-    /* If the initiator is gone already, what it sent is still good. A service
-     * thread leaves it cold: the owner finds it in turn. */
-    peer->is_unanswered = 1;
-    ++port->num_unanswered;
-    np_peer_answer(peer);
-    if (is_owner) {
-        np_peer_make_hot(peer);
-    } else {
-        np_port_wake_owner(port);
-    }
     return UCS_OK;
 
 err_unmap:
@@ -331,55 +306,20 @@ err_unmap:
     return status;
 }
 
-/* The next message, with its descriptors only if it is one that this peer may
- * send now: who has not shown the cookie opens none here. Under the port's lock. */
-static ucs_status_t np_peer_receive_one(np_peer_t *peer, int is_owner)
-{
-    np_msg_type_t expected = (peer->shm == NULL) ? NP_MSG_CONNECT : NP_MSG_WAKE;
-    int fds[NP_MSG_MAX_FDS];
-    ucs_status_t status;
-    unsigned num_fds;
-    np_msg_t msg;
-
-    status = np_sock_look(peer->fd, &msg);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    if (msg.type != expected) {
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if ((msg.type == NP_MSG_CONNECT) && (msg.cookie != np_engine.cookie)) {
-        return UCS_ERR_REJECTED;
-    }
-
-    if (msg.type == NP_MSG_CONNECT) {
-        status = np_process_open(&peer->process, peer->fd, msg.start_time);
-        if ((status != UCS_OK) && (status != UCS_ERR_CONNECTION_RESET)) {
-            return status; /* what one sent who has ended is still good */
-        }
-    }
-
-    status = np_sock_recv(peer->fd, &msg, fds, &num_fds);
-    if ((status == UCS_OK) && (msg.type == NP_MSG_CONNECT)) {
-        status = np_peer_attach(peer, &msg, fds, is_owner);
-    }
-
-    while (num_fds > 0) {
-        close(fds[--num_fds]);
-    }
-    return status;
-}
-
 /* Under the port's lock */
-static void np_peer_receive(np_peer_t *peer, int is_owner)
+static void np_peer_receive(np_peer_t *peer)
 {
     ucs_status_t status = UCS_OK;
-    unsigned i;
+    int fds[NP_MSG_MAX_FDS];
+    unsigned num_fds, i;
+    np_msg_t msg;
 
     for (i = 0; (i < NP_SOCK_BATCH) && (status == UCS_OK); ++i) {
-        status = np_peer_receive_one(peer, is_owner);
+        status = np_sock_look(peer->fd, &msg);
+        if (status == UCS_OK) {
+            status = (msg.type != NP_MSG_WAKE) ? UCS_ERR_INVALID_PARAM :
+                     np_sock_recv(peer->fd, &msg, fds, &num_fds);
+        }
     }
 
     if ((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE)) {
@@ -388,9 +328,9 @@ static void np_peer_receive(np_peer_t *peer, int is_owner)
 
     np_peer_set_gone(peer); /* freed when drained: np_port_reap */
     if (status != UCS_ERR_CONNECTION_RESET) {
-        np_error_seldom("refused the connection of process %d (user %d): %s",
-                        peer->process.pid, peer->process.uid,
-                        ucs_status_string(status));
+        np_error_seldom("process %d (user %d) sent what no peer sends: its "
+                        "connection ends", peer->process.pid,
+                        peer->process.uid);
         shutdown(peer->fd, SHUT_RDWR);
     }
 }
@@ -423,26 +363,19 @@ void np_port_hear_bell(np_port_t *port)
     pthread_mutex_unlock(&port->lock);
 }
 
-unsigned np_port_hear_strangers(np_port_t *port, int is_owner)
+unsigned np_port_answer_peers(np_port_t *port)
 {
-    unsigned count = 0, i;
     np_peer_t *peer;
+    unsigned i;
 
     np_assert_locked(&port->lock);
-    for (i = 0; i < port->num_peers; ++i) {
+    for (i = 0; (port->num_unanswered > 0) && (i < port->num_peers); ++i) {
         peer = port->peers[i];
-        if ((peer == NULL) || peer->is_gone) {
-            continue;
-        }
-
-        if (peer->is_unanswered) {
+        if ((peer != NULL) && !peer->is_gone && peer->is_unanswered) {
             np_peer_answer(peer);
-        } else if (peer->shm == NULL) {
-            np_peer_receive(peer, is_owner);
         }
-        count += !peer->is_gone && ((peer->shm == NULL) || peer->is_unanswered);
     }
-    return count;
+    return port->num_unanswered;
 }
 
 static void np_peer_handle_event(np_event_t *event)
@@ -450,7 +383,7 @@ static void np_peer_handle_event(np_event_t *event)
     np_peer_t *peer = ucs_container_of(event, np_peer_t, event);
 
     pthread_mutex_lock(&peer->port->lock);
-    np_peer_receive(peer, 1);
+    np_peer_receive(peer);
     pthread_mutex_unlock(&peer->port->lock);
     if (atomic_load_explicit(&peer->drain.is_over, memory_order_relaxed) &&
         !peer->is_malformed) {
@@ -468,72 +401,113 @@ static void np_peer_handle_death(np_event_t *event)
     pthread_mutex_unlock(&peer->port->lock);
 }
 
-static ucs_status_t np_port_add_peer(np_port_t *port, np_peer_t *peer)
+/* What comes from it, and its end. It is in its place: events find it whole. */
+static void np_peer_watch(np_peer_t *peer)
+{
+    struct epoll_event bell = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
+    np_port_t *port         = peer->port;
+
+    if ((np_port_watch(port, peer->fd, &peer->event) != UCS_OK) ||
+        ((peer->process.fd >= 0) &&
+         (np_port_watch(port, peer->process.fd, &peer->death) != UCS_OK)) ||
+        (epoll_ctl(port->bell, EPOLL_CTL_ADD, peer->fd, &bell) != 0)) {
+        np_error("process %d is not watched (%m): its end may not be noticed, "
+                 "and its requests wait for this program",
+                 peer->process.pid);
+    }
+}
+
+/* A number that is free */
+static ucs_status_t np_port_number_peer(np_port_t *port, np_peer_t *peer)
 {
     unsigned i;
 
     for (i = 0; (i < port->num_peers) && (port->peers[i] != NULL); ++i) {
     }
 
-    if (i == NP_PORT_MAX_PEERS) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
     peer->number = i;
-    /* release: who sees it sees what is in it (loads that depend on it) */
-    __atomic_store_n(&port->peers[i], peer, __ATOMIC_RELEASE);
-    if (i == port->num_peers) {
-        ++port->num_peers;
-    }
-    return UCS_OK;
+    return (i == NP_PORT_MAX_PEERS) ? UCS_ERR_NO_MEMORY : UCS_OK;
 }
 
-void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
-                    int is_owner)
+static void np_port_add_peer(np_port_t *port, np_peer_t *peer)
 {
+    /* release: who sees it sees what is in it (loads that depend on it) */
+    __atomic_store_n(&port->peers[peer->number], peer, __ATOMIC_RELEASE);
+    if (peer->number == port->num_peers) {
+        ++port->num_peers;
+    }
+}
+
+/* What its message brings; the peer is whole after this, but for its place */
+static ucs_status_t np_peer_receive_segments(np_peer_t *peer)
+{
+    int fds[NP_MSG_MAX_FDS];
+    ucs_status_t status;
+    unsigned num_fds;
+    np_msg_t msg;
+
+    status = np_sock_recv(peer->fd, &msg, fds, &num_fds);
+    if (status == UCS_OK) {
+        status = np_peer_attach(peer, &msg, fds);
+        /* it does not come again: NO_RESOURCE would wait for it */
+        status = (status == UCS_ERR_NO_RESOURCE) ? UCS_ERR_NO_MEMORY : status;
+    }
+
+    while (num_fds > 0) {
+        close(fds[--num_fds]);
+    }
+    return status;
+}
+
+ucs_status_t np_peer_create(np_port_t *port, int fd, const np_msg_t *msg,
+                            int is_owner)
+{
+    ucs_status_t status;
     np_peer_t *peer;
 
     np_assert_locked(&port->lock);
-    if ((cred->uid != np_engine.uid) &&
-        (np_engine.config.peer_users == NP_PEER_USERS_SAME)) {
-        np_error_seldom("refused process %d: it runs as user %d, this one as "
-                        "user %d. Run both as one user, or set "
-                        "UCX_NPRDMA_PEER_USERS=any", cred->pid, cred->uid,
-                        np_engine.uid);
-        np_sock_close(fd);
-        return;
-    }
-
     peer = calloc(1, sizeof(*peer));
     if (peer == NULL) {
-        goto err_close;
+        np_error("no memory for a peer of %zu bytes", sizeof(*peer));
+        return UCS_ERR_NO_MEMORY;
     }
 
     ucs_spinlock_init(&peer->ctl_lock, 0);
+    np_process_init(&peer->process);
     peer->event.handle = np_peer_handle_event;
     peer->death.handle = np_peer_handle_death;
     peer->port         = port;
     peer->fd           = fd;
-    np_process_init(&peer->process);
-    peer->process.pid  = cred->pid;
-    peer->process.uid  = cred->uid;
-    if (np_port_add_peer(port, peer) != UCS_OK) {
-        goto err_free;
+    status             = np_port_number_peer(port, peer);
+    if (status == UCS_OK) {
+        status = np_process_open(&peer->process, fd, msg->start_time);
     }
 
-    if (np_port_watch(port, fd, &peer->event) != UCS_OK) {
-        port->peers[peer->number] = NULL;
-        goto err_free;
+    /* what one sent who has ended is still good */
+    if ((status == UCS_OK) || (status == UCS_ERR_CONNECTION_RESET)) {
+        status = np_peer_receive_segments(peer);
     }
 
-    np_peer_receive(peer, is_owner);
-    return;
+    if (status != UCS_OK) {
+        np_process_close(&peer->process);
+        free(peer);
+        return status;
+    }
 
-err_free:
-    free(peer);
-err_close:
-    np_error("no memory for the connection of process %d", cred->pid);
-    np_sock_close(fd);
+    np_port_add_peer(port, peer);
+    np_peer_watch(peer);
+
+    /* If the initiator is gone already, what it sent is still good. A service
+     * thread leaves it cold: the owner finds it in turn. */
+    peer->is_unanswered = 1;
+    ++port->num_unanswered;
+    np_peer_answer(peer);
+    if (is_owner) {
+        np_peer_make_hot(peer);
+    } else {
+        np_port_wake_owner(port);
+    }
+    return UCS_OK;
 }
 
 /* Poll a peer that has woken up, and from now on all the time */

@@ -27,9 +27,7 @@ struct np_peer {
     np_event_t      event;        /**< first member */
     np_ring_rx_t    data;
     np_ring_rx_t    ctl;
-    np_link_shm_t   *_Atomic shm; /**< NULL until the segment has come; set last,
-                                       with release: the owner finds what a
-                                       service thread has attached */
+    np_link_shm_t   *_Atomic shm; /**< NULL when it has been detached */
     np_port_shm_t   *initiator;   /**< the port to wake */
     np_port_t       *port;
     size_t          shm_size;
@@ -57,14 +55,21 @@ struct np_peer {
                                        until they are done */
 };
 
-/** A new connection has come in on the port's socket. Under the port's lock. */
-void np_peer_accept(np_port_t *port, int fd, const np_sock_cred_t *cred,
-                    int is_owner);
+/**
+ * Whoever is on socket @a fd has shown our address: take it in. Under the port's
+ * lock.
+ *
+ * @param [in] msg  What np_sock_look has seen, which is still there.
+ *
+ * @return UCS_OK: the socket is the peer's; UCS_ERR_NO_RESOURCE: no descriptor is
+ *         left, try again; any other status: it is no peer.
+ */
+ucs_status_t np_peer_create(np_port_t *port, int fd, const np_msg_t *msg,
+                            int is_owner);
 
-/** Hear of those that have connected, but had not said who they are, and answer
- *  those that could not be answered. Returns how many still are such; under the
- *  port's lock. */
-unsigned np_port_hear_strangers(np_port_t *port, int is_owner);
+/** Answer those that could not be answered. Returns how many still could not;
+ *  under the port's lock. */
+unsigned np_port_answer_peers(np_port_t *port);
 
 void np_peer_destroy(np_peer_t *peer);
 

@@ -71,23 +71,54 @@ void np_port_wake_owner(np_port_t *port)
     }
 }
 
-unsigned np_port_accept(np_port_t *port, int is_owner)
+/* The owner leaves new connections alone for a while: it is strangers that come */
+static void np_port_pause_accepting(np_port_t *port)
 {
-    unsigned strangers;
-    np_sock_cred_t cred;
-    int fd;
+    np_port_unwatch(port, port->listen_fd);
+    port->accept_at = np_clock() + NP_STRANGER_PAUSE;
+}
 
-    pthread_mutex_lock(&port->lock);
-    while (np_sock_accept(port->listen_fd, &port->spare_fd, &fd, &cred) ==
-           UCS_OK) {
-        np_peer_accept(port, fd, &cred, is_owner);
+static void np_port_resume_accepting(np_port_t *port)
+{
+    if (port->accept_at != 0) {
+        port->accept_at = 0;
+        np_port_watch(port, port->listen_fd, &port->listener);
+    }
+}
+
+int np_port_accept(np_port_t *port, int is_owner)
+{
+    unsigned waiting;
+    int met, more;
+
+    if (!is_owner) {
+        pthread_mutex_lock(&port->lock);
+    } else if (pthread_mutex_trylock(&port->lock) != 0) {
+        return 1; /* a service thread is at it */
     }
 
-    /* the owner hears strangers by events of their own */
-    strangers = (is_owner && (port->num_unanswered == 0)) ? 0 :
-                np_port_hear_strangers(port, is_owner);
+    more    = np_port_accept_some(port, is_owner, &met);
+    waiting = np_port_answer_peers(port);
+    if (!is_owner) {
+        waiting += np_port_hear_strangers(port, 0);
+    } else if (met) {
+        np_port_pause_accepting(port);
+    }
     pthread_mutex_unlock(&port->lock);
-    return strangers;
+    return more || (waiting > 0);
+}
+
+static void np_port_hear(np_port_t *port)
+{
+    port->hear_at = np_clock() + NP_STRANGER_PAUSE;
+    pthread_mutex_lock(&port->lock);
+    np_port_hear_strangers(port, 1);
+    pthread_mutex_unlock(&port->lock);
+}
+
+static void np_port_handle_speaker(np_event_t *event)
+{
+    np_port_hear(ucs_container_of(event, np_port_t, speaker));
 }
 
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
@@ -97,7 +128,9 @@ ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
         .data.ptr = event
     };
 
-    if (epoll_ctl(port->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) {
+    if ((epoll_ctl(port->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) &&
+        ((errno != EEXIST) || /* a stranger that has become a peer */
+         (epoll_ctl(port->epoll_fd, EPOLL_CTL_MOD, fd, &ev) != 0))) {
         np_error("epoll_ctl(ADD) failed: %m. Check "
                  "fs.epoll.max_user_watches");
         return UCS_ERR_IO_ERROR;
@@ -202,6 +235,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
 {
     ucs_status_t status;
     np_port_t *port;
+    unsigned i;
 
     port = calloc(1, sizeof(*port));
     if (port == NULL) {
@@ -219,12 +253,16 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     port->countdown       = NP_PORT_HOUSEKEEP_MIN;
     port->listener.handle = np_port_handle_listener;
     port->waker.handle    = np_port_handle_waker;
+    port->speaker.handle  = np_port_handle_speaker;
     port->epoll_fd        = -1;
     port->listen_fd       = -1;
     port->spare_fd        = -1;
     port->shm_fd          = -1;
     port->bell            = -1;
     port->waker_fd        = -1;
+    for (i = 0; i < NP_PORT_STRANGERS; ++i) {
+        port->strangers[i].fd = -1;
+    }
     pthread_mutex_init(&port->lock, NULL);
     ucs_list_head_init(&port->busy_links);
     ucs_list_head_init(&port->down_links);
@@ -272,6 +310,7 @@ void np_port_close(np_port_t *port)
         }
     }
 
+    np_port_drop_strangers(port);
     np_port_close_fds(port);
     np_stats_put(port->stats);
     free(port->tlb);
@@ -324,6 +363,24 @@ unsigned np_port_clock(np_port_t *port)
     return np_port_housekeep(port);
 }
 
+/* What no event tells of: it is time for somebody */
+static void np_port_mind_strangers(np_port_t *port)
+{
+    uint64_t now = np_clock();
+
+    if ((port->accept_at != 0) && (now >= port->accept_at)) {
+        np_port_resume_accepting(port);
+    }
+
+    if ((port->num_strangers > 0) && (now >= port->hear_at)) {
+        np_port_hear(port);
+    }
+
+    if ((port->num_unanswered > 0) && (port->accept_at == 0)) {
+        np_port_accept(port, 1);
+    }
+}
+
 unsigned np_port_housekeep(np_port_t *port)
 {
     struct epoll_event ev;
@@ -340,8 +397,9 @@ unsigned np_port_housekeep(np_port_t *port)
         event->handle(event);
     }
 
-    if (ucs_unlikely(port->num_unanswered > 0)) {
-        np_port_accept(port, 1);
+    if (ucs_unlikely((port->num_unanswered > 0) || (port->accept_at != 0) ||
+                     (port->num_strangers > 0))) {
+        np_port_mind_strangers(port);
     }
 
     if (ucs_unlikely(port->num_gone > 0)) {
@@ -372,6 +430,7 @@ ucs_status_t np_port_arm(np_port_t *port)
         np_peer_poll_set(port->hot[i], 0);
         np_peer_publish_all(port->hot[i]);
     }
+    np_port_resume_accepting(port); /* who sleeps has time for them */
     port->is_armed = 1;
     atomic_store_explicit(&port->shm->armed, 1, memory_order_relaxed);
 

@@ -14,6 +14,7 @@
 #ifndef NP_SOFT_PORT_H_
 #define NP_SOFT_PORT_H_
 
+#include "stranger.h"
 #include "wire.h"
 
 #include "../../stats.h"
@@ -40,7 +41,6 @@
 #define NP_PORT_HOUSEKEEP_MIN   16
 #define NP_PORT_HOUSEKEEP_MAX   128
 
-typedef struct np_port np_port_t;
 typedef struct np_link np_link_t;
 typedef struct np_peer np_peer_t;
 
@@ -108,6 +108,13 @@ struct np_port {
     unsigned            service_peer; /**< whom a service thread has looked at
                                            last; under lock */
     np_event_t          listener;
+    np_event_t          speaker;      /**< a stranger */
+    unsigned            num_strangers; /**< under lock; read without by the owner */
+    np_stranger_t       strangers[NP_PORT_STRANGERS]; /**< under lock */
+    uint64_t            accept_at;    /**< the owner accepts nobody, and its epoll
+                                           set has no listener, before; 0: it
+                                           does. Its own, as is: */
+    uint64_t            hear_at;      /**< it hears no stranger before */
     np_event_t          waker;
     int                 waker_fd;     /**< eventfd: a service thread has taken in a
                                            peer while we slept */
@@ -167,9 +174,9 @@ unsigned np_port_clock(np_port_t *port);
 int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
 
 /** Take new connections in, if this is not being done: the owner, or a service
- *  thread. To the latter it returns how many have not said who they are, or
- *  could not be answered: it must come again for them. */
-unsigned np_port_accept(np_port_t *port, int is_owner);
+ *  thread. Returns whether somebody must come again soon: there are more, or some
+ *  that have not said who they are, or could not be answered. */
+int np_port_accept(np_port_t *port, int is_owner);
 
 /** The bell was rung: take what peers have rung with. A service thread, before
  *  it arms the port. */
