@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *np_peer_users_names[] = {
@@ -105,6 +106,13 @@ const char *np_model_order_names[] = {
 
 np_engine_t np_engine;
 
+/* A store is visible to all after less than a microsecond, and a core that is
+ * interrupted keeps none */
+#define NP_BARRIER_PAUSE_NS 2000000
+
+/* It was refused after the start */
+static _Atomic int np_barrier_is_refused;
+
 /* Guards the start of the engine */
 static pthread_mutex_t np_engine_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -150,6 +158,7 @@ static ucs_status_t np_engine_start(const np_engine_config_t *config)
     np_engine.has_membarrier =
             syscall(SYS_membarrier,
                     MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    atomic_store(&np_barrier_is_refused, 0);
     np_engine.pid            = getpid();
     return UCS_OK;
 }
@@ -215,12 +224,36 @@ int np_engine_is_owner(void)
     return np_engine.pid == getpid();
 }
 
+/* The kernel refuses what it has promised: others go without fences because of
+ * that, and cannot be told in time */
+static void np_barrier_pause(void)
+{
+    const struct timespec pause = {.tv_nsec = NP_BARRIER_PAUSE_NS};
+
+    if (!atomic_exchange(&np_barrier_is_refused, 1)) {
+        np_error("the kernel refuses membarrier now (%m), but has allowed it "
+                 "before: each barrier is a pause of %d ms from now on. Let the "
+                 "sandbox of this program allow membarrier, or put it on before "
+                 "UCX is used", NP_BARRIER_PAUSE_NS / 1000000);
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+    while (nanosleep(&pause, NULL) != 0) { /* interrupted: all of it again */
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
 void np_barrier_peers(void)
 {
-    if (np_engine.has_membarrier) {
-        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-    } else {
-        /* then no sender was told to leave its fence out: see np_peer_poll_set */
+    if (!np_engine.has_membarrier) {
+        /* then nobody was told to leave its fence out */
         atomic_thread_fence(memory_order_seq_cst);
+    } else if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0,
+                       0) != 0) {
+        np_barrier_pause();
     }
+}
+
+int np_engine_has_barrier(void)
+{
+    return np_engine.has_membarrier && !atomic_load(&np_barrier_is_refused);
 }

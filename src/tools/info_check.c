@@ -204,8 +204,16 @@ static ucs_status_t info_pass_fd(int from, int to)
     ucs_status_t status;
     unsigned num_fds;
     np_msg_t in;
+    int fd;
 
-    status = np_sock_send(from, &out, &from, 1);
+    /* of memory, as all that are sent */
+    fd = memfd_create("nprdma-check", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = np_sock_send(from, &out, &fd, 1);
+    close(fd);
     if (status != UCS_OK) {
         return status;
     }

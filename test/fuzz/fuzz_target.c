@@ -8,6 +8,7 @@
 
 #include "fuzz.h"
 
+#include "nprdma/clock.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/copy.h"
@@ -20,6 +21,9 @@
 #define SLOTS    8
 #define PAYLOAD  4096
 #define PATIENCE 10000
+
+/* The same for what another thread does */
+#define PATIENCE_NS UINT64_C(5000000000)
 
 /* The hostile end of a connection */
 typedef struct hostile {
@@ -366,6 +370,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input_t input = {data, size, 0};
     fuzz_record_t record;
+    uint64_t begin;
     unsigned i;
 
     for (i = 0; i < LINKS; ++i) {
@@ -380,7 +385,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; i < LINKS; ++i) {
         hostile_close(&hostiles[i]);
     }
-    for (i = 0; (i < PATIENCE) &&
+    /* a thread that discards what was sent has a copy of our end for a moment */
+    begin = np_clock();
+    for (i = 0; ((i < PATIENCE) || ((np_clock() - begin) < PATIENCE_NS)) &&
                 ((port->num_peers > 0) || (port->num_strangers > 0)); ++i) {
         target_progress();
     }

@@ -62,12 +62,22 @@ void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
     for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
         entry->own[mover].shared = &shm->moving[mover];
         atomic_init(&entry->own[mover].word, 0);
+        entry->own[mover].is_fenced = 1;
     }
     atomic_init(&entry->is_over, 0);
     pthread_once(&np_drain_once, np_drain_init);
     pthread_mutex_lock(&np_drain_lock);
     ucs_list_add_tail(&np_drain_entries, &entry->list);
     pthread_mutex_unlock(&np_drain_lock);
+}
+
+void np_drain_set_barrier(np_drain_entry_t *entry, int has_barrier)
+{
+    np_mover_t mover;
+
+    for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
+        entry->own[mover].is_fenced = !has_barrier;
+    }
 }
 
 void np_drain_remove(np_drain_entry_t *entry)

@@ -37,6 +37,9 @@
 typedef struct np_moving_own {
     np_moving_t      *shared;
     _Atomic uint32_t word;
+    int              is_fenced; /**< one of the ends cannot have a barrier in the
+                                     other (np_barrier_peers). Changed before the
+                                     mover has moved anything. */
 } np_moving_own_t;
 
 /** A segment whose movers may touch this process's memory.
@@ -63,6 +66,10 @@ typedef struct np_patience {
 
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
                   np_process_t *process, unsigned ours);
+
+/** Can both ends have a barrier in the other? Said before anything is moved; no,
+ *  unless it is said. */
+void np_drain_set_barrier(np_drain_entry_t *entry, int has_barrier);
 
 /** Its shm and its fd are not looked at any more after this call; harmless if
  *  never added */
@@ -107,7 +114,7 @@ static UCS_F_ALWAYS_INLINE void np_moving_begin(np_moving_own_t *moving)
     atomic_store_explicit(&moving->word, word + 1, memory_order_relaxed);
     atomic_store_explicit(&moving->shared->word, word + 1,
                           memory_order_relaxed);
-    if (ucs_likely(np_engine.has_membarrier)) {
+    if (ucs_likely(!moving->is_fenced)) {
         atomic_signal_fence(memory_order_seq_cst);
     } else {
         atomic_thread_fence(memory_order_seq_cst);
@@ -127,12 +134,18 @@ static UCS_F_ALWAYS_INLINE int np_moving_is_ended(const np_moving_own_t *moving)
 static UCS_F_ALWAYS_INLINE int np_moving_end(np_moving_own_t *moving)
 {
     uint32_t word = atomic_load_explicit(&moving->word, memory_order_relaxed);
-    int in_time   = !np_moving_is_ended(moving);
+    int in_time;
 
     np_assertv(word & 1, "the end of a unit that has not begun");
     np_unit_leave();
-    /* release: what was moved has landed. The look at `ended` needs no fence:
-     * np_drain_give_up pays it. */
+    /* between what was moved and the look at `ended`: np_drain_give_up pays for it
+     * where it can */
+    if (ucs_unlikely(moving->is_fenced)) {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+    in_time = !np_moving_is_ended(moving);
+
+    /* release: what was moved has landed */
     atomic_store_explicit(&moving->word, word + 1, memory_order_release);
     atomic_store_explicit(&moving->shared->word, word + 1,
                           memory_order_release);

@@ -144,6 +144,8 @@ static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
          UCS_OK)) {
         link->target = shm;
         link->bit    = msg->bit % NP_PORT_ACTIVITY;
+        np_drain_set_barrier(&link->drain,
+                             msg->has_barrier && np_engine_has_barrier());
     }
 
     if ((link->remote == NULL) && msg->has_tables &&
@@ -300,6 +302,7 @@ static ucs_status_t np_link_introduce(np_link_t *link)
         .engine_id  = np_engine.id,
         .cookie     = link->addr.cookie,
         .start_time = np_host_own_start_time(),
+        .has_barrier = np_engine_has_barrier(),
         .size       = np_link_shm_size(link->port->config.data_slots,
                                        link->port->config.payload_wide)
     };

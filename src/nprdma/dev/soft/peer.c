@@ -40,7 +40,7 @@ void np_peer_poll_set(np_peer_t *peer, int polled)
 {
     /* Without the barrier that arming relies on, writers must always take the
      * way with the fence */
-    if (!polled || np_engine.has_membarrier) {
+    if (!polled || !peer->is_fenced) {
         atomic_store_explicit(&peer->shm->polled, polled,
                               memory_order_relaxed);
     }
@@ -233,9 +233,10 @@ static void np_peer_answer(np_peer_t *peer)
 {
     np_port_t *port = peer->port;
     np_msg_t msg    = {
-        .type    = NP_MSG_ACCEPT,
-        .version = NP_WIRE_VERSION,
-        .bit     = peer->number % NP_PORT_ACTIVITY
+        .type        = NP_MSG_ACCEPT,
+        .version     = NP_WIRE_VERSION,
+        .bit         = peer->number % NP_PORT_ACTIVITY,
+        .has_barrier = !peer->is_fenced
     };
     const int fds[] = {port->shm_fd,
                        np_port_directory_fd(port, &msg.has_tables)};
@@ -292,6 +293,8 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
             UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(slots, payload));
     np_drain_add(&peer->drain, shm, peer->fd, &peer->process,
                  UCS_MASK(NP_MOVER_LAST) & ~UCS_BIT(NP_MOVER_INITIATOR));
+    peer->is_fenced = !msg->has_barrier || !np_engine_has_barrier();
+    np_drain_set_barrier(&peer->drain, !peer->is_fenced);
     if (msg->has_tables &&
         (np_remote_get(msg->engine_id, fds[2], &peer->remote) != UCS_OK)) {
         np_debug("process %d shows no tables", peer->process.pid);

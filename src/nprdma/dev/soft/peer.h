@@ -44,6 +44,7 @@ struct np_peer {
                                        under ctl_lock */
     uint32_t        served;       /**< bytes of the request at the data ring's
                                        head that are done already */
+    int             is_fenced;    /**< see np_moving_own_t; constant */
     int             is_hot;
     int             is_unanswered; /**< the initiator does not know yet that it is
                                         taken in: the ACCEPT could not be sent.
@@ -61,8 +62,7 @@ struct np_peer {
  *
  * @param [in] msg  What np_sock_look has seen, which is still there.
  *
- * @return UCS_OK: the socket is the peer's; UCS_ERR_NO_RESOURCE: no descriptor is
- *         left, try again; any other status: it is no peer.
+ * @return UCS_OK: the socket is the peer's; any other status: it is no peer.
  */
 ucs_status_t np_peer_create(np_port_t *port, int fd, const np_msg_t *msg,
                             int is_owner);
@@ -100,9 +100,9 @@ static inline int np_peer_has_data(np_peer_t *peer)
 static UCS_F_ALWAYS_INLINE void np_peer_wake_armed(np_peer_t *peer)
 {
     /* No fence: if the initiator arms now, its barrier orders either this
-     * load or its own look at what we have stored (np_port_arm). Without that
-     * barrier (a sandbox: likely its, too): seq_cst, before the load. */
-    if (ucs_unlikely(!np_engine.has_membarrier)) {
+     * load or its own look at what we have stored (np_port_arm). Where one of us
+     * cannot have that barrier: seq_cst, before the load. */
+    if (ucs_unlikely(peer->is_fenced)) {
         atomic_thread_fence(memory_order_seq_cst);
     }
     if (ucs_unlikely(atomic_load_explicit(&peer->initiator->armed,

@@ -121,7 +121,7 @@ ucs_status_t np_process_open(np_process_t *process, int sock,
             np_error_seldom("no file descriptor left to watch process %d: "
                             "raise 'ulimit -n' (" NP_SOCK_FDS_TEXT ")",
                             process->pid);
-            return UCS_ERR_NO_RESOURCE;
+            return UCS_ERR_EXCEEDS_LIMIT;
         default: /* an old kernel, or a sandbox: the start time must do */
             np_debug("no pidfd of process %d: %m", process->pid);
             break;

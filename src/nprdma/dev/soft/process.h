@@ -45,7 +45,7 @@ void np_process_init(np_process_t *process);
  *                         other end (Linux 6.5).
  *
  * @return UCS_OK; UCS_ERR_CONNECTION_RESET: it has ended;
- *         UCS_ERR_NO_RESOURCE: no descriptor is left (logged);
+ *         UCS_ERR_EXCEEDS_LIMIT: no descriptor is left (logged);
  *         UCS_ERR_IO_ERROR (logged).
  */
 ucs_status_t np_process_open(np_process_t *process, int sock,

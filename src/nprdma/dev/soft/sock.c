@@ -322,7 +322,9 @@ np_sock_copy_fds(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
     if ((flags & MSG_CTRUNC) && (*num_fds < NP_MSG_MAX_FDS)) {
         np_error_seldom("no file descriptor left for a peer's memory: raise "
                         "'ulimit -n' (" NP_SOCK_FDS_TEXT ")");
-        status = UCS_ERR_NO_RESOURCE;
+        if (msg->type == NP_MSG_SEGMENT) {
+            status = UCS_ERR_NO_RESOURCE; /* it goes without, till there is one */
+        }
     }
 
     np_sock_drop_fds(fds, *num_fds);

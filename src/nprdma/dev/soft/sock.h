@@ -21,7 +21,7 @@
 /** Descriptors that a peer costs: for each way its socket and its pidfd; and its
  *  directory of arenas */
 #define NP_SOCK_FDS      5
-#define NP_SOCK_FDS_TEXT "5 descriptors for each peer"
+#define NP_SOCK_FDS_TEXT "five descriptors for each peer"
 
 /** Who is at the other end, as the kernel says */
 typedef struct np_sock_cred {
@@ -79,7 +79,7 @@ ucs_status_t np_sock_look(int fd, np_msg_t *msg);
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: nothing there;
  *         UCS_ERR_CONNECTION_RESET: the other end is gone;
  *         UCS_ERR_INVALID_PARAM: not a message of ours;
- *         UCS_ERR_NO_RESOURCE also: no number is left for its descriptors.
+ *         UCS_ERR_NO_RESOURCE also: no number is left for a SEGMENT's descriptor.
  */
 ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds);
 

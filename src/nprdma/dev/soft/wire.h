@@ -189,7 +189,8 @@ typedef struct np_link_shm {
     _Atomic uint32_t ctl_head NP_LINE_ALIGNED;
 
     /* written by the target, seldom: 1 if it looks at the rings all the time,
-     * 0 if it must be told (see np_link_notify) */
+     * 0 if it must be told (see np_link_notify); always if not both can have a
+     * barrier in the other (np_barrier_peers) */
     _Atomic uint32_t polled NP_LINE_ALIGNED;
     _Atomic uint32_t accepted;           /**< the answer is on the socket */
     _Atomic uint32_t left;               /**< it has closed its port in peace */
@@ -238,6 +239,8 @@ typedef struct np_msg {
     uint32_t bit;         /**< ACCEPT: bit in the target's activity map */
     uint32_t has_tables;  /**< CONNECT, ACCEPT: is there a directory of arenas?
                                Else its descriptor is anything */
+    uint32_t has_barrier; /**< CONNECT, ACCEPT: see np_engine_has_barrier */
+    uint32_t reserved;
 } np_msg_t;
 
 
