@@ -45,7 +45,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -R "$source"/. "$work"
 patch -s -p1 -d "$work" <"$patch"
-cp "$HERE/rxe_dmabuf.c" "$work/$RXE/"
+cp "$HERE"/rxe_{dmabuf.c,modes.c,modes.h} "$work/$RXE/"
 mkdir "$work/pages"
 cp "$HERE"/dmabuf_pages.[ch] "$work/pages/"
 echo 'obj-m := dmabuf_pages.o' >"$work/pages/Makefile"

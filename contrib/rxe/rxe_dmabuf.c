@@ -3,26 +3,39 @@
  * Memory regions on dma-bufs: what Soft-RoCE reads and writes there is what
  * the network card below it would, through the card's IOMMU domain.
  *
- * The page tables are walked by software for every piece of a page, so there
- * is no translation cache. An exporter that replaces a translation while the
+ * The page tables are walked by software for every unit, so there is no
+ * translation cache unless rxe_modes.c makes one. An exporter that replaces a translation while the
  * region exists must call synchronize_rcu() or synchronize_rcu_expedited()
  * where it flushes the IOTLB: then no copy to or from the old page is left.
  * It must not free page tables of the range as long as it is attached.
  */
 
 #include <linux/delay.h>
+#include <linux/dma-mapping.h>
+#include <linux/err.h>
 #include <linux/iommu.h>
 #include <linux/mm.h>
+#include <linux/sizes.h>
 #include <linux/version.h>
 #include <rdma/ib_umem.h>
 
 #include "rxe.h"
 #include "rxe_loc.h"
+#include "rxe_modes.h"
 
 static uint dmabuf_delay;
 module_param(dmabuf_delay, uint, 0644);
 MODULE_PARM_DESC(dmabuf_delay,
 		 "microseconds between the translation of a page and the access, for tests of those who replace it meanwhile");
+
+static ulong dmabuf_refuse;
+module_param(dmabuf_refuse, ulong, 0644);
+MODULE_PARM_DESC(dmabuf_refuse,
+		 "bytes from which memory regions on dma-bufs are refused, as some drivers do; 1: all, 0: none");
+
+static int dmabuf_errno = EINVAL;
+module_param(dmabuf_errno, int, 0644);
+MODULE_PARM_DESC(dmabuf_errno, "the error that such a region is refused with");
 
 struct rxe_dmabuf_range {
 	u64		start;	/* within the region's pages */
@@ -122,7 +135,7 @@ static struct rxe_dmabuf *rxe_dmabuf_alloc(struct sg_table *sgt,
 					   struct device *dev)
 {
 	struct rxe_dmabuf *dmabuf;
-	int n;
+	int n, err;
 
 	n = rxe_dmabuf_fill(sgt, NULL);
 	if (n <= 0)
@@ -135,8 +148,14 @@ static struct rxe_dmabuf *rxe_dmabuf_alloc(struct sg_table *sgt,
 	rxe_dmabuf_fill(sgt, dmabuf);
 	dmabuf->num_ranges = n;
 	dmabuf->dev = dev;
-	dmabuf->group = iommu_group_get(dev);
 	dmabuf->domain = iommu_get_domain_for_dev(dev);
+	err = rxe_modes_enter(dmabuf->domain);
+	if (err) {
+		kvfree(dmabuf);
+		return ERR_PTR(err);
+	}
+
+	dmabuf->group = iommu_group_get(dev);
 	return dmabuf;
 }
 
@@ -148,7 +167,11 @@ int rxe_dmabuf_init(struct rxe_dev *rxe, u64 offset, u64 length, u64 iova,
 {
 	struct ib_umem_dmabuf *umem_dmabuf;
 	struct rxe_dmabuf *dmabuf;
+	ulong refuse = READ_ONCE(dmabuf_refuse);
 	struct device *dev;
+
+	if (refuse && length >= refuse)
+		return -clamp(READ_ONCE(dmabuf_errno), 1, MAX_ERRNO);
 
 	dev = rxe_dma_device(rxe);
 	if (!dev) {
@@ -157,6 +180,8 @@ int rxe_dmabuf_init(struct rxe_dev *rxe, u64 offset, u64 length, u64 iova,
 		return -EOPNOTSUPP;
 	}
 
+	/* As drivers of RNICs do: exporters cut their lists by it */
+	dma_set_max_seg_size(dev, SZ_2G);
 	umem_dmabuf = rxe_dmabuf_get(rxe, dev, offset, length, fd, access);
 	if (IS_ERR(umem_dmabuf)) {
 		put_device(dev);
@@ -185,6 +210,7 @@ void rxe_dmabuf_free(struct rxe_mr *mr)
 	if (!dmabuf)
 		return;
 
+	rxe_modes_leave();
 	iommu_group_put(dmabuf->group);
 	put_device(dmabuf->dev);
 	kvfree(dmabuf);
@@ -217,7 +243,7 @@ struct page *rxe_dmabuf_page(struct rxe_mr *mr, u64 iova, const char *what)
 	dma_addr_t addr = rxe_dmabuf_addr(mr, iova);
 	phys_addr_t phys;
 
-	phys = iommu_iova_to_phys(mr->dmabuf->domain, addr);
+	phys = rxe_modes_phys(mr->dmabuf->domain, addr);
 	if (likely(phys && pfn_valid(PHYS_PFN(phys))))
 		return pfn_to_page(PHYS_PFN(phys));
 
@@ -227,34 +253,64 @@ struct page *rxe_dmabuf_page(struct rxe_mr *mr, u64 iova, const char *what)
 	return NULL;
 }
 
+/* Within one page. Returns false: there is none. */
+static bool rxe_dmabuf_copy_unit(struct rxe_mr *mr, u64 iova, void *addr,
+				 unsigned int bytes, bool to_mr)
+{
+	struct page *page;
+	void *va;
+
+	rcu_read_lock();
+	page = rxe_dmabuf_page(mr, iova, to_mr ? "write" : "read");
+	if (page && !to_mr && rxe_modes_is_hole(page))
+		page = NULL;
+	if (page) {
+		udelay(dmabuf_delay);
+		va = kmap_local_page(page);
+		if (to_mr)
+			memcpy(va + offset_in_page(iova), addr, bytes);
+		else
+			memcpy(addr, va + offset_in_page(iova), bytes);
+		kunmap_local(va);
+	}
+	rcu_read_unlock();
+	return page;
+}
+
+/* At most RXE_MODES_UNITS, each aligned to its size but the first and the last */
+static bool rxe_dmabuf_copy_units(struct rxe_mr *mr, u64 iova, void *addr,
+				  unsigned int length, unsigned int unit,
+				  bool to_mr)
+{
+	u64 first = round_down(iova, unit), from, to;
+	unsigned int i, count = DIV_ROUND_UP_ULL(iova + length - first, unit);
+	u8 order[RXE_MODES_UNITS];
+	bool ok = true;
+
+	rxe_modes_order(order, count);
+	for (i = 0; i < count; i++) {
+		from = max(iova, first + order[i] * unit);
+		to = min(iova + length, first + (order[i] + 1) * unit);
+		ok &= rxe_dmabuf_copy_unit(mr, from, addr + (from - iova),
+					   to - from, to_mr);
+	}
+	return ok;
+}
+
 /* The range has been checked */
 int rxe_dmabuf_copy(struct rxe_mr *mr, u64 iova, void *addr,
 		    unsigned int length, enum rxe_mr_copy_dir dir)
 {
+	unsigned int bytes, unit = rxe_modes_unit();
 	bool to_mr = dir == RXE_TO_MR_OBJ;
-	unsigned int bytes;
-	struct page *page;
-	void *va;
 
 	while (length) {
-		bytes = min_t(unsigned int, length,
-			      PAGE_SIZE - offset_in_page(iova));
-
-		rcu_read_lock();
-		page = rxe_dmabuf_page(mr, iova, to_mr ? "write" : "read");
-		if (page) {
-			udelay(dmabuf_delay);
-			va = kmap_local_page(page);
-			if (to_mr)
-				memcpy(va + offset_in_page(iova), addr, bytes);
-			else
-				memcpy(addr, va + offset_in_page(iova), bytes);
-			kunmap_local(va);
-		}
-		rcu_read_unlock();
+		bytes = min_t(unsigned int, length, RXE_MODES_UNITS * unit -
+			      (iova & (unit - 1)));
 
 		/* Writes are posted: nobody learns that one got lost */
-		if (!page && !to_mr)
+		if (!rxe_dmabuf_copy_units(mr, iova, addr, bytes, unit,
+					   to_mr) && !to_mr)
 			return -EIO;
 
 		iova += bytes;
