@@ -141,6 +141,9 @@ typedef struct np_model_config {
     double           slowdown;  /**< all of it takes so many times as long */
 } np_model_config_t;
 
+/** np_engine_config_t::inline_max where nobody has set it */
+#define NP_INLINE_DEFAULT 1024
+
 /** Settings of a process; the first memory domain decides */
 typedef struct np_engine_config {
     np_peer_users_t  peer_users;

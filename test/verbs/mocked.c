@@ -19,6 +19,7 @@ ucs_status_t down = UCS_OK;
 uint8_t *area, *mine;
 np_key_t *key;
 unsigned num_messages;
+void (*mocked_engine)(np_engine_config_t *config);
 
 
 static void on_complete(void *arg, ucs_status_t status)
@@ -146,9 +147,10 @@ int mocked_start(np_service_mode_t service, int has_module,
         .retry_count       = 6,
         .reconnect_timeout = 5
     };
-    const np_engine_config_t engine = {
+    np_engine_config_t engine       = {
         .share_min   = 256 * 1024,
         .share_chunk = 128 * 1024,
+        .inline_max  = NP_INLINE_DEFAULT,
         .intra_node  = NP_INTRA_NODE_VERBS,
         .service     = service
     };
@@ -165,6 +167,9 @@ int mocked_start(np_service_mode_t service, int has_module,
     mock_kmod_is_loaded = has_module;
     if (change != NULL) {
         change(&config);
+    }
+    if (mocked_engine != NULL) {
+        mocked_engine(&engine);
     }
     if ((np_engine_init(&engine) != UCS_OK) ||
         (np_vport_open(&config, &user, &ours) != UCS_OK) ||

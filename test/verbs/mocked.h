@@ -31,6 +31,9 @@ extern uint8_t *mine;                /* memory of ours */
 extern np_key_t *key;                /* of area */
 extern unsigned num_messages;        /* that came to theirs */
 
+/** Changes of the engine's settings before mocked_start() */
+extern void (*mocked_engine)(np_engine_config_t *config);
+
 /** Engine, ports and a link that is connected. Changes of the port's settings may
  *  be made by @a change, or NULL. Returns 0: something is wrong. */
 int mocked_start(np_service_mode_t service, int has_module,

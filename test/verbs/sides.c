@@ -84,6 +84,7 @@ void open_port(const np_vport_config_t *config,
     const np_engine_config_t engine = {
         .share_min   = 256 * 1024,
         .share_chunk = 128 * 1024,
+        .inline_max  = NP_INLINE_DEFAULT,
         .intra_node  = NP_INTRA_NODE_VERBS
     };
     const np_vuser_t user           = {

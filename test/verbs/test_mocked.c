@@ -13,7 +13,9 @@
 #include "nprdma/extension.h"
 #include "nprdma/proto/vop.h"
 
-#include <stdlib.h>
+#include <ucs/debug/log.h>
+
+#include <stdio.h>
 #include <string.h>
 
 unsigned tap_count, tap_failures;
@@ -225,6 +227,66 @@ static int crowd_is_bounded(void)
     return 0;
 }
 
+static unsigned errors_said, errors_complete;
+static const char *error_names;
+
+/* Whether each error line has all of it: variable, what was found, what to do */
+static ucs_log_func_rc_t
+count_errors(const char *file, unsigned line, const char *function,
+             ucs_log_level_t level, const ucs_log_component_config_t *component,
+             const char *format, va_list args)
+{
+    char text[512], name[64];
+
+    if (level != UCS_LOG_LEVEL_ERROR) {
+        return UCS_LOG_FUNC_RC_CONTINUE;
+    }
+
+    vsnprintf(text, sizeof(text), format, args);
+    ++errors_said;
+    errors_complete += (sscanf(text, "nprdma: %63s", name) == 1) &&
+                       (strstr(error_names, name) != NULL) &&
+                       (strstr(text, "mock0:1") != NULL) &&
+                       (strstr(text, "Unset it") != NULL);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+static void set_ignored(np_engine_config_t *config)
+{
+    config->write_check = NP_WRITE_CHECK_READBACK;
+    config->fault_mode  = NP_FAULT_MODE_RETRY;
+    config->inline_max  = 16384;
+}
+
+static void set_entries(np_engine_config_t *config)
+{
+    config->write_check = NP_WRITE_CHECK_ENTRIES; /* it is what RNICs have */
+}
+
+static int settings_of_others(void)
+{
+    error_names = "UCX_NPRDMA_WRITE_CHECK UCX_NPRDMA_FAULT_MODE "
+                  "UCX_NPRDMA_INLINE";
+    ucs_log_push_handler(count_errors);
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    printf("# %u lines, %u of them complete\n", errors_said, errors_complete);
+    TAP_CHILD_CHECK(errors_said == errors_complete);
+    mocked_end();
+    return errors_said;
+}
+
+static int ignored_are_told(void)
+{
+    mocked_engine = set_ignored;
+    return settings_of_others() != 3; /* once, of two ports */
+}
+
+static int honoured_are_not(void)
+{
+    mocked_engine = set_entries;
+    return settings_of_others();
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -237,6 +299,10 @@ int main(void)
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
     TAP_CHECK(tap_child(crowd_is_bounded),
               "of a crowd of gets only so many are taken");
+    TAP_CHECK(tap_child(ignored_are_told),
+              "settings that RNICs do not know are told");
+    TAP_CHECK(tap_child(honoured_are_not) && tap_child(settings_of_others),
+              "and others are not");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -79,20 +79,22 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      "How a write to memory that may be absent is confirmed:\n"
      " - auto     - as the device can: soft0 knows what it has written.\n"
      " - entries  - the target's entries, before and after.\n"
-     " - readback - up to 4k are read back and compared, more by entries.",
+     " - readback - up to 4k are read back and compared, more by entries. Not\n"
+     "              over RDMA devices, which say so.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.write_check),
      UCS_CONFIG_TYPE_ENUM(np_write_check_names)},
 
     {"FAULT_MODE", "reverse",
      "What a target does that has brought absent pages in:\n"
      " - reverse - it moves the data itself.\n"
-     " - retry   - it says so, and the initiator tries again.",
+     " - retry   - it says so, and the initiator tries again. Not over RDMA\n"
+     "             devices, which say so.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.fault_mode),
      UCS_CONFIG_TYPE_ENUM(np_fault_mode_names)},
 
     {"INLINE", "1k",
      "Largest transfer whose data travels inside the messages when a page is\n"
-     "absent, up to 16k.",
+     "absent, up to 16k. Over RDMA devices VERBS_DIRECT_MIN says it.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.inline_max),
      UCS_CONFIG_TYPE_MEMUNITS},
 

@@ -308,6 +308,37 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->open_puts);
 }
 
+/* Settings of all devices that RNICs know nothing of: who has set one for soft0 may
+ * want it, so that it is no reason to fail, and is told once a process */
+static void np_vport_tell_ignored(const np_vport_t *port)
+{
+    const np_engine_config_t *config = &np_engine.config;
+    static atomic_flag is_told       = ATOMIC_FLAG_INIT;
+
+    if (((config->write_check != NP_WRITE_CHECK_READBACK) &&
+         (config->fault_mode == NP_FAULT_MODE_REVERSE) &&
+         (config->inline_max == NP_INLINE_DEFAULT)) ||
+        atomic_flag_test_and_set(&is_told)) {
+        return;
+    }
+
+    if (config->write_check == NP_WRITE_CHECK_READBACK) {
+        np_error("UCX_NPRDMA_WRITE_CHECK is %s: %s confirms writes by entries "
+                 "all the same. Unset it, or set it to auto or entries",
+                 np_write_check_names[config->write_check], port->nic->name);
+    }
+    if (config->fault_mode != NP_FAULT_MODE_REVERSE) {
+        np_error("UCX_NPRDMA_FAULT_MODE is %s: over %s absent pages are moved "
+                 "two-sided all the same. Unset it, or set it to reverse",
+                 np_fault_mode_names[config->fault_mode], port->nic->name);
+    }
+    if (config->inline_max != NP_INLINE_DEFAULT) {
+        np_error("UCX_NPRDMA_INLINE is %zu: over %s it has no effect. Unset it, "
+                 "and set UCX_NPRDMA_VERBS_DIRECT_MIN to say what travels "
+                 "inside messages there", config->inline_max, port->nic->name);
+    }
+}
+
 /* Does nprdma.ko keep the views of memory, and may it? */
 static ucs_status_t np_vport_choose_mapper(np_vport_t *port)
 {
@@ -395,6 +426,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
         goto err_events;
     }
 
+    np_vport_tell_ignored(port);
     np_vport_fill(port);
     np_vport_arm_low(port);
     port->service.fd    = port->service_fd;
