@@ -10,8 +10,10 @@
 #include "nprdma/mem/arena.h"
 #include "nprdma/svc/service.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 np_vport_t *ours, *theirs;
 np_vlink_t link_;
@@ -46,14 +48,25 @@ void mocked_progress(void)
     np_vport_progress(theirs);
 }
 
-int mocked_wait(int (*is_so)(const void *arg), const void *arg, int alone)
+double mocked_now(void)
 {
-    unsigned tries;
+    struct timespec time;
 
-    for (tries = 0; (tries < MOCKED_TRIES) && !is_so(arg); ++tries) {
-        np_vport_progress(ours);
-        if (!alone) {
-            np_vport_progress(theirs);
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + (time.tv_nsec * 1e-9);
+}
+
+int mocked_wait(int (*is_so)(const void *arg), const void *arg,
+                const np_vport_t *computes)
+{
+    const double end = mocked_now() + MOCKED_LIMIT;
+    unsigned count;
+
+    while (!is_so(arg) && (mocked_now() < end)) {
+        count  = (computes == ours) ? 0 : np_vport_progress(ours);
+        count += (computes == theirs) ? 0 : np_vport_progress(theirs);
+        if (count == 0) {
+            sched_yield();
         }
     }
     return is_so(arg);
@@ -71,7 +84,7 @@ ucs_status_t mocked_flush(void)
 
     MOCKED_POST(status, np_vlink_flush(&link_, &comp));
     if (status == UCS_INPROGRESS) {
-        status = mocked_wait(mocked_is_done, &comp, 0) ? comp.status :
+        status = mocked_wait(mocked_is_done, &comp, NULL) ? comp.status :
                  UCS_ERR_TIMED_OUT;
     }
     return status;
@@ -96,7 +109,7 @@ ucs_status_t mocked_move(np_dir_t dir, void *bytes, size_t len, void *remote)
 
     status = mocked_begin(dir, bytes, len, remote, &comp);
     if (status == UCS_INPROGRESS) {
-        status = mocked_wait(mocked_is_done, &comp, 0) ? comp.status :
+        status = mocked_wait(mocked_is_done, &comp, NULL) ? comp.status :
                  UCS_ERR_TIMED_OUT;
     }
     return status;
@@ -105,9 +118,9 @@ ucs_status_t mocked_move(np_dir_t dir, void *bytes, size_t len, void *remote)
 int mocked_warm(void)
 {
     const unsigned long before = ours->stats->writes;
-    unsigned i;
+    const double end           = mocked_now() + MOCKED_LIMIT;
 
-    for (i = 0; i < MOCKED_TRIES; ++i) {
+    while (mocked_now() < end) {
         if (mocked_move(NP_DIR_PUT, mine, MOCKED_AREA, area) != UCS_OK) {
             return 0;
         }

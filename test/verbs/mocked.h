@@ -16,7 +16,7 @@
 #include "../engine/tap.h"
 
 #define MOCKED_AREA  (4ul << 20)
-#define MOCKED_TRIES 4000000u
+#define MOCKED_LIMIT 60.0   /* seconds that anything may take */
 
 typedef struct mocked_comp {
     unsigned     count;
@@ -45,8 +45,9 @@ void mocked_end(void);
 /** Both are in progress, or ours alone */
 void mocked_progress(void);
 
-/** Until it is so; 0: it does not become so. @a alone: theirs computes. */
-int mocked_wait(int (*is_so)(const void *arg), const void *arg, int alone);
+/** Until it is so; 0: it does not become so. Whoever computes makes no progress. */
+int mocked_wait(int (*is_so)(const void *arg), const void *arg,
+                const np_vport_t *computes);
 
 int mocked_is_done(const void *comp);  /* of a mocked_comp_t */
 
@@ -62,12 +63,15 @@ ucs_status_t mocked_move(np_dir_t dir, void *bytes, size_t len, void *remote);
 
 ucs_status_t mocked_flush(void);
 
+/** Seconds */
+double mocked_now(void);
+
 /** Try until there is room */
 #define MOCKED_POST(_status, _call) \
     do { \
-        unsigned _tries = MOCKED_TRIES; \
+        double _end = mocked_now() + MOCKED_LIMIT; \
         while (((_status = (_call)) == UCS_ERR_NO_RESOURCE) && \
-               (--_tries > 0)) { \
+               (mocked_now() < _end)) { \
             mocked_progress(); \
         } \
     } while (0)

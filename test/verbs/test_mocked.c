@@ -15,6 +15,7 @@
 
 #include <ucs/debug/log.h>
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,8 +124,8 @@ static int atomic_is_not_overtaken(void)
                                           (uintptr_t)word, &put));
     }
     TAP_CHILD_CHECK(status == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, 0));
-    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &added, 0));
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, NULL));
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &added, NULL));
     TAP_CHILD_CHECK((added.status == UCS_OK) && (put.status == UCS_OK));
     TAP_CHILD_CHECK(*word == UINT64_C(0x5555555555555555));
     mocked_end();
@@ -146,7 +147,7 @@ static int flush_tells(void)
     np_conn_fail(link_.conn, UCS_ERR_CONNECTION_RESET);
     /* it has failed, and nobody has been told: what is flushed is not there */
     status = np_vport_flush(ours, &late);
-    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, 0));
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
     TAP_CHILD_CHECK(put.status == UCS_ERR_CONNECTION_RESET);
     TAP_CHILD_CHECK(flush.status == UCS_ERR_CONNECTION_RESET);
     TAP_CHILD_CHECK((status == UCS_INPROGRESS) && (late.count == 1) &&
@@ -287,6 +288,57 @@ static int honoured_are_not(void)
     return settings_of_others();
 }
 
+static int is_filled(const void *byte)
+{
+    return (area[0] == *(const uint8_t*)byte) &&
+           (area[MOCKED_AREA - 1] == *(const uint8_t*)byte);
+}
+
+/* A put whose initiator computes after it has posted it: the key that it waits for
+ * comes to a service thread */
+static int key_comes_to_ours(void)
+{
+    const uint8_t byte = 0x42;
+    mocked_comp_t put;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_ADAPTIVE, 0, NULL));
+    memset(mine, byte, MOCKED_AREA);
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, MOCKED_AREA, area, &put) ==
+                    UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_wait(is_filled, &byte, ours));
+    TAP_CHILD_CHECK(memcmp(area, mine, MOCKED_AREA) == 0);
+    TAP_CHILD_CHECK(put.count == 0);
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, NULL) &&
+                    (put.status == UCS_OK));
+    mocked_end();
+    return 0;
+}
+
+static int key_comes_to_both(void)
+{
+    const uint8_t byte = 0x43;
+    mocked_comp_t put;
+    double end;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_ADAPTIVE, 0, NULL));
+    memset(mine, byte, MOCKED_AREA);
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, MOCKED_AREA, area, &put) ==
+                    UCS_INPROGRESS);
+    end = mocked_now() + 1e-3;
+    while (mocked_now() < end) {
+        np_vport_progress(ours); /* until it has asked a service thread to look */
+    }
+    for (end = mocked_now() + MOCKED_LIMIT;
+         !is_filled(&byte) && (mocked_now() < end);) {
+        sched_yield(); /* both compute */
+    }
+    TAP_CHILD_CHECK(is_filled(&byte) && (put.count == 0));
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, NULL) &&
+                    (put.status == UCS_OK));
+    mocked_end();
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -303,6 +355,9 @@ int main(void)
               "settings that RNICs do not know are told");
     TAP_CHECK(tap_child(honoured_are_not) && tap_child(settings_of_others),
               "and others are not");
+    TAP_CHECK(tap_child(key_comes_to_ours),
+              "a put goes on while its initiator computes");
+    TAP_CHECK(tap_child(key_comes_to_both), "and while both sides do");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -15,6 +15,7 @@
 #include "access.h"
 
 #include "arena.h"
+#include "table.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -25,6 +26,9 @@
 /* Where process_vm_* is forbidden even on oneself (seccomp), bytes take a way
  * through a memfd, whose reads and writes the kernel checks just so. */
 #define NP_BOUNCE_SIZE  (64 * UCS_KBYTE)
+
+/* Pages that one look at what is present covers */
+#define NP_ACCESS_PAGES 1024
 
 /* Guards np_bounce_fd and the content of the file */
 static pthread_mutex_t np_bounce_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -145,4 +149,25 @@ ucs_status_t np_access_write(uint64_t va, const void *src, size_t len)
 ucs_status_t np_access_read(void *dst, uint64_t va, size_t len)
 {
     return (len == 0) ? UCS_OK : np_access_copy(va, dst, len, 0);
+}
+
+int np_access_is_present(uint64_t va, size_t len)
+{
+    const uint64_t end = va + len;
+    unsigned char pages[NP_ACCESS_PAGES];
+    size_t count, i;
+
+    for (va &= ~(NP_PAGE_SIZE - 1); va < end; va += count << NP_PAGE_SHIFT) {
+        count = ucs_min((end - va + NP_PAGE_SIZE - 1) >> NP_PAGE_SHIFT,
+                        (uint64_t)NP_ACCESS_PAGES);
+        if (mincore((void*)va, count << NP_PAGE_SHIFT, pages) != 0) {
+            return 1;
+        }
+        for (i = 0; i < count; ++i) {
+            if (!(pages[i] & 1)) {
+                return 0;
+            }
+        }
+    }
+    return 1;
 }

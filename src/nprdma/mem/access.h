@@ -38,4 +38,11 @@ static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
 ucs_status_t np_access_write(uint64_t va, const void *src, size_t len);
 ucs_status_t np_access_read(void *dst, uint64_t va, size_t len);
 
+/**
+ * Would an access to [@a va, @a va + @a len) find its pages present, so that it
+ * does not sleep? A system call for each 4 MiB; the pages may be gone at once. What
+ * is not mapped is "present": the access says so.
+ */
+int np_access_is_present(uint64_t va, size_t len);
+
 #endif

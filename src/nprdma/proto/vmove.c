@@ -18,6 +18,7 @@
 #include "vcopy.h"
 #include "vop.h"
 
+#include "../mem/access.h"
 #include "../mem/swapper.h"
 
 #include <string.h>
@@ -353,6 +354,17 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
     return 1;
 }
 
+/* May a thread touch the next bytes from @a offset on, for the program that has
+ * posted them? It must not sleep in a page: it has the port meanwhile. */
+static int np_vmove_is_present(const np_vop_t *op, size_t offset)
+{
+    const np_vmove_t *move = &op->move;
+    const uint64_t va      = (uintptr_t)np_vmove_local(move, offset);
+    const size_t len       = ucs_min(move->chunk, move->len - offset);
+
+    return !np_swap_range_touches(va, len) && np_access_is_present(va, len);
+}
+
 /* Register the next piece while others move. Returns whether to come again. */
 static int np_vmove_prepare_source(np_vop_t *op)
 {
@@ -364,6 +376,11 @@ static int np_vmove_prepare_source(np_vop_t *op)
         (np_vmove_chunks(move) == np_vmove_depth(op)) ||
         (op->port->config.is_sequential &&
          (move->ready_head == move->ready_tail))) {
+        return 0;
+    }
+
+    if ((op->link != NULL) && ucs_unlikely(op->port->is_thread) &&
+        !np_vmove_is_present(op, move->next)) {
         return 0;
     }
 
@@ -447,6 +464,18 @@ static int np_vmove_source(np_vop_t *op)
         }
     }
     return again || !has_room;
+}
+
+int np_vmove_is_for_thread(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    uint32_t index;
+
+    return (op->kind == NP_VOP_MOVE) && move->is_source && !move->no_keys &&
+           !move->is_over && (op->status == UCS_OK) &&
+           (move->ready_head != move->ready_tail) &&
+           ((np_vmove_next_chunk(move, &index) != NULL) ||
+            np_vmove_is_present(op, move->moved));
 }
 
 static void np_vmove_fill(np_vop_t *op, np_vctl_t *ctl, np_vmsg_kind_t kind)
@@ -597,6 +626,12 @@ void np_vmove_posted_done(np_vop_t *op, uint32_t index)
         np_vmove_pop_chunk(op);
     }
     np_vop_todo(op);
+}
+
+int np_vmove_awaits_write(const np_vop_t *op)
+{
+    return !op->move.is_source && !op->move.no_keys && !op->move.is_over &&
+           (np_vmove_chunks(&op->move) > 0);
 }
 
 ucs_status_t np_vmove_ready(np_vop_t *op, const np_vbody_t *body)

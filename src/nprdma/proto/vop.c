@@ -258,7 +258,8 @@ unsigned np_vop_progress(np_vport_t *port)
             continue; /* it ends with the connection, or begins anew */
         }
 
-        if (port->is_thread && (op->link != NULL)) {
+        if (port->is_thread && (op->link != NULL) &&
+            !np_vmove_is_for_thread(op)) {
             np_vop_todo(op);
             continue;
         }

@@ -307,11 +307,18 @@ void np_vmove_begin(np_vop_t *op);
 void np_vmove_prepare(np_vop_t *op);
 
 /** Do for transfers what can be done; returns how much it was. A service thread
- *  does it for peers alone. */
+ *  does it for peers, and for what np_vmove_is_for_thread says. */
 unsigned np_vop_progress(np_vport_t *port);
 
 /** Do what can be done for a two-sided one; returns whether to come again */
 int np_vmove_run(np_vop_t *op);
+
+/** Link's: may a service thread go on with it, for a program that computes? A put
+ *  whose key has come: nothing of it is told the program before its end. */
+int np_vmove_is_for_thread(np_vop_t *op);
+
+/** Served: does it wait for its link to write where it has said READY? */
+int np_vmove_awaits_write(const np_vop_t *op);
 
 /** A write of ours has been done */
 void np_vmove_posted_done(np_vop_t *op, uint32_t chunk);
@@ -351,6 +358,11 @@ void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 /** A service thread has taken a message that its owner will handle: the same but
  *  for what it says */
 void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg);
+
+/** A service thread has taken a message for a link of ours: if it brings the key of
+ *  a put it is taken (seed 004: no trip through the program), and what else it says
+ *  is left, as an ACK */
+void np_vserve_key(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
 /** And now the owner does: an active message */
 void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len);

@@ -454,6 +454,9 @@ int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
     };
     memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
     np_vmove_begin(op);
+    if ((dir == NP_DIR_PUT) && !no_keys) {
+        np_service_start(); /* they take its key while the program computes */
+    }
     if (ucs_unlikely(config->is_sequential) && !no_keys) {
         np_vmove_prepare(op);
     }

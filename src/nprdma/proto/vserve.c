@@ -222,6 +222,22 @@ void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg)
     }
 }
 
+void np_vserve_key(np_conn_t *conn, np_vmsg_t *msg, size_t len)
+{
+    const np_vctl_t *ctl = (const np_vctl_t*)msg;
+    np_vop_t *op;
+
+    if ((len != sizeof(*ctl)) || (msg->kind != NP_VMSG_READY)) {
+        return;
+    }
+
+    op = np_vop_find(conn, ctl->body.op);
+    if ((op != NULL) && (op->kind == NP_VOP_MOVE) &&
+        (np_vmove_ready(op, &ctl->body) == UCS_OK)) {
+        msg->kind = NP_VMSG_ACK;
+    } /* else the owner finds out the same */
+}
+
 /* What a link sends */
 static ucs_status_t
 np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)

@@ -213,8 +213,12 @@ void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl);
 void np_conn_owe_ack(np_conn_t *conn);
 
 /** Links that have waited for an answer too long wake the other side's service
- *  thread */
+ *  thread, and so do those that have given a link a key that it does not use */
 void np_conn_ring_late(np_vport_t *port);
+
+/** The same, of those that wait for a link to use its keys alone; returns whether
+ *  there are any. A service thread, which comes again then. */
+int np_conn_ring_links(np_vport_t *port);
 
 /** All that wait do so now */
 void np_conn_ring_all(np_vport_t *port);

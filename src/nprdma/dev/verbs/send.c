@@ -234,8 +234,25 @@ void np_conn_want_credit(np_conn_t *conn)
     }
 }
 
+/* Answering side: for a link that computes while it has the key of its put */
+static int np_conn_awaits_write(const np_conn_t *conn)
+{
+    const np_vop_t *op;
+
+    ucs_list_for_each(op, &conn->served, list) {
+        if (np_vmove_awaits_write(op)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static int np_conn_is_waiting(const np_conn_t *conn)
 {
+    if (!conn->is_link) {
+        return (conn->state == NP_CONN_READY) && np_conn_awaits_write(conn);
+    }
+
     return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
            ((conn->link->outstanding > conn->link->ones) ||
             ((int32_t)(conn->tx_wanted - conn->tx_acked) > 0));
@@ -243,8 +260,10 @@ static int np_conn_is_waiting(const np_conn_t *conn)
 
 static void np_conn_ring(np_conn_t *conn)
 {
-    np_vmsg_t ack = {.kind = NP_VMSG_ACK, .flags = NP_VMSG_ACK_NOW |
-                                                   NP_VMSG_WAKE};
+    np_vmsg_t ack = {
+        .kind  = NP_VMSG_ACK,
+        .flags = NP_VMSG_WAKE | (conn->is_link ? NP_VMSG_ACK_NOW : 0)
+    };
 
     (void)np_conn_send_copied(conn, &ack, sizeof(ack));
 }
@@ -255,24 +274,47 @@ static void np_conn_stop_asking(np_conn_t *conn)
     ucs_list_head_init(&conn->asking);
 }
 
+/* Ring if its time has come; it is waiting */
+static void np_conn_ring_due(np_conn_t *conn, ucs_time_t now)
+{
+    if (conn->ring_at == 0) {
+        conn->ring_at = now + ucs_max(conn->ring_first, NP_CONN_RING_MIN);
+    } else if (now >= conn->ring_at) {
+        conn->ring_next = (conn->ring_next == 0) ? NP_CONN_RING_NEXT :
+                          ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
+        conn->ring_at   = now + conn->ring_next;
+        conn->has_rung  = 1;
+        np_conn_ring(conn);
+    }
+}
+
 void np_conn_ring_late(np_vport_t *port)
 {
     ucs_time_t now = ucs_get_time();
     np_conn_t *conn, *next;
 
     ucs_list_for_each_safe(conn, next, &port->asking, asking) {
-        if (!np_conn_is_waiting(conn)) {
+        if (np_conn_is_waiting(conn)) {
+            np_conn_ring_due(conn, now);
+        } else {
             np_conn_stop_asking(conn);
-        } else if (conn->ring_at == 0) {
-            conn->ring_at = now + ucs_max(conn->ring_first, NP_CONN_RING_MIN);
-        } else if (now >= conn->ring_at) {
-            conn->ring_next = (conn->ring_next == 0) ? NP_CONN_RING_NEXT :
-                              ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
-            conn->ring_at   = now + conn->ring_next;
-            conn->has_rung  = 1;
-            np_conn_ring(conn);
         }
     }
+}
+
+int np_conn_ring_links(np_vport_t *port)
+{
+    ucs_time_t now = ucs_get_time();
+    int count      = 0;
+    np_conn_t *conn;
+
+    ucs_list_for_each(conn, &port->asking, asking) {
+        if (!conn->is_link && np_conn_is_waiting(conn)) {
+            np_conn_ring_due(conn, now);
+            ++count;
+        }
+    }
+    return count > 0;
 }
 
 void np_conn_ring_all(np_vport_t *port)
@@ -290,9 +332,11 @@ void np_conn_ring_all(np_vport_t *port)
 void np_conn_heard(np_conn_t *conn, unsigned flags)
 {
     ++conn->heard;
-    conn->replaced = 0;
+    conn->replaced  = 0;
+    conn->ring_at   = 0;
+    conn->ring_next = 0;
     if (!conn->is_link) {
-        return; /* it waits for nobody */
+        return;
     }
 
     conn->is_distant = !!(flags & NP_VMSG_DISTANT);
@@ -305,8 +349,6 @@ void np_conn_heard(np_conn_t *conn, unsigned flags)
     } else {
         conn->ring_first -= conn->ring_first / NP_CONN_RING_DECAY;
     }
-    conn->ring_at    = 0;
-    conn->ring_next  = 0;
 }
 
 void np_conn_heard_write(np_conn_t *conn)
@@ -374,6 +416,9 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
         msg->ack = conn->rx_told;
         if (ucs_unlikely(conn->port->is_thread)) {
             msg->flags |= NP_VMSG_DISTANT;
+        }
+        if (msg->kind == NP_VMSG_READY) {
+            np_conn_await(conn);
         }
         return;
     }

@@ -71,6 +71,8 @@ static void np_vport_keep(np_vport_t *port, np_conn_t *conn,
     kept->bytes = NULL;
     if (!conn->is_link) {
         np_vserve_taken(conn, data);
+    } else if (wc->opcode == IBV_WC_RECV) {
+        np_vserve_key(conn, data, wc->byte_len);
     }
 
     if (port->kept_held >= (port->recv_buffers / 2)) {

@@ -154,13 +154,13 @@ ucs_status_t np_vport_arm(np_vport_t *port)
     return status;
 }
 
-/* Only what peers asked for is a thread's */
-static int np_vport_has_served_todo(np_vport_t *port)
+/* Is there work for a thread that no event will tell of? */
+static int np_vport_has_thread_todo(np_vport_t *port)
 {
     np_vop_t *op;
 
     ucs_list_for_each(op, &port->todo, todo) {
-        if (op->link == NULL) {
+        if ((op->link == NULL) || np_vmove_is_for_thread(op)) {
             return 1;
         }
     }
@@ -187,7 +187,7 @@ static void np_vport_wake_owner(np_vport_t *port)
 static void np_vport_arm_thread(np_vport_t *port)
 {
     (void)np_vport_notify(port, port->recv_cq, !port->is_armed);
-    if (port->is_armed || (port->num_served > 0)) {
+    if (port->is_armed || (port->num_served > 0) || (port->awaited > 0)) {
         (void)np_vport_notify(port, port->send_cq, 0);
     }
 }
@@ -215,7 +215,7 @@ static int np_vport_serve_turn(np_vport_t *port)
     }
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
            !ucs_list_is_empty(&port->connecting) ||
-           np_vport_has_served_todo(port) ||
+           np_vport_has_thread_todo(port) || np_conn_ring_links(port) ||
            !ucs_list_is_empty(&port->asked) ||
            !ucs_list_is_empty(&port->replies);
 }
