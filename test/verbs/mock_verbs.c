@@ -23,6 +23,7 @@
 #define MOCK_QPS     65536u
 #define MOCK_GRH     40
 #define MOCK_INLINE  256u
+#define MOCK_MAX_MSG (1u << 20)
 
 /* What libibverbs and this file know of each object; the library's part is first */
 typedef struct mock_mr {
@@ -315,19 +316,20 @@ static int mock_mr_add(mock_mr_t *mr, struct ibv_pd *pd)
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
-    volatile const uint8_t *bytes = addr;
-    uint64_t va                   = (uintptr_t)addr & ~(MOCK_PAGE - 1);
-    unsigned char vec;
+    const uint64_t end = (uintptr_t)addr + len;
+    uint64_t va        = (uintptr_t)addr & ~(MOCK_PAGE - 1);
+    unsigned char pages[1024];
     mock_mr_t *mr;
 
-    /* what is not mapped is refused; the rest comes in, as the kernel pins it */
-    for (; va < ((uintptr_t)addr + len); va += MOCK_PAGE) {
-        if (mincore((void*)va, MOCK_PAGE, &vec) != 0) {
+    /* what is not mapped is refused */
+    for (; va < end; va += sizeof(pages) * MOCK_PAGE) {
+        if (mincore((void*)va, (((end - va) < (sizeof(pages) * MOCK_PAGE)) ?
+                                (end - va) : (sizeof(pages) * MOCK_PAGE)),
+                    pages) != 0) {
             errno = EFAULT;
             return NULL;
         }
     }
-    (void)(len > 0 ? bytes[0] : 0);
 
     mr = calloc(1, sizeof(*mr));
     mr->mr.addr   = addr;
@@ -510,6 +512,12 @@ static int mock_do(mock_wr_t *work)
 
     if (qp->qp.state != IBV_QPS_RTS) {
         mock_sent(work, IBV_WC_WR_FLUSH_ERR);
+        return 1;
+    }
+
+    if ((work->wr.num_sge > 0) && (work->sge.length > MOCK_MAX_MSG)) {
+        mock_sent(work, IBV_WC_LOC_LEN_ERR);
+        qp->qp.state = IBV_QPS_ERR;
         return 1;
     }
 
@@ -704,6 +712,7 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port_num,
     attr->max_mtu      = IBV_MTU_4096;
     attr->active_mtu   = IBV_MTU_4096;
     attr->gid_tbl_len  = 1;
+    attr->max_msg_sz   = MOCK_MAX_MSG;
     attr->active_width = 2;
     attr->active_speed = 32;
     attr->link_layer   = IBV_LINK_LAYER_ETHERNET;

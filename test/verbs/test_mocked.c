@@ -11,6 +11,7 @@
 #include "mocked.h"
 
 #include "nprdma/extension.h"
+#include "nprdma/mem/arena.h"
 #include "nprdma/proto/vop.h"
 
 #include <ucs/debug/log.h>
@@ -18,6 +19,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 unsigned tap_count, tap_failures;
 
@@ -339,6 +341,56 @@ static int key_comes_to_both(void)
     return 0;
 }
 
+static void one_after_the_other(np_vport_config_t *config)
+{
+    config->is_sequential = 1;
+}
+
+/* So many bytes that 32 bits do not hold them: all of one file's few, again and
+ * again */
+static uint8_t *map_large(uint64_t at, size_t file, size_t size)
+{
+    int fd = memfd_create("large", MFD_CLOEXEC);
+    size_t offset;
+
+    if (ftruncate(fd, file) != 0) {
+        return NULL;
+    }
+    for (offset = 0; offset < size; offset += file) {
+        if (mmap((void*)(at + offset), ucs_min(file, size - offset),
+                 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd,
+                 0) == MAP_FAILED) {
+            return NULL;
+        }
+    }
+    close(fd);
+    return (uint8_t*)at;
+}
+
+/* In the traditional order all of a transfer is one registration, and was one
+ * request */
+static int large_is_whole(void)
+{
+    const size_t file = 32ul << 20, size = (4ul << 30) + 65536;
+    uint8_t *from, *to;
+    np_packed_key_t packed;
+    np_arenas_t arenas;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, one_after_the_other));
+    from = map_large(UINT64_C(0x320000000000), file, size);
+    to   = map_large(UINT64_C(0x330000000000), file, size);
+    TAP_CHILD_CHECK((from != NULL) && (to != NULL));
+    TAP_CHILD_CHECK(np_arenas_share((uintptr_t)to, size, &arenas) == UCS_OK);
+    np_key_pack_arenas(&packed, arenas);
+    np_key_release(key);
+    TAP_CHILD_CHECK(np_key_unpack(&packed, &key) == UCS_OK);
+    memset(from, 0x77, file);
+    TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, from, size, to) == UCS_OK);
+    TAP_CHILD_CHECK(memcmp(from, to, file) == 0);
+    mocked_end();
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -358,6 +410,7 @@ int main(void)
     TAP_CHECK(tap_child(key_comes_to_ours),
               "a put goes on while its initiator computes");
     TAP_CHECK(tap_child(key_comes_to_both), "and while both sides do");
+    TAP_CHECK(tap_child(large_is_whole), "4 GiB and more arrive whole");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -341,7 +341,9 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
             return 0;
         }
 
-        len = ucs_min(chunk->offset + chunk->len, end) - move->moved;
+        /* a request has 32 bits for it, and a device may take less */
+        len = ucs_min(ucs_min(chunk->offset + chunk->len, end) - move->moved,
+                      (size_t)op->port->nic->max_write);
         ++chunk->posted;
         ++move->posted;
         move->moved += len;

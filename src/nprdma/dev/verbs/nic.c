@@ -23,6 +23,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
+/* Largest request, also of a device that does not say what it takes (0) */
+#define NP_NIC_WRITE_MAX  (1u << 30)
+
 /* Guards np_nics. They stay open until the process ends. */
 static pthread_mutex_t np_nics_lock = PTHREAD_MUTEX_INITIALIZER;
 static UCS_LIST_HEAD(np_nics);
@@ -228,6 +231,7 @@ static ucs_status_t np_nic_start(np_nic_t *nic, int gid_index)
     nic->is_roce   = nic->port.link_layer == IBV_LINK_LAYER_ETHERNET;
     nic->mtu       = nic->port.active_mtu;
     nic->bandwidth = np_nic_bandwidth(&nic->port);
+    nic->max_write = ucs_min(nic->port.max_msg_sz - 1, NP_NIC_WRITE_MAX - 1) + 1;
     status         = np_nic_choose_gid(nic, gid_index);
     if (status != UCS_OK) {
         return status;

@@ -34,6 +34,7 @@ typedef struct np_nic {
     int                  is_roce;
     enum ibv_mtu         mtu;       /**< active */
     double               bandwidth; /**< bytes/s, of the link */
+    uint32_t             max_write; /**< bytes that one request moves at most */
     size_t               direct_min; /**< measured: see np_nic_direct_min */
     double               reg_fixed;  /**< measured: seconds to register and give
                                           back anything; 0: not known */
