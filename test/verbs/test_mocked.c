@@ -10,6 +10,7 @@
 
 #include "mocked.h"
 
+#include "nprdma/dev/verbs/hello.h"
 #include "nprdma/extension.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/vop.h"
@@ -391,6 +392,31 @@ static int large_is_whole(void)
     return 0;
 }
 
+/* A stranger's datagram makes no way to the address that it names */
+static int stranger_costs_nothing(void)
+{
+    unsigned before;
+    np_hello_t hello;
+    int i;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    before = mock_num_ahs();
+    for (i = 0; i < 100; ++i) {
+        hello         = link_.conn->hello;
+        hello.kind    = NP_HELLO_REQUEST;
+        hello.cookie += 1 + i;
+        hello.gid[15] = i;
+        np_hello_received(theirs, &hello, sizeof(hello));
+        hello.version += 1;
+        np_hello_received(theirs, &hello, sizeof(hello));
+    }
+    TAP_CHILD_CHECK(mock_num_ahs() == before);
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    mocked_end();
+    TAP_CHILD_CHECK(mock_live_ahs() == 0);
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -411,6 +437,8 @@ int main(void)
               "a put goes on while its initiator computes");
     TAP_CHECK(tap_child(key_comes_to_both), "and while both sides do");
     TAP_CHECK(tap_child(large_is_whole), "4 GiB and more arrive whole");
+    TAP_CHECK(tap_child(stranger_costs_nothing),
+              "no way is made to where a stranger says that it is");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -105,6 +105,14 @@ static void np_hello_fill(np_conn_t *conn, np_hello_kind_t kind,
     memcpy(conn->hello.gid, nic->gid.raw, sizeof(conn->hello.gid));
 }
 
+/* Where the other side is, and the way there */
+static void np_hello_find_way(np_conn_t *conn, const uint8_t *gid, uint16_t lid)
+{
+    memcpy(conn->dev_addr.gid, gid, sizeof(conn->dev_addr.gid));
+    conn->dev_addr.lid = lid;
+    conn->ah           = np_nic_address(conn->port->nic, gid, lid);
+}
+
 void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
                     const np_vport_addr_t *addr)
 {
@@ -117,7 +125,7 @@ void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
     conn->next_try  = ucs_get_time();
     conn->give_up   = conn->next_try +
                       ucs_time_from_sec(port->config.connect_timeout);
-    conn->ah        = np_nic_address(port->nic, dev_addr->gid, dev_addr->lid);
+    np_hello_find_way(conn, dev_addr->gid, dev_addr->lid);
     np_hello_fill(conn, NP_HELLO_REQUEST, addr->cookie);
     np_hello_progress(port);
 }
@@ -206,19 +214,47 @@ static np_conn_t *np_hello_find(np_vport_t *port, const np_hello_t *hello)
     return NULL;
 }
 
-static void np_hello_refuse(np_vport_t *port, const np_hello_t *hello,
-                            ucs_status_t status)
+static void np_hello_answer_no(np_vport_t *port, const np_hello_t *hello,
+                               struct ibv_ah *ah, ucs_status_t status)
 {
     np_hello_t answer = *hello;
-    struct ibv_ah *ah = np_nic_address(port->nic, hello->gid, hello->lid);
 
     answer.kind    = NP_HELLO_REFUSE;
     answer.version = NP_VWIRE_VERSION;
     answer.status  = status;
     np_hello_send(port, ah, hello->ud_qpn, &answer);
+}
+
+/* Refuse whoever knows our cookie */
+static void np_hello_refuse(np_vport_t *port, const np_hello_t *hello,
+                            ucs_status_t status)
+{
+    struct ibv_ah *ah = np_nic_address(port->nic, hello->gid, hello->lid);
+
+    np_hello_answer_no(port, hello, ah, status);
     if (ah != NULL) {
         ibv_destroy_ah(ah); /* what was posted keeps what it needs of it */
     }
+}
+
+/* Refuse a stranger, who may have named any address: to make a way to one may take
+ * seconds, in which the kernel asks the network. So only who is where a peer of ours
+ * is hears of it; others give up by themselves. */
+static void np_hello_refuse_stranger(np_vport_t *port, const np_hello_t *hello,
+                                     ucs_status_t status)
+{
+    np_conn_t *conn;
+
+    kh_foreach_value(&port->conns, conn,
+        if ((conn->ah != NULL) && (conn->dev_addr.lid == hello->lid) &&
+            (memcmp(conn->dev_addr.gid, hello->gid, sizeof(hello->gid)) ==
+             0)) {
+            np_hello_answer_no(port, hello, conn->ah, status);
+            return;
+        }
+    );
+    ucs_debug("nprdma: %s: a stranger's request to connect is dropped",
+              port->nic->name);
 }
 
 /* A link's first queue pair, or another one; NULL: it cannot be */
@@ -235,7 +271,7 @@ np_hello_accept(np_vport_t *port, np_conn_t *conn, const np_hello_t *hello)
         conn->link_id   = hello->link_id;
         conn->credits   = hello->credits;
         conn->ud_qpn    = hello->ud_qpn;
-        conn->ah        = np_nic_address(port->nic, hello->gid, hello->lid);
+        np_hello_find_way(conn, hello->gid, hello->lid);
     } else if ((conn->state == NP_CONN_READY) &&
                (np_conn_renew(conn) != UCS_OK)) {
         np_conn_fail(conn, UCS_ERR_NO_MEMORY);
@@ -256,12 +292,12 @@ static void np_hello_requested(np_vport_t *port, const np_hello_t *hello)
     np_conn_t *conn;
 
     if (hello->version != NP_VWIRE_VERSION) {
-        np_hello_refuse(port, hello, UCS_ERR_UNSUPPORTED);
+        np_hello_refuse_stranger(port, hello, UCS_ERR_UNSUPPORTED);
         return;
     }
 
     if (hello->cookie != port->cookie) {
-        np_hello_refuse(port, hello, UCS_ERR_UNREACHABLE);
+        np_hello_refuse_stranger(port, hello, UCS_ERR_UNREACHABLE);
         return;
     }
 
