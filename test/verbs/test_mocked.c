@@ -11,12 +11,14 @@
 #include "mocked.h"
 
 #include "nprdma/dev/verbs/hello.h"
+#include "nprdma/dev/verbs/views.h"
 #include "nprdma/extension.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/vop.h"
 
 #include <ucs/debug/log.h>
 
+#include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -417,6 +419,59 @@ static int stranger_costs_nothing(void)
     return 0;
 }
 
+static unsigned count_threads(void)
+{
+    unsigned count = 0;
+    DIR *dir       = opendir("/proc/self/task");
+
+    while (readdir(dir) != NULL) {
+        ++count;
+    }
+    closedir(dir);
+    return count;
+}
+
+/* Stacks of threads that nobody has joined stay mapped */
+static size_t mapped_kib(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    size_t kib = 0;
+    char line[256];
+
+    while (fgets(line, sizeof(line), file) != NULL) {
+        (void)sscanf(line, "VmSize: %zu", &kib);
+    }
+    fclose(file);
+    return kib;
+}
+
+/* Views of many arenas leave nothing behind of the threads that have built them */
+static int views_leave_nothing(void)
+{
+    const unsigned arenas = 64;
+    np_nic_views_t *views[64];
+    size_t kib;
+    unsigned i;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, NULL));
+    TAP_CHILD_CHECK(mocked_warm());
+    kib = mapped_kib();
+    for (i = 0; i < arenas; ++i) {
+        views[i] = np_views_get(ours->nic, 0x100 + i);
+        while (np_views_state(views[i]) == NP_VIEWS_BUILDING) {
+            sched_yield();
+        }
+        TAP_CHILD_CHECK(np_views_state(views[i]) == NP_VIEWS_READY);
+    }
+    /* each has a table of 1 MiB */
+    kib = mapped_kib() - kib;
+    printf("# %u arenas: %zu KiB more are mapped\n", arenas, kib);
+    TAP_CHILD_CHECK(kib < (arenas * 1024 + 16 * 1024));
+    mocked_end();
+    TAP_CHILD_CHECK(count_threads() == (1 + 2)); /* with . and .. */
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -439,6 +494,7 @@ int main(void)
     TAP_CHECK(tap_child(large_is_whole), "4 GiB and more arrive whole");
     TAP_CHECK(tap_child(stranger_costs_nothing),
               "no way is made to where a stranger says that it is");
+    TAP_CHECK(tap_child(views_leave_nothing), "threads that built views are gone");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -22,17 +22,26 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Guards all nics' views. Not held while one is built. */
+/* Guards all nics' views, and what follows. Not held while one is built. */
 static pthread_mutex_t np_views_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* One at a time: each makes the kernel work on a gigabyte's translations */
-static pthread_mutex_t np_views_build_lock = PTHREAD_MUTEX_INITIALIZER;
+/* One thread builds them, one after the other, since each makes the kernel work on
+ * a gigabyte's translations. It ends when there is none left, and is joined before
+ * the next one begins. */
+static UCS_LIST_HEAD(np_views_queue);
+static pthread_cond_t np_views_built = PTHREAD_COND_INITIALIZER; /* one more */
+static pthread_t np_views_thread;
+static int np_views_is_building;   /* the thread has not said that it ends */
+static int np_views_has_thread;    /* it is to be joined */
 
 
 void np_views_after_fork(void)
 {
     pthread_mutex_init(&np_views_lock, NULL);
-    pthread_mutex_init(&np_views_build_lock, NULL);
+    pthread_cond_init(&np_views_built, NULL);
+    ucs_list_head_init(&np_views_queue);
+    np_views_is_building = 0;
+    np_views_has_thread  = 0;
 }
 
 static ucs_status_t
@@ -92,12 +101,10 @@ static ucs_status_t np_views_build(np_nic_views_t *views)
     return status;
 }
 
-static void *np_views_main(void *arg)
+static void np_views_build_one(np_nic_views_t *views)
 {
-    np_nic_views_t *views = arg;
     ucs_status_t status;
 
-    pthread_mutex_lock(&np_views_build_lock);
     if (views->nic->no_views) {
         status = UCS_ERR_UNSUPPORTED; /* its driver cannot */
     } else {
@@ -110,13 +117,38 @@ static void *np_views_main(void *arg)
                 "transfers are two-sided. 'nprdma_info' says why",
                 views->nic->name);
     }
-    pthread_mutex_unlock(&np_views_build_lock);
 
     ucs_debug("nprdma: %s: views of arena %#x: %s", views->nic->name,
               views->arena, ucs_status_string(status));
     atomic_store_explicit(&views->state, (status == UCS_OK) ? NP_VIEWS_READY :
                           NP_VIEWS_REFUSED, memory_order_release);
+}
+
+static void *np_views_main(void *arg)
+{
+    np_nic_views_t *views;
+
+    (void)arg;
+    pthread_mutex_lock(&np_views_lock);
+    while (!ucs_list_is_empty(&np_views_queue)) {
+        views = ucs_list_extract_head(&np_views_queue, np_nic_views_t, build);
+        pthread_mutex_unlock(&np_views_lock);
+        np_views_build_one(views);
+        pthread_mutex_lock(&np_views_lock);
+        pthread_cond_broadcast(&np_views_built);
+    }
+    np_views_is_building = 0;
+    pthread_mutex_unlock(&np_views_lock);
     return NULL;
+}
+
+/* One that has said that it ends needs the lock no more */
+static void np_views_join_locked(void)
+{
+    if (np_views_has_thread && !np_views_is_building) {
+        pthread_join(np_views_thread, NULL);
+        np_views_has_thread = 0;
+    }
 }
 
 static np_nic_views_t *np_views_make_locked(np_nic_t *nic, uint32_t arena)
@@ -133,14 +165,23 @@ static np_nic_views_t *np_views_make_locked(np_nic_t *nic, uint32_t arena)
     views->arena     = arena;
     views->engine_id = np_engine.id;
     atomic_init(&views->state, NP_VIEWS_BUILDING);
-    if (np_thread_start(&views->thread, "nprdma-views", np_views_main,
-                        views) != 0) {
+    ucs_list_add_tail(&nic->views, &views->list);
+    ucs_list_add_tail(&np_views_queue, &views->build);
+    if (np_views_is_building) {
+        return views;
+    }
+
+    np_views_join_locked();
+    if (np_thread_start(&np_views_thread, "nprdma-views", np_views_main,
+                        NULL) == 0) {
+        np_views_is_building = 1;
+        np_views_has_thread  = 1;
+    } else {
         np_warn("no thread for views of memory: transfers to it need the "
                 "target's CPU. Check 'ulimit -u'");
-        views->is_joined = 1;
+        ucs_list_del(&views->build);
         atomic_init(&views->state, NP_VIEWS_REFUSED);
     }
-    ucs_list_add_tail(&nic->views, &views->list);
     return views;
 }
 
@@ -160,16 +201,25 @@ out:
     return views;
 }
 
-void np_views_wait(np_nic_t *nic)
+static int np_views_are_built_locked(const np_nic_t *nic)
 {
-    np_nic_views_t *views;
+    const np_nic_views_t *views;
 
-    pthread_mutex_lock(&np_views_lock);
     ucs_list_for_each(views, &nic->views, list) {
-        if (!views->is_joined && (views->engine_id == np_engine.id)) {
-            pthread_join(views->thread, NULL);
-            views->is_joined = 1;
+        if ((views->engine_id == np_engine.id) &&
+            (np_views_state(views) == NP_VIEWS_BUILDING)) {
+            return 0;
         }
     }
+    return 1;
+}
+
+void np_views_wait(np_nic_t *nic)
+{
+    pthread_mutex_lock(&np_views_lock);
+    while (!np_views_are_built_locked(nic)) {
+        pthread_cond_wait(&np_views_built, &np_views_lock);
+    }
+    np_views_join_locked();
     pthread_mutex_unlock(&np_views_lock);
 }

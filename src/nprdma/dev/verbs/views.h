@@ -32,8 +32,7 @@ typedef struct np_nic_views {
     np_nic_t         *nic;
     uint32_t         arena;
     uint64_t         engine_id;  /**< whose: not those of the parent of a fork */
-    pthread_t        thread;     /**< that builds it */
-    int              is_joined;  /**< or was never begun; guarded as list */
+    ucs_list_link_t  build;      /**< of those to be built; guarded as list */
     _Atomic int      state;      /**< np_views_state_t; set with release, what
                                       follows is constant then */
     np_kmod_region_t *region;
