@@ -472,6 +472,31 @@ static int views_leave_nothing(void)
     return 0;
 }
 
+/* An atomic that is executed in the very moment in which the other end gives its
+ * executor up has been executed: the word is the one that says so */
+static int atomic_is_executed_once(void)
+{
+    np_moving_t *shared;
+    np_moving_own_t moving;
+    np_slot_atomic_t request;
+    uint64_t result = 1;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    TAP_CHILD_CHECK(np_table_get((uintptr_t)area >> NP_ARENA_SHIFT) != NULL);
+    shared  = (np_moving_t*)(area + 8192);
+    moving  = (np_moving_own_t){.shared = shared};
+    request = (np_slot_atomic_t){
+        .addr  = (uintptr_t)&shared->ended,
+        .value = 1,
+        .op    = NP_ATOMIC_ADD,
+        .size  = sizeof(shared->ended)
+    };
+    TAP_CHILD_CHECK(np_atomic_serve(&request, &moving, &result) == UCS_OK);
+    TAP_CHILD_CHECK((result == 0) && (shared->ended == 1));
+    mocked_end();
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -495,6 +520,8 @@ int main(void)
     TAP_CHECK(tap_child(stranger_costs_nothing),
               "no way is made to where a stranger says that it is");
     TAP_CHECK(tap_child(views_leave_nothing), "threads that built views are gone");
+    TAP_CHECK(tap_child(atomic_is_executed_once),
+              "an atomic whose executor is given up meanwhile is executed once");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

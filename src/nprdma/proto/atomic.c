@@ -61,14 +61,21 @@ static uint64_t np_atomic_execute(void *ptr, np_atomic_op_t op, size_t size,
            NP_ATOMIC_EXECUTE(uint32_t, ptr, op, value, compare);
 }
 
+typedef enum np_atomic_try {
+    NP_ATOMIC_NOT,
+    NP_ATOMIC_DONE,
+    NP_ATOMIC_LOST   /* it was, but the other end has not waited for it: it may
+                        have come to nothing, and must not be repeated */
+} np_atomic_try_t;
+
 /* The target's memory, which is mapped here. Execute if the page is in the
  * target's write view just now: once, or not at all. */
-static int np_atomic_try(const np_table_t *table, np_moving_own_t *moving,
-                         uint64_t addr, void *ptr, np_atomic_op_t op,
-                         size_t size, uint64_t value, uint64_t compare,
-                         uint64_t *result)
+static np_atomic_try_t
+np_atomic_try(const np_table_t *table, np_moving_own_t *moving, uint64_t addr,
+              void *ptr, np_atomic_op_t op, size_t size, uint64_t value,
+              uint64_t compare, uint64_t *result)
 {
-    int is_mapped;
+    int is_mapped, in_time;
 
     np_moving_begin(moving);
     is_mapped = !np_moving_is_ended(moving) &&
@@ -76,7 +83,9 @@ static int np_atomic_try(const np_table_t *table, np_moving_own_t *moving,
     if (is_mapped) {
         *result = np_atomic_execute(ptr, op, size, value, compare);
     }
-    return np_moving_end(moving) && is_mapped;
+    in_time = np_moving_end(moving);
+    return !is_mapped ? NP_ATOMIC_NOT :
+           in_time ? NP_ATOMIC_DONE : NP_ATOMIC_LOST;
 }
 
 /* The value after an operation, if @a old is the one before */
@@ -134,7 +143,9 @@ np_atomic_touch_mapped(const np_slot_atomic_t *request, const np_table_t *table,
                np_dma_is_mapped(table, request->addr, 1, NP_DIR_PUT)) {
         status = np_atomic_touch(request, result);
     }
-    return np_moving_end(moving) ? status : UCS_ERR_NO_PROGRESS;
+    /* executed is executed: who has not waited for it takes no answer */
+    (void)np_moving_end(moving);
+    return status;
 }
 
 static int np_atomic_is_valid(const np_slot_atomic_t *request)
@@ -244,6 +255,7 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
                             uint64_t addr, void *result, void *comp)
 {
     ucs_status_t status;
+    np_atomic_try_t done = NP_ATOMIC_NOT;
     np_table_t *table;
     uint64_t old = 0;
     void *ptr;
@@ -271,11 +283,15 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
     ptr = (link->outstanding == 0) ? np_rma_direct(link, key, addr) : NULL;
     if (ptr != NULL) {
         table = np_link_table(link, addr);
-        if (ucs_likely(table != NULL) &&
-            np_atomic_try(table, &link->drain.own[NP_MOVER_INITIATOR], addr,
-                          ptr, op, size, value, compare, &old)) {
+        if (ucs_likely(table != NULL)) {
+            done = np_atomic_try(table, &link->drain.own[NP_MOVER_INITIATOR],
+                                 addr, ptr, op, size, value, compare, &old);
+        }
+        if (ucs_likely(done == NP_ATOMIC_DONE)) {
             np_atomic_store(result, size, old);
             return UCS_OK;
+        } else if (done == NP_ATOMIC_LOST) {
+            return UCS_ERR_CONNECTION_RESET; /* it has ended the connection */
         }
     }
 
