@@ -68,6 +68,13 @@ int nprdma_version(unsigned *major, unsigned *minor, unsigned *patch);
  * them any more; a transfer that needs them asks for them again. It waits for
  * what is in flight, some microseconds.
  *
+ * Until the page is really gone nprdma may find that it is there, and let peers
+ * reach it again. So a program that takes pages by itself registers a swapper,
+ * and holds one lock in it, and from before this call until the page is gone. This
+ * holds for pagers that are driven by faults (userfaultfd) too: their swap_in
+ * brings the page in by itself, since a touch would wait for the thread that may
+ * be in this call.
+ *
  * @param [in] va   Start.
  * @param [in] len  Bytes.
  *

@@ -66,6 +66,9 @@ _Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
 static void (*_Atomic np_mapper_flush_func)(void);
 static void (*_Atomic np_mapper_refresh_func)(void);
 
+/* See np_mapper_set_paged */
+static _Atomic int np_mapper_paged;
+
 /* Pages that a fault-in maps with one flush */
 typedef struct np_batch {
     uint64_t va;
@@ -85,6 +88,20 @@ void np_mapper_set_refresh(void (*refresh)(void))
 {
     atomic_store_explicit(&np_mapper_refresh_func, refresh,
                           memory_order_release);
+}
+
+void np_mapper_set_paged(void)
+{
+    /* Before it is told of any page. seq_cst: a map that has counted itself and does
+     * not see this is seen by the unmap that follows. */
+    if (!atomic_load_explicit(&np_mapper_paged, memory_order_relaxed)) {
+        atomic_store_explicit(&np_mapper_paged, 1, memory_order_seq_cst);
+    }
+}
+
+int np_mapper_is_paged(void)
+{
+    return atomic_load_explicit(&np_mapper_paged, memory_order_seq_cst);
 }
 
 static void np_mapper_flush(void)
@@ -239,14 +256,15 @@ static ucs_status_t np_batch_bring_in(np_batch_t *batch, uint32_t first)
     uint32_t i, end;
     uint64_t done;
 
-    if ((bring != NULL) && !bring->is_done &&
+    if ((bring != NULL) &&
         !np_swap_range_touches(batch->va, np_batch_end(batch) - batch->va)) {
-        bring->is_done = 1;
-        bring->status  = bring->use(bring->arg);
-        if (bring->status != UCS_OK) {
+        status = bring->use(bring->arg);
+        if (status == UCS_OK) {
+            bring->is_done = 1;
+        } else {
             batch->count = first;
         }
-        return bring->status;
+        return status;
     }
 
     for (i = first; i < batch->count; i = end) {
@@ -411,6 +429,9 @@ static ucs_status_t np_batch_fault_in(np_batch_t *batch)
         status = (error == UCS_OK) ? status : error;
         if (lost == 0) {
             return status;
+        }
+        if (batch->bring != NULL) {
+            batch->bring->is_done = 0;
         }
     }
 

@@ -51,21 +51,21 @@ void np_mapper_set_refresh(void (*refresh)(void));
  */
 ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write);
 
-/** Another way to bring pages in: to use all of them, through the kernel */
+/** Another way to bring pages in: to read all of them, through the kernel */
 typedef struct np_bring {
-    /** @return UCS_OK: all pages of the range were there; else why not */
+    /** Called outside of any unit, since it may wait for a pager; and once more if
+     *  pages went meanwhile.
+     *  @return UCS_OK: all pages of the range were there; else why not */
     ucs_status_t (*use)(void *arg);
     void         *arg;
-    int          is_done;   /**< filled in: @a use was called, and returned this
-                                 status */
-    ucs_status_t status;
+    int          is_done;   /**< filled in: no page went between the last call of
+                                 @a use, which was well, and the return */
 } np_bring_t;
 
 /**
  * As np_mapper_fault_in, but if any page has to be brought in, and the program
- * swaps none of them by itself, @a bring does it, once, in place of a system
- * call that only does that. What it has done stays done, whatever comes of the
- * mapping.
+ * swaps none of them by itself, @a bring does it, in place of a system call that
+ * only does that.
  *
  * @param [in] len  Less than 4 MiB.
  */
@@ -105,6 +105,13 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
 /** @return UCS_OK; UCS_ERR_NO_ELEM if there is none of just this range. Returns
  *  when no call of it is in progress. */
 ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len);
+
+/** The program takes pages away and brings them in by itself, whenever it likes: it
+ *  has said so of some. From now on, until the process ends. */
+void np_mapper_set_paged(void);
+
+/** Does it? */
+int np_mapper_is_paged(void);
 
 /** A child after fork: locks may be held by threads that it does not have.
  *  Called by a fork handler once there was a swapper; without one a child has

@@ -81,13 +81,13 @@ static size_t np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end
 
 /* May the target use our memory through the kernel? Then each side brings in what it
  * copies itself, to where it is in its own cache: of memory that one side has just brought
- * in and the other writes, both wait for every line. What the program swaps by itself the
- * kernel cannot bring in. */
+ * in and the other writes, both wait for every line. Nobody is told what it has in use, so
+ * none of it may go: not where the program takes pages away by itself. */
 static int np_copy_is_open(const np_copy_t *copy)
 {
     const uint64_t va = (uintptr_t)copy->iov[0].base;
 
-    return np_regions_allow(va, copy->len) &&
+    return np_regions_allow(va, copy->len) && !np_mapper_is_paged() &&
            !np_swap_range_touches(va, copy->len);
 }
 
@@ -114,6 +114,7 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
     copy->generation    = ++link->share_generation;
     copy->share         = &link->shm->shares[index];
     link->shares_used  |= UCS_BIT(index);
+    copy->is_open       = np_copy_is_open(copy);
     share               = copy->share;
     share->args         = (np_share_args_t){
         .initiator_va = (uintptr_t)copy->iov[0].base,
@@ -123,7 +124,7 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
         .chunks       = copy->chunks,
         .dir          = copy->dir,
         .cpu          = sched_getcpu(),
-        .is_open      = np_copy_is_open(copy)
+        .is_open      = copy->is_open
     };
     share->status       = UCS_OK;
     atomic_store_explicit(&share->done, 0, memory_order_relaxed);
@@ -297,9 +298,10 @@ static void np_copy_release_share(np_link_t *link, np_copy_t *copy)
     copy->share        = NULL;
 }
 
+/* Within a map: an unmap by the program that has not been seen here sees the map */
 static ucs_status_t np_copy_was_used(void *arg UCS_V_UNUSED)
 {
-    return UCS_OK;
+    return np_mapper_is_paged() ? UCS_ERR_NO_RESOURCE : UCS_OK;
 }
 
 /* Map what the target has moved for us: its pages were used a moment ago, and the OS need
@@ -321,6 +323,7 @@ static void np_copy_map_helped(const np_copy_t *copy, uint32_t back)
 static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->copy;
+    ucs_status_t status;
     uint32_t back;
     uint64_t claim;
 
@@ -339,10 +342,18 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
         return 0;
     }
 
-    if ((copy->share->status != UCS_OK) && (op->status == UCS_OK)) {
+    status = copy->share->status;
+    if ((status == UCS_OK) && (back > 0) && copy->is_open &&
+        np_mapper_is_paged()) {
+        /* The program has begun to take pages away meanwhile: some of what the
+         * target has used may be among them */
+        status = UCS_ERR_NO_PROGRESS;
+    }
+
+    if ((status != UCS_OK) && (op->status == UCS_OK)) {
         /* It could not: do its part. If that was for an absent page, it may
          * help the next time. */
-        link->no_share   = copy->share->status != UCS_ERR_NO_PROGRESS;
+        link->no_share   = status != UCS_ERR_NO_PROGRESS;
         copy->next       = copy->chunks - ucs_min(back, copy->chunks);
         copy->is_claimed = 0;
         np_copy_release_share(link, copy);

@@ -238,9 +238,9 @@ np_fault_move_local(np_link_t *link, np_dir_t dir, uint8_t *area,
     for (i = 0; i < iovcnt; area += iov[i++].len) {
         for (done = 0; done < iov[i].len; done += len) {
             va     = (uintptr_t)iov[i].base + done;
+            /* by pages: a pager may have room for few */
             len    = ucs_min(iov[i].len - done,
-                             (((va >> NP_ARENA_SHIFT) + 1)
-                                      << NP_ARENA_SHIFT) - va);
+                             NP_PAGE_SIZE - (va & (NP_PAGE_SIZE - 1)));
             status = np_fault_move_piece(link, dir, area + done, (void*)va,
                                          len);
             if (status != UCS_OK) {

@@ -42,6 +42,7 @@ static void np_help_end(np_peer_t *peer, const np_share_t *share)
 
 int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
 {
+    np_share_args_t args;
     np_share_t *share;
     np_help_t *help;
 
@@ -55,14 +56,15 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     }
 
     np_help_end(peer, share); /* a new offer in the place of an older one */
-    help = malloc(sizeof(*help));
+    args = share->args; /* read once */
+    help = malloc(sizeof(*help) + (args.is_open ? NP_HELP_BOUNCE : 0));
     if (help == NULL) {
         return 1; /* then the initiator does it all */
     }
 
     help->peer       = peer;
     help->share      = share;
-    help->args       = share->args;
+    help->args       = args;
     help->generation = request->generation;
     help->prepared   = 0;
     help->done       = 0;
@@ -128,7 +130,6 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
         .process   = &peer->process,
         .remote    = peer->remote,
         .moving    = &peer->drain.own[NP_MOVER_TARGET],
-        .is_open   = help->args.is_open,
         .has_local = 1
     };
     size_t done, len;
@@ -153,6 +154,58 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
         }
     }
     return UCS_OK;
+}
+
+/* Between our memory and the bounce buffer, as a device would */
+static ucs_status_t
+np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va, size_t len)
+{
+    const np_iov_t iov = {help->bounce, len};
+    const np_dma_t dma = {
+        .dir     = dir,
+        .process = NP_VM_SELF,
+        .table   = np_table_find(va >> NP_ARENA_SHIFT),
+        .moving  = &help->peer->drain.own[NP_MOVER_TARGET]
+    };
+    ucs_status_t status;
+    np_ranges_t absent;
+
+    status = np_dma_move(&dma, &iov, 1, va, len, &absent);
+    return ((status == UCS_OK) && (absent.count > 0)) ? UCS_ERR_NO_PROGRESS :
+           status;
+}
+
+/* Move one chunk between our memory and what the initiator leaves to us to bring in.
+ * That may wait for a pager of its program, which may wait for units: so it is used
+ * outside of any, and ours within some, with a buffer between. */
+static ucs_status_t np_help_move_open(np_help_t *help, const np_iov_t *iov,
+                                      uint64_t addr)
+{
+    np_process_t *process = &help->peer->process;
+    ucs_status_t status   = UCS_OK;
+    uint64_t va           = (uintptr_t)iov->base;
+    size_t done, len;
+    np_iov_t bounce;
+
+    for (done = 0; (done < iov->len) && (status == UCS_OK);
+         done += len, va += len, addr += len) {
+        len    = ucs_min(iov->len - done, (size_t)NP_HELP_BOUNCE);
+        len    = ucs_min(len, (((va >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) -
+                              va);
+        bounce = (np_iov_t){help->bounce, len};
+        if (help->args.dir == NP_DIR_GET) {
+            status = np_help_move_ours(help, NP_DIR_GET, va, len);
+            if (status == UCS_OK) {
+                status = np_vm_move(NP_DIR_PUT, process, &bounce, 1, addr);
+            }
+        } else {
+            status = np_vm_move(NP_DIR_GET, process, &bounce, 1, addr);
+            if (status == UCS_OK) {
+                status = np_help_move_ours(help, NP_DIR_PUT, va, len);
+            }
+        }
+    }
+    return status;
 }
 
 /* Claim the next chunk from the back. Nobody else claims there: what says
@@ -227,7 +280,10 @@ static unsigned np_help_run(np_help_t *help, int *is_over)
         iov.base = (void*)(args->target_va + offset);
         iov.len  = len;
         begin    = np_trace_begin();
-        status   = np_help_move(help, &iov, args->initiator_va + offset);
+        status   = args->is_open ?
+                   np_help_move_open(help, &iov,
+                                     args->initiator_va + offset) :
+                   np_help_move(help, &iov, args->initiator_va + offset);
         np_trace(NP_TRACE_HELP, begin, args->target_va + offset, len);
         if (status != UCS_OK) {
             help->share->status = status;

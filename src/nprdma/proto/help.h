@@ -22,7 +22,11 @@ typedef struct np_help {
     uint32_t        done;        /**< chunks that we have claimed and done: the
                                       peer's word for it does not count */
     int             is_waiting;  /**< for pages of the initiator's */
+    uint8_t         bounce[];    /**< NP_HELP_BOUNCE bytes if args.is_open */
 } np_help_t;
+
+/** What goes through a processor's nearest caches on its way */
+#define NP_HELP_BOUNCE  (64 * UCS_KBYTE)
 
 /** A peer asks for help with a copy; returns 0 if that is nonsense */
 int np_help_begin(np_peer_t *peer, const np_slot_share_t *request);

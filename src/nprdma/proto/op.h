@@ -62,6 +62,7 @@ typedef struct np_copy {
     np_window_t *window;      /**< NULL: by process_vm_*, or rings */
     void        *window_addr; /**< of remote */
     int         by_rings;
+    int         is_open;      /**< the target may use our memory through the kernel */
     int         may_share;    /**< the target may be asked to do a part of it */
     int         is_started;
     int         is_claimed;   /**< no piece is left to begin */

@@ -229,7 +229,7 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
         return link->status;
     }
 
-    if (link->gate & (NP_GATE_PENDING | NP_GATE_MOVING)) {
+    if (link->gate & NP_GATE_PENDING) {
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -284,7 +284,7 @@ int np_link_has_resources(np_link_t *link)
         return 1; /* whoever tries learns that it is down */
     }
 
-    if (link->is_refused || (gate & NP_GATE_MOVING)) {
+    if (link->is_refused) {
         return 0;
     }
 

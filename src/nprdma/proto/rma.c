@@ -394,13 +394,21 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                                addr, &missing, comp);
 }
 
+/* What is longer than was said to be possible */
+static int np_rma_is_too_long(size_t len)
+{
+    return ucs_unlikely(len > NP_RMA_BCOPY);
+}
+
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr)
 {
-    const np_iov_t iov = {buffer, len};
-    np_piece_t piece   = {
+    uint8_t bytes[NP_RMA_BCOPY]; /* the program's pager may have to bring in its own */
+    const np_iov_t iov   = {buffer, len};
+    const np_iov_t taken = {bytes, len};
+    np_piece_t piece     = {
         .dir        = NP_DIR_GET,
-        .iov        = &iov,
+        .iov        = &taken,
         .iovcnt     = 1,
         .addr       = addr,
         .len        = len,
@@ -408,6 +416,10 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
     };
     np_ranges_t missing;
     ucs_status_t status;
+
+    if (np_rma_is_too_long(len)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
 
     status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
     if ((status != UCS_OK) || (len == 0)) {
@@ -423,6 +435,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
     status = np_rma_move_piece(link, &piece, &missing);
     if ((status == UCS_OK) && (missing.count == 0)) {
         np_rma_count(link, NP_DIR_GET, len);
+        memcpy(buffer, bytes, len);
         return UCS_OK;
     }
 
@@ -536,11 +549,27 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
     return np_rma_send_put(link, key, &iov, len, addr);
 }
 
+ucs_status_t np_rma_put_taken(np_link_t *link, np_key_t *key, const void *data,
+                              size_t len, uint64_t addr)
+{
+    uint8_t bytes[NP_RMA_BCOPY];
+
+    if (np_rma_is_too_long(len)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (len > 0) { /* else it may be at NULL */
+        memcpy(bytes, data, len);
+    }
+    return np_rma_put_ours(link, key, bytes, len, addr);
+}
+
 ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
                                uint64_t addr, np_unpack_t unpack, void *arg,
                                void *comp)
 {
-    np_iov_t iov     = {np_rma_bounce(link->port), len};
+    uint8_t bytes[NP_RMA_BCOPY];
+    np_iov_t iov     = {bytes, len};
     np_piece_t piece = {
         .dir    = NP_DIR_GET,
         .iov    = &iov,
@@ -552,13 +581,13 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
     ucs_status_t status;
     np_op_t *op;
 
+    if (np_rma_is_too_long(len)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
     if ((status != UCS_OK) || (len == 0)) {
         return status;
-    }
-
-    if (iov.base == NULL) {
-        return UCS_ERR_NO_MEMORY;
     }
 
     if (((piece.direct != NULL) || np_link_has_vm(link)) &&
@@ -567,7 +596,7 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
             np_rma_count(link, NP_DIR_GET, len);
             np_unit_assert_outside();
-            unpack(arg, iov.base, len);
+            unpack(arg, bytes, len);
             return UCS_OK;
         }
 
@@ -587,4 +616,26 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
     op->rma.arg    = arg;
     np_rma_order(link, key, op, addr, len);
     return UCS_INPROGRESS;
+}
+
+ucs_status_t np_rma_get_taken(np_link_t *link, np_key_t *key, size_t len,
+                              uint64_t addr, np_unpack_t unpack, void *arg,
+                              void *comp)
+{
+    uint8_t bytes[NP_RMA_BCOPY];
+    ucs_status_t status;
+
+    status = np_rma_enter(link, key, addr, len);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (!np_rma_is_too_long(len) &&
+        np_rma_get_at_once(link, key, bytes, len, addr)) {
+        np_unit_assert_outside();
+        unpack(arg, bytes, len);
+        return UCS_OK;
+    }
+
+    return np_rma_get_unpack(link, key, len, addr, unpack, arg, comp);
 }

@@ -65,13 +65,23 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
 /** A transfer of @a len bytes was one-sided, all of it: counts it */
 void np_rma_count(np_link_t *link, np_dir_t dir, size_t len);
 
+/** As np_rma_put_short, for any length up to np_rma_max_bcopy() */
+ucs_status_t np_rma_put_taken(np_link_t *link, np_key_t *key, const void *data,
+                              size_t len, uint64_t addr);
+
 /** Would np_rma_put_copied of up to @a len bytes find all that it may need? If so,
  *  one that follows at once is not refused for lack of room. */
 ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len);
 
-/** As np_rma_move with a put of @a len bytes that @a data may lose at once */
+/** As np_rma_move with a put of @a len bytes that @a data, which is not the
+ *  program's, may lose at once */
 ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
                                const void *data, size_t len, uint64_t addr);
+
+/** As np_rma_get_bcopy, for any length up to np_rma_max_bcopy() */
+ucs_status_t np_rma_get_taken(np_link_t *link, np_key_t *key, size_t len,
+                              uint64_t addr, np_unpack_t unpack, void *arg,
+                              void *comp);
 
 /** As np_rma_move with a get whose bytes @a unpack takes: the way that is open to
  *  all of np_rma_get_bcopy */
@@ -133,11 +143,12 @@ np_rma_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
            np_rma_direct(link, key, addr) : NULL;
 }
 
-/** Put. Into mapped memory whose pages the target's write view has it is what
- *  soft0 does for one DMA unit, without a call. */
+/** Put of what is ours: nothing of the program is touched while it is in flight.
+ *  Into mapped memory whose pages the target's write view has it is what soft0 does
+ *  for one DMA unit, without a call. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
-np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
-                 uint64_t addr)
+np_rma_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
+                uint64_t addr)
 {
     np_moving_own_t *moving;
     ucs_status_t status;
@@ -156,11 +167,7 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
         is_mapped = !np_moving_is_ended(moving) &&
                     np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
         if (ucs_likely(is_mapped)) {
-            if (ucs_likely(len == sizeof(uint64_t))) {
-                memcpy(ptr, data, sizeof(uint64_t));
-            } else {
-                memcpy(ptr, data, len);
-            }
+            memcpy(ptr, data, len);
         }
         if (ucs_likely(np_moving_end(moving) && is_mapped)) {
             NP_STATS_INC(link->port->stats, writes);
@@ -172,39 +179,75 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
     return np_rma_put_copied(link, key, data, len, addr);
 }
 
-/** Get. From mapped memory whose pages the target's read view has the bytes need
- *  not be looked at: none of them can be of the signature page. @a unpack takes
- *  them while they are in flight, and must not use the link (NO_RESOURCE). */
+/** Put of the program's bytes, which its own pager may have to bring in: so they
+ *  are taken before anything is in flight */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
+                 uint64_t addr)
+{
+    uint64_t word;
+
+    if (ucs_unlikely(len != sizeof(word))) {
+        return np_rma_put_taken(link, key, data, len, addr);
+    }
+
+    memcpy(&word, data, sizeof(word));
+    return np_rma_put_ours(link, key, &word, sizeof(word), addr);
+}
+
+/** Get of mapped memory whose pages the target's read view has: the bytes need not
+ *  be looked at, none of them can be of the signature page. Returns whether it was
+ *  done. */
+static UCS_F_ALWAYS_INLINE int
+np_rma_get_at_once(np_link_t *link, np_key_t *key, void *data, size_t len,
+                   uint64_t addr)
+{
+    np_moving_own_t *moving;
+    int is_mapped;
+    void *ptr;
+
+    ptr = np_rma_at_once(link, key, addr, len);
+    if (ucs_unlikely(ptr == NULL)) {
+        return 0;
+    }
+
+    moving    = &link->drain.own[NP_MOVER_INITIATOR];
+    np_moving_begin(moving);
+    is_mapped = !np_moving_is_ended(moving) &&
+                np_dma_is_mapped(link->table, addr, len, NP_DIR_GET);
+    if (ucs_likely(is_mapped)) {
+        memcpy(data, ptr, len);
+    }
+    if (ucs_unlikely(!np_moving_end(moving) || !is_mapped)) {
+        return 0;
+    }
+
+    NP_STATS_INC(link->port->stats, reads);
+    NP_STATS_ADD(link->port->stats, read_bytes, len);
+    return 1;
+}
+
+/** Get whose bytes @a unpack takes when nothing is in flight any more */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
                  np_unpack_t unpack, void *arg, void *comp)
 {
-    np_moving_own_t *moving;
     ucs_status_t status;
-    int is_mapped;
-    void *ptr;
+    uint64_t word;
+
+    if (ucs_unlikely(len != sizeof(word))) {
+        return np_rma_get_taken(link, key, len, addr, unpack, arg, comp);
+    }
 
     status = np_rma_enter(link, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    ptr = np_rma_at_once(link, key, addr, len);
-    if (ucs_likely(ptr != NULL)) {
-        moving    = &link->drain.own[NP_MOVER_INITIATOR];
-        np_moving_begin(moving);
-        is_mapped = !np_moving_is_ended(moving) &&
-                    np_dma_is_mapped(link->table, addr, len, NP_DIR_GET);
-        if (ucs_likely(is_mapped)) {
-            link->gate |= NP_GATE_MOVING;
-            unpack(arg, ptr, len);
-            link->gate &= ~NP_GATE_MOVING;
-        }
-        if (ucs_likely(np_moving_end(moving) && is_mapped)) {
-            NP_STATS_INC(link->port->stats, reads);
-            NP_STATS_ADD(link->port->stats, read_bytes, len);
-            return UCS_OK;
-        }
+    if (ucs_likely(np_rma_get_at_once(link, key, &word, sizeof(word), addr))) {
+        np_unit_assert_outside();
+        unpack(arg, &word, sizeof(word));
+        return UCS_OK;
     }
 
     return np_rma_get_unpack(link, key, len, addr, unpack, arg, comp);

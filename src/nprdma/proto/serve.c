@@ -32,8 +32,12 @@
 /* Times that a target tries again by itself when its pages go meanwhile */
 #define NP_SERVE_ROUNDS 4
 
-/* Times that a swapper may take a page away before it is copied */
+/* Times that a page may be taken away before it is copied */
 #define NP_SERVE_COPY_ROUNDS 64
+
+/* Bytes of a read that brings its pages in by itself: of more, the system call that
+ * is spared does not count */
+#define NP_SERVE_READ        1024
 
 
 static void np_serve_segment(np_peer_t *peer, uint64_t id)
@@ -154,22 +158,52 @@ static ucs_status_t np_serve_copy_try(np_serving_t *serving)
     return (serving->fault.len == 0) ? UCS_OK : UCS_ERR_NO_PROGRESS;
 }
 
-/* Copy all of it, and have the kernel bring in what is not there */
-static ucs_status_t np_serve_use(void *arg)
+/* A read whose bytes have brought their pages in */
+typedef struct np_serve_read {
+    const np_serving_t *serving;
+    uint8_t            bytes[NP_SERVE_READ];
+} np_serve_read_t;
+
+/* Read all of it, and have the kernel bring in what is not there. It may wait for a
+ * pager of the program, who may wait for units: so in none. */
+static ucs_status_t np_serve_read(void *arg)
 {
-    np_serving_t *serving = arg;
-    ucs_status_t status;
+    np_serve_read_t *read        = arg;
+    const np_slot_fault_t *fault = &read->serving->fault;
+
+    return np_access_read(read->bytes, fault->remote, fault->len);
+}
+
+/* Its bytes into the message, which is the initiator's again if its epoch has
+ * ended */
+static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
+{
+    const np_serving_t *serving = read->serving;
+    ucs_status_t status         = UCS_ERR_CANCELED;
 
     np_moving_begin(serving->moving);
-    status = np_serve_copy_bytes(serving, serving->fault.len);
+    if (atomic_load_explicit(&serving->peer->shm->epoch,
+                             memory_order_relaxed) == serving->fault.epoch) {
+        memcpy(serving->area, read->bytes, serving->fault.len);
+        status = UCS_OK;
+    }
     np_moving_end(serving->moving);
     return status;
+}
+
+/* What must be there at least to get on: a page, or a word that has parts in two */
+static uint64_t np_serve_next(const np_slot_fault_t *fault)
+{
+    const uint64_t page = NP_PAGE_SIZE - (fault->remote & (NP_PAGE_SIZE - 1));
+
+    return (fault->len <= NP_PIECE_ONCE) ? fault->len :
+           ucs_min((uint64_t)fault->len, page);
 }
 
 /* The CPU copies: pages that the OS takes come back by themselves, those of a
  * swapper are asked for.
  * UCS_ERR_NO_PROGRESS: it is not inside the message: ask once more, so that it
- * is; UCS_ERR_NO_RESOURCE: the swapper takes it away again each time. */
+ * is; UCS_ERR_NO_RESOURCE: somebody takes it away again each time. */
 static ucs_status_t np_serve_copy(np_serving_t *serving)
 {
     const np_slot_fault_t *fault = &serving->fault;
@@ -186,7 +220,8 @@ static ucs_status_t np_serve_copy(np_serving_t *serving)
             return status;
         }
 
-        status = np_mapper_fault_in(fault->remote, fault->len,
+        /* only the next page: a pager may have room for few */
+        status = np_mapper_fault_in(fault->remote, np_serve_next(fault),
                                     !!(fault->flags & NP_FAULT_PUT));
         NP_PAUSE(SERVE_MAPPED);
         if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
@@ -194,15 +229,14 @@ static ucs_status_t np_serve_copy(np_serving_t *serving)
         }
     }
 
-    return np_swap_range_touches(fault->remote, fault->len) ?
-           UCS_ERR_NO_RESOURCE : np_serve_use(serving);
+    return UCS_ERR_NO_RESOURCE;
 }
 
-/* The data ring's way to memory that the program swaps by itself, or may
- * deregister meanwhile. What is done of it is remembered. */
+/* The data ring's. Its pages are brought in first, and copied while nobody may take
+ * them away. What is done of it is remembered. */
 static ucs_status_t
-np_serve_rma_swapped(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
-                     uint32_t len)
+np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
+             uint32_t len)
 {
     np_serving_t serving = {
         .peer         = peer,
@@ -217,6 +251,11 @@ np_serve_rma_swapped(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
     };
     ucs_status_t status;
 
+    status = np_access_check(rma->addr, len);
+    if (status != UCS_OK) {
+        return status;
+    }
+
     np_serve_advance(&serving, ucs_min(peer->served, len));
     status = np_mapper_fault_in(serving.fault.remote, serving.fault.len,
                                 kind == NP_SLOT_PUT);
@@ -229,28 +268,6 @@ np_serve_rma_swapped(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
     peer->served = (status == UCS_ERR_NO_RESOURCE) ? len - serving.fault.len :
                    0;
     return status;
-}
-
-static ucs_status_t
-np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
-             uint32_t len)
-{
-    uint8_t *data = peer->data.payload + rma->offset;
-    uint64_t addr = rma->addr;
-    ucs_status_t status;
-
-    status = np_access_check(addr, len);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    if (ucs_unlikely(np_region_is_exact() ||
-                     np_swap_range_touches(addr, len))) {
-        return np_serve_rma_swapped(peer, rma, kind, len);
-    }
-
-    return (kind == NP_SLOT_PUT) ? np_access_write(addr, data, len) :
-           np_access_read(data, addr, len);
 }
 
 int np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
@@ -268,7 +285,7 @@ int np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
     }
 
     if (status == UCS_ERR_NO_RESOURCE) {
-        return 0; /* it stays where it is, until the swapper lets it */
+        return 0; /* it stays where it is, until its pages do */
     }
 
     slot->rma.status = status;
@@ -360,19 +377,27 @@ static int np_serve_fault_is_valid(const np_slot_fault_t *fault)
             ((fault->remote + fault->len - 1) >> NP_ARENA_SHIFT));
 }
 
-/* Bring in what is asked for, and map it. What travels inside the message is
- * copied with that: bring->is_done */
-static ucs_status_t
-np_serve_bring_in(np_serving_t *serving, np_bring_t *bring)
+/* Bring in what is asked for, and map it. A little that is read and travels inside
+ * the message is read with that: then @a is_done, and the status is the answer. */
+static ucs_status_t np_serve_bring_in(np_serving_t *serving, int *is_done)
 {
-    int is_inline = (serving->fault.flags &
-                     (NP_FAULT_INLINE | NP_FAULT_COPY | NP_FAULT_RETRY)) ==
-                    NP_FAULT_INLINE;
+    const np_slot_fault_t *fault = &serving->fault;
+    const int is_read            = ((fault->flags &
+                                     (NP_FAULT_PUT | NP_FAULT_INLINE |
+                                      NP_FAULT_COPY | NP_FAULT_RETRY)) ==
+                                    NP_FAULT_INLINE) &&
+                                   (fault->len <= NP_SERVE_READ);
+    np_serve_read_t read;
+    np_bring_t bring;
+    ucs_status_t status;
 
-    *bring = (np_bring_t){.use = np_serve_use, .arg = serving};
-    return np_mapper_fault_in_by(serving->fault.remote, serving->fault.len,
-                                 !!(serving->fault.flags & NP_FAULT_PUT),
-                                 is_inline ? bring : NULL);
+    read.serving = serving;
+    bring        = (np_bring_t){.use = np_serve_read, .arg = &read};
+    status       = np_mapper_fault_in_by(fault->remote, fault->len,
+                                         !!(fault->flags & NP_FAULT_PUT),
+                                         is_read ? &bring : NULL);
+    *is_done     = (status == UCS_OK) && bring.is_done;
+    return *is_done ? np_serve_read_done(&read) : status;
 }
 
 static np_entries_t np_serve_entries(const np_slot_fault_t *fault)
@@ -420,15 +445,15 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
 {
     const np_slot_fault_t *fault = &serving->fault;
     ucs_status_t status;
-    np_bring_t bring;
     unsigned round;
+    int is_done;
 
     for (round = 0; round < NP_SERVE_ROUNDS; ++round) {
         NP_STATS_INC(stats, fault_ins);
-        status = np_serve_bring_in(serving, &bring);
+        status = np_serve_bring_in(serving, &is_done);
         NP_PAUSE(SERVE_MAPPED);
-        if (bring.is_done) {
-            return bring.status;
+        if (is_done) {
+            return status;
         }
 
         if ((status == UCS_ERR_EXCEEDS_LIMIT) &&

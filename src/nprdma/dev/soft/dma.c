@@ -70,10 +70,6 @@ static int np_walk_remote(const np_walk_t *walk, uint64_t va, uint32_t count)
     uint32_t page           = np_page_index(va), i;
     uint8_t view;
 
-    if (walk->dma->is_open) {
-        return 1;
-    }
-
     if (table == NULL) {
         return 0;
     }

@@ -48,8 +48,6 @@ typedef struct np_dma {
     np_process_t *process;  /**< process_vm_*, if not direct; NP_VM_SELF */
     void        *direct;    /**< where the remote address is mapped here */
     const np_table_t *table;   /**< of the remote arena; NULL: all is absent */
-    int         is_open;    /**< all is there, whatever the views say: the kernel brings
-                                 it in */
     np_remote_t *remote;    /**< whose table it is; NULL with it */
     np_moving_own_t *moving; /**< the mover's word */
     np_tlb_t    *tlb;       /**< NULL: every unit is translated anew */

@@ -21,8 +21,7 @@ enum {
     NP_GATE_UNCONNECTED = 1u << 0,
     NP_GATE_FENCED      = 1u << 1,  /**< waits for what was before a fence */
     NP_GATE_PENDING     = 1u << 2,  /**< others wait, who were first */
-    NP_GATE_DOWN        = 1u << 3,
-    NP_GATE_MOVING      = 1u << 4   /**< a callback runs in the middle of a move */
+    NP_GATE_DOWN        = 1u << 3
 };
 
 /** Outstanding operations, each list in the order of posting. Those in the data
