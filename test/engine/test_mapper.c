@@ -41,12 +41,16 @@ static unsigned mapper_take_flushes(void)
     return atomic_exchange(&mapper_flushes, 0);
 }
 
+/* As peers see it; UINT32_MAX if it is not the same for ourselves */
 static uint32_t mapper_entry(const void *va)
 {
     np_table_t *table = np_table_find((uintptr_t)va >> NP_ARENA_SHIFT);
+    uint32_t own      = NP_ENTRY_OWN(NP_ENTRY_BITS), entry;
 
-    return (table == NULL) ? 0 :
-           atomic_load(&table->entries[np_page_index((uintptr_t)va)]);
+    entry = (table == NULL) ? 0 :
+            atomic_load(&table->entries[np_page_index((uintptr_t)va)]);
+    return ((entry & own) == NP_ENTRY_OWN(entry & NP_ENTRY_BITS)) ?
+           (entry & ~own) : UINT32_MAX;
 }
 
 static uint32_t mapper_bits(const void *va)
@@ -54,12 +58,16 @@ static uint32_t mapper_bits(const void *va)
     return mapper_entry(va) & NP_ENTRY_BITS;
 }
 
+/* As mapper_entry */
 static uint32_t mapper_view(const void *va)
 {
     np_table_t *table = np_table_find((uintptr_t)va >> NP_ARENA_SHIFT);
+    uint32_t view;
 
-    return (table == NULL) ? 0 :
+    view = (table == NULL) ? 0 :
            atomic_load(&table->views[np_page_index((uintptr_t)va)]);
+    return (view == NP_VIEW_ALL(view & NP_ENTRY_BITS)) ?
+           (view & NP_ENTRY_BITS) : UINT32_MAX;
 }
 
 /* Pages of a range whose entry and view are just this */
@@ -203,7 +211,7 @@ static void test_mapper_wrap(void)
     np_table_t *table = np_table_get((uintptr_t)mem >> NP_ARENA_SHIFT);
 
     atomic_store(&table->entries[np_page_index((uintptr_t)mem)],
-                 ~(uint32_t)NP_ENTRY_BITS);
+                 ~(uint32_t)(NP_ENTRY_BITS | NP_ENTRY_OWN(NP_ENTRY_BITS)));
     TAP_CHECK((mapper_fault_in(mem, 1, 1) == UCS_OK) &&
               (mapper_entry(mem) == NP_ENTRY_BITS), "the count wraps alone");
     atomic_store(&table->entries[np_page_index((uintptr_t)mem)], UINT32_MAX);

@@ -39,12 +39,14 @@ static np_table_t *race_table(const void *va)
     return np_table_find((uintptr_t)va >> NP_ARENA_SHIFT);
 }
 
+/* As peers see it */
 static uint32_t race_entry(void)
 {
     np_table_t *table = race_table(race_page);
 
     return (table == NULL) ? 0 :
-           atomic_load(&table->entries[np_page_index((uintptr_t)race_page)]);
+           atomic_load(&table->entries[np_page_index((uintptr_t)race_page)]) &
+           ~NP_ENTRY_OWN(NP_ENTRY_BITS);
 }
 
 static uint32_t race_view(void)
@@ -52,7 +54,8 @@ static uint32_t race_view(void)
     np_table_t *table = race_table(race_page);
 
     return (table == NULL) ? 0 :
-           atomic_load(&table->views[np_page_index((uintptr_t)race_page)]);
+           atomic_load(&table->views[np_page_index((uintptr_t)race_page)]) &
+           NP_ENTRY_BITS;
 }
 
 static void race_flush(void)

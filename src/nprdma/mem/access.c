@@ -52,6 +52,13 @@ ucs_status_t np_access_check(uint64_t va, uint64_t len)
     return UCS_ERR_INVALID_ADDR;
 }
 
+ucs_status_t np_access_fault_in(uint64_t va, uint64_t len, int write,
+                                np_bring_t *bring)
+{
+    return np_access_is_allowed(va, len) ?
+           np_mapper_fault_in_by(va, len, write, bring) : UCS_ERR_INVALID_ADDR;
+}
+
 /* The file is its parent's, and another thread may have held the lock */
 static void np_bounce_after_fork(void)
 {

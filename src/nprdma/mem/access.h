@@ -3,13 +3,48 @@
  *
  * Access to our own memory on a peer's behalf: the address may be anything,
  * and what is not there must be an error status, not a signal.
+ *
+ * The rule for all that this process moves between a peer and its own memory:
+ *
+ *   fault in   np_access_fault_in: is it ours to move? Then it is brought in;
+ *              that may sleep, and the region may end meanwhile;
+ *   begin      np_moving_begin, or np_swap_copy_begin;
+ *   look       np_access_is_there, or np_access_check_again of a copy that goes
+ *              past the views: is it there, and ours to move, still?
+ *   move, end
+ *
+ * Whoever takes pages away, or ends a region, does so first and then waits for
+ * all that have begun; so what a look finds stays true until the end. Each look
+ * is at the very bytes: with exact scope a page may be there for others.
  */
 
 #ifndef NP_ACCESS_H_
 #define NP_ACCESS_H_
 
 #include "../np.h"
+#include "mapper.h"
 #include "region.h"
+
+/** Is [@a va, @a va + @a len) of our own memory registered, where it must be? */
+static UCS_F_ALWAYS_INLINE int np_access_is_allowed(uint64_t va, uint64_t len)
+{
+    return !np_region_is_exact() || np_regions_cover(va, len);
+}
+
+/**
+ * Bring our own memory in for a transfer, see above. As np_mapper_fault_in_by;
+ * @a bring may be NULL.
+ */
+ucs_status_t np_access_fault_in(uint64_t va, uint64_t len, int write,
+                                np_bring_t *bring);
+
+/** May the bytes be moved now, see above: to be written, or read? */
+static inline int np_access_is_there(uint64_t va, uint64_t len, int write)
+{
+    return np_table_has_views(va, len, NP_VIEW_OWN(write ? NP_ENTRY_WRITE :
+                                                   NP_ENTRY_READ)) &&
+           np_access_is_allowed(va, len);
+}
 
 /**
  * May a peer reach [va, va + len)? The one check that guards every request at
@@ -20,9 +55,8 @@
  */
 ucs_status_t np_access_check(uint64_t va, uint64_t len);
 
-/** The same, once more, for whoever copies past the views: between
- *  np_moving_begin and _end, so that whoever ends a region waits for it. With
- *  arena scope nothing ever ends. */
+/** The same, once more, for whoever copies past the views, see above. With arena
+ *  scope nothing ever ends. */
 static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
 {
     return np_region_is_exact() ? np_access_check(va, len) : UCS_OK;

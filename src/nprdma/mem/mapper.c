@@ -40,6 +40,11 @@
  * 5. A map that gives up may leave views that no entry covers: a device reaches
  *    a page of which the check says that it is absent. That harms nobody, and
  *    an unmap goes by the views, so it clears these as well.
+ * 6. A page that is mapped for peers is mapped for ourselves. The converse holds
+ *    but for pages at the edges of regions (region.h). Which are, is looked up
+ *    after the map has counted itself, in each of its rounds, and a region that
+ *    ends leaves the set before it unmaps: by 3., no page that was mapped for
+ *    peers on its account stays so.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -73,8 +78,9 @@ static _Atomic int np_mapper_paged;
 typedef struct np_batch {
     uint64_t va;
     uint32_t count;
-    uint32_t bits;                  /* wanted */
+    uint32_t bits;                  /* to read, or to read and write */
     np_bring_t *bring;              /* or NULL */
+    uint32_t want[NP_BATCH_PAGES];  /* bits of each entry, one's own too */
     uint32_t seen[NP_BATCH_PAGES];  /* entries before pages were brought in */
 } np_batch_t;
 
@@ -135,7 +141,13 @@ np_entry_load(const np_table_t *table, uint32_t page)
     return atomic_load_explicit(&table->entries[page], memory_order_acquire);
 }
 
-/* Under the lock. The count wraps beside the bits. Release: who sees that it is
+/* For peers, and for ourselves */
+static UCS_F_ALWAYS_INLINE uint32_t np_entry_all(uint32_t bits)
+{
+    return bits | NP_ENTRY_OWN(bits);
+}
+
+/* Under the lock. The count wraps between the bits. Release: who sees that it is
  * mapped sees the views that were set before, and the flush. Those who compare
  * entries load with acquire (proto/entries.h). */
 static UCS_F_ALWAYS_INLINE void
@@ -146,14 +158,14 @@ np_entry_store(np_table_t *table, uint32_t page, uint32_t entry, uint32_t bits)
     }
 
     atomic_store_explicit(&table->entries[page],
-                          (entry & ~NP_ENTRY_BITS) | bits,
+                          (entry & ~np_entry_all(NP_ENTRY_BITS)) | bits,
                           memory_order_release);
 }
 
-int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
+/* Have all entries of the range these bits? */
+static int np_entries_have(uint64_t va, uint64_t len, uint32_t bits)
 {
-    const uint32_t bits = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
-    uint64_t left       = np_page_count(va, len);
+    uint64_t left = np_page_count(va, len);
     const np_table_t *table;
     np_arenas_t arenas;
     uint32_t page, end;
@@ -181,10 +193,16 @@ int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
     return 1;
 }
 
+int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
+{
+    return np_entries_have(va, len, NP_ENTRY_OWN(write ? NP_ENTRY_BITS :
+                                                 NP_ENTRY_READ));
+}
+
 static UCS_F_ALWAYS_INLINE int
 np_batch_is_wanted(const np_batch_t *batch, uint32_t i)
 {
-    return (batch->seen[i] & batch->bits) != batch->bits;
+    return (batch->seen[i] & batch->want[i]) != batch->want[i];
 }
 
 static UCS_F_ALWAYS_INLINE uint64_t np_batch_end(const np_batch_t *batch)
@@ -318,8 +336,7 @@ np_mapper_assert_views(const np_table_t *table, uint32_t page, uint32_t bits)
 static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
 {
     const uint64_t end = np_batch_end(batch);
-    const uint32_t *seen = batch->seen;
-    uint32_t lost = 0, page;
+    uint32_t lost = 0, page, seen, want, i = 0;
     uint64_t va, next;
     np_span_t span;
 
@@ -327,32 +344,55 @@ static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
         next = np_span_get(va, end, &span);
         if (span.table == NULL) { /* a swapper has forked, and returned */
             lost += span.count;
-            seen += span.count;
+            i    += span.count;
             continue;
         }
 
         np_span_set_mapped(&span);
         pthread_mutex_lock(&span.stripe->lock);
         for (page = span.first; page < (span.first + span.count);
-             ++page, ++seen) {
-            if ((*seen & batch->bits) == batch->bits) {
+             ++page, ++i) {
+            if (!np_batch_is_wanted(batch, i)) {
                 continue;
             }
 
-            if (np_entry_load(span.table, page) != *seen) {
+            seen = batch->seen[i];
+            want = batch->want[i];
+            if (np_entry_load(span.table, page) != seen) {
                 ++lost;
             } else if (set_entry) {
-                np_mapper_assert_views(span.table, page, batch->bits);
-                np_entry_store(span.table, page, *seen,
-                               (*seen & NP_ENTRY_BITS) | batch->bits);
+                np_mapper_assert_views(span.table, page,
+                                       (want & NP_ENTRY_BITS) |
+                                       NP_VIEW_OWN(batch->bits));
+                np_entry_store(span.table, page, seen,
+                               (seen & np_entry_all(NP_ENTRY_BITS)) | want);
             } else {
-                np_page_translate(span.table, page, batch->bits);
+                np_page_translate(span.table, page,
+                                  (want & NP_ENTRY_BITS) |
+                                  NP_VIEW_OWN(batch->bits));
             }
         }
         pthread_mutex_unlock(&span.stripe->lock);
     }
 
     return lost;
+}
+
+/* What the pages are to be mapped for: ourselves, and peers, as far as these may
+ * reach them. After NP_BUSY_MAP: see region.c */
+static void np_batch_want(np_batch_t *batch)
+{
+    uint64_t whole = np_batch_end(batch), va;
+    uint32_t i;
+
+    for (i = 0; i < batch->count; ++i) {
+        va = batch->va + ((uint64_t)i << NP_PAGE_SHIFT);
+        if (np_region_is_exact() && ((i == 0) || (va >= whole))) {
+            whole = np_regions_whole(va, np_batch_end(batch));
+        }
+        batch->want[i] = (va < whole) ? np_entry_all(batch->bits) :
+                         NP_ENTRY_OWN(batch->bits);
+    }
 }
 
 /* On error the batch ends before the page that must not be mapped. After
@@ -382,6 +422,7 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
     *lost_p = 0;
     life    = np_stripes_enter(batch->va, end, NP_BUSY_MAP);
 
+    np_batch_want(batch);
     first = np_batch_see(batch);
     if (first < batch->count) {
         status = np_batch_allow(batch);
@@ -446,13 +487,14 @@ ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write)
 ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
                                    np_bring_t *bring)
 {
+    const uint32_t bits = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
     ucs_status_t status;
     uint64_t end, begin;
     np_arenas_t arenas;
     np_batch_t batch;
 
     np_unit_assert_outside();
-    if (ucs_likely(np_mapper_is_mapped(va, len, write)) || (len == 0)) {
+    if (ucs_likely(np_entries_have(va, len, bits)) || (len == 0)) {
         return UCS_OK;
     }
 
@@ -462,7 +504,7 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
 
     begin       = np_trace_begin();
     end         = ucs_align_up_pow2(va + len, NP_PAGE_SIZE);
-    batch.bits  = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
+    batch.bits  = bits;
     batch.bring = bring;
     for (batch.va = va & ~(NP_PAGE_SIZE - 1); batch.va < end;
          batch.va = np_batch_end(&batch)) {
@@ -506,19 +548,20 @@ static uint64_t np_unmap_step(uint64_t va, uint64_t end, uint32_t bits,
             }
 
             entry = np_entry_load(span.table, page);
-            if (entries && ((entry & bits) || (maps > 0))) {
+            if (entries && ((entry & np_entry_all(bits)) || (maps > 0))) {
                 np_entry_store(span.table, page, entry,
-                               entry & NP_ENTRY_BITS & ~bits);
+                               entry & np_entry_all(NP_ENTRY_BITS & ~bits));
             }
 
             view = atomic_load_explicit(&span.table->views[page],
                                         memory_order_relaxed);
-            if (views && (view & bits)) {
-                np_assert(NP_HAS_MUTANT ||
-                          !(np_entry_load(span.table, page) & bits));
+            if (views && (view & NP_VIEW_ALL(bits))) {
+                np_assert(NP_HAS_MUTANT || !(np_entry_load(span.table, page) &
+                                             np_entry_all(bits)));
                 /* release: who sees that the page is gone for the device sees
                  * the entry that was changed before */
-                atomic_store_explicit(&span.table->views[page], view & ~bits,
+                atomic_store_explicit(&span.table->views[page],
+                                      view & ~NP_VIEW_ALL(bits),
                                       memory_order_release);
                 ++cleared;
             }
@@ -567,7 +610,8 @@ static int np_unmap_is_needed(uint64_t va, uint64_t end, uint32_t bits)
         next = np_span_get(va, end, &span);
         if ((span.table != NULL) &&
             ((np_span_busy(&span, NP_BUSY_MAP) > 0) ||
-             (np_span_was_mapped(&span) && np_span_has_views(&span, bits)) ||
+             (np_span_was_mapped(&span) &&
+              np_span_has_views(&span, NP_VIEW_ALL(bits))) ||
              (np_span_busy(&span, NP_BUSY_UNMAP) > 0))) {
             return 1;
         }

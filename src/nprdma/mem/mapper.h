@@ -39,8 +39,9 @@ void np_mapper_set_flush(void (*flush)(void));
 void np_mapper_set_refresh(void (*refresh)(void));
 
 /**
- * Bring pages in and map them: for reading, or for reading and writing. Pages
- * that are mapped so already cost one load each. Splits at arenas.
+ * Bring pages in and map them: for reading, or for reading and writing; for peers
+ * as far as they may reach them (region.h), and for this process. Pages that are
+ * mapped so already cost one load each. Splits at arenas.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: something is not there, or not with
  *         these rights, or with exact scope not registered (what was before it
@@ -91,7 +92,7 @@ uint64_t np_mapper_unmap_some(uint64_t va, uint64_t end, const uint8_t *which);
  *  how many */
 uint64_t np_mapper_scan(uint64_t va, uint64_t len);
 
-/** Are all pages of the range mapped so? One load for each. */
+/** Are all pages of the range mapped so, for this process? One load for each. */
 int np_mapper_is_mapped(uint64_t va, uint64_t len, int write);
 
 /** Let @a swapper bring in the pages of a range (whole pages, no overlap with

@@ -140,8 +140,8 @@ static int np_prepare_is_there(uint64_t va, uint64_t len, np_prepare_use_t use)
     np_prepare_known_t *known = np_prepare_known_at(va);
 
     if (np_prepare_has_tables()) {
-        return np_table_has_views(va, len, (use == NP_PREPARE_RECV) ?
-                                  NP_ENTRY_BITS : NP_ENTRY_READ);
+        return np_table_has_views(va, len, NP_VIEW_OWN(
+                (use == NP_PREPARE_RECV) ? NP_ENTRY_BITS : NP_ENTRY_READ));
     }
 
     return (atomic_load_explicit(&known->va, memory_order_relaxed) == va) &&

@@ -7,9 +7,10 @@
  *
  *   reach(limit): how far the regions go that begin at limit or before. One
  *                 that begins at va or before and reaches va + len - 1 covers
- *                 all between; one that begins in a page or before and reaches
- *                 it touches it, and all pages up to where it ends.
- *   next(limit):  where the first region behind limit begins.
+ *                 all between, and has all of the pages between as a whole; one
+ *                 that begins in a page or before and reaches it touches it,
+ *                 and all pages up to where it ends.
+ *   next(limit):  where the first region after limit begins.
  *
  * A page and a region that ends: whoever maps looks at the set after it has
  * counted itself in the page's piece (NP_BUSY_MAP), and whoever ends a region
@@ -229,7 +230,7 @@ static int np_regions_reach(uint64_t limit, uint64_t va, uint64_t *last)
     return is_found;
 }
 
-/* Where the first one behind limit begins, or end */
+/* Where the first one after limit begins, or end */
 static uint64_t np_regions_next(uint64_t limit, uint64_t end)
 {
     const np_region_t *region = np_regions_root;
@@ -253,6 +254,18 @@ static uint64_t np_regions_touched_locked(uint64_t va, uint64_t end)
     np_assert_locked(&np_regions_lock);
     while ((va < end) && np_regions_reach(NP_PAGE_LAST(va), va, &last)) {
         va = NP_PAGE_LAST(last) + 1;
+    }
+    return ucs_min(va, end);
+}
+
+/* From the page border va on: where the pages end that are each in one region */
+static uint64_t np_regions_whole_locked(uint64_t va, uint64_t end)
+{
+    uint64_t last;
+
+    while ((va < end) && np_regions_reach(va, va, &last) &&
+           (last >= NP_PAGE_LAST(va))) {
+        va = NP_PAGE_FIRST(last + 1);
     }
     return ucs_min(va, end);
 }
@@ -295,8 +308,8 @@ ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p)
     return UCS_OK;
 }
 
-/* Unmap what no region touches any more. A region that comes meanwhile may find
- * a page unmapped that it has just mapped, and maps it again. */
+/* Unmap the pages that are in no region as a whole any more. A region that
+ * touches one of them finds it unmapped, and maps it again. */
 static void np_regions_unmap(uint64_t first, uint64_t last)
 {
     const uint64_t end = NP_PAGE_LAST(last) + 1;
@@ -304,14 +317,15 @@ static void np_regions_unmap(uint64_t first, uint64_t last)
 
     for (;;) {
         pthread_mutex_lock(&np_regions_lock);
-        va   = np_regions_touched_locked(va, end);
-        next = (va < end) ? np_regions_next(NP_PAGE_LAST(va), end) : end;
+        va   = np_regions_whole_locked(va, end);
+        next = (va < end) ? np_regions_next(va, end) : end;
         pthread_mutex_unlock(&np_regions_lock);
         if (va >= end) {
             return;
         }
 
-        next = NP_PAGE_FIRST(next);
+        /* what begins in a page or before, and has it not, has no later one */
+        next = ucs_max(NP_PAGE_FIRST(next), va + NP_PAGE_SIZE);
         np_mapper_unmap(va, next - va);
         va = next;
     }
@@ -366,6 +380,14 @@ uint64_t np_regions_touched(uint64_t va, uint64_t end)
     pthread_mutex_lock(&np_regions_lock);
     end = np_regions_touched_locked(NP_PAGE_FIRST(va),
                                     NP_PAGE_LAST(end - 1) + 1);
+    pthread_mutex_unlock(&np_regions_lock);
+    return end;
+}
+
+uint64_t np_regions_whole(uint64_t va, uint64_t end)
+{
+    pthread_mutex_lock(&np_regions_lock);
+    end = np_regions_whole_locked(NP_PAGE_FIRST(va), NP_PAGE_LAST(end - 1) + 1);
     pthread_mutex_unlock(&np_regions_lock);
     return end;
 }

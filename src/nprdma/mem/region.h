@@ -5,8 +5,11 @@
  * registered, and no more. The process keeps the set of all regions; they may
  * overlap. With arena scope there is none.
  *
- * A region ends for its bytes at once. A page is mapped for peers only while a
- * region touches it.
+ * A region ends for its bytes at once. A page is mapped for peers only while one
+ * region has all of it: a neighbour in the same page must not keep what has ended
+ * alive. At the edges of a region, whose pages have other bytes too, this process
+ * moves the bytes itself, and looks at the set for each (access.h); for that a
+ * page is mapped for this process alone while a region touches it.
  */
 
 #ifndef NP_REGION_H_
@@ -36,9 +39,9 @@ ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p);
 
 /**
  * One use less; the last one ends it: what comes from peers later is refused,
- * and when this returns its pages that no other region touches are mapped no
- * more and no device uses them. What is being done for a peer on its other
- * pages, and by a CPU, may still be: np_drain waits for that. Any thread.
+ * and when this returns its pages of which no other region has all are mapped no
+ * more and no device uses them. What this process has begun to move for a peer
+ * may still be under way: np_drain waits for that. Any thread.
  */
 void np_region_put(np_region_t *region);
 
@@ -52,7 +55,7 @@ uint64_t np_region_len(const np_region_t *region);
 int np_regions_cover(uint64_t va, uint64_t len);
 
 /**
- * Which pages a mapper may map.
+ * Which pages a mapper may map for this process.
  *
  * @return end of the pages from @a va on of which each is touched by a region:
  *         a page border, at most @a end rounded up, at least @a va rounded
@@ -60,7 +63,17 @@ int np_regions_cover(uint64_t va, uint64_t len);
  */
 uint64_t np_regions_touched(uint64_t va, uint64_t end);
 
-/** May every page of [@a va, @a va + @a len) be mapped? With arenas, yes. */
+/** The same for peers: of which each is in one region as a whole */
+uint64_t np_regions_whole(uint64_t va, uint64_t end);
+
+/** May peers reach the page of @a va by themselves? With arenas, yes. */
+static UCS_F_ALWAYS_INLINE int np_regions_share(uint64_t va)
+{
+    return !np_region_is_exact() || (np_regions_whole(va, va + 1) > va);
+}
+
+/** May every page of [@a va, @a va + @a len) be mapped for this process? With
+ *  arenas, yes. */
 static UCS_F_ALWAYS_INLINE int np_regions_allow(uint64_t va, uint64_t len)
 {
     return !np_region_is_exact() || (len == 0) ||

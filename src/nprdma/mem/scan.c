@@ -84,7 +84,7 @@ uint64_t np_mapper_scan(uint64_t va, uint64_t len)
             next       = va + ((uint64_t)NP_SCAN_PAGES << NP_PAGE_SHIFT);
         }
 
-        if (np_span_has_views(&span, NP_ENTRY_BITS)) {
+        if (np_span_has_views(&span, NP_VIEW_ALL(NP_ENTRY_BITS))) {
             unmapped += np_scan_pages(va, &span);
         }
     }

@@ -29,7 +29,9 @@
 #define NP_TABLE_ARENAS     4096
 #define NP_TABLE_HEAD_SIZE  (64 * UCS_KBYTE)
 
-/** An entry: two bits, and a count that every change of them increments */
+/** An entry: two bits, and a count that every change of it increments. The two
+ *  highest bits say the same for this process alone, NP_ENTRY_OWN; peers and the
+ *  entries of nprdma.ko know nothing of them. */
 enum {
     NP_ENTRY_READ  = 1u << 0,  /**< mapped for reading */
     NP_ENTRY_WRITE = 1u << 1,  /**< mapped for writing */
@@ -38,6 +40,16 @@ enum {
 
 #define NP_ENTRY_BITS       (NP_ENTRY_READ | NP_ENTRY_WRITE)
 
+/** Mapped so for ourselves: what we move between a peer and our memory, as its
+ *  target or its initiator. With arenas a page is mapped for peers and for
+ *  ourselves at once; a page that peers must not reach by themselves, for
+ *  ourselves alone. */
+#define NP_ENTRY_OWN(_bits) ((uint32_t)(_bits) << 30)
+
+/** The same of a view */
+#define NP_VIEW_OWN(_bits)  ((_bits) << 2)
+#define NP_VIEW_ALL(_bits)  ((_bits) | NP_VIEW_OWN(_bits))
+
 /** Table of one arena. Written by its process alone: entries under the lock of
  *  mapper.c; read by anybody. */
 typedef struct np_table {
@@ -45,7 +57,7 @@ typedef struct np_table {
     _Atomic uint32_t entries[NP_ARENA_PAGES];
     /* what the device goes by: bit READ: the read view has the real page, else
      * the signature page; bit WRITE: the write view has it, else the black
-     * hole */
+     * hole; NP_VIEW_OWN: for ourselves */
     _Atomic uint8_t  views[NP_ARENA_PAGES];
 } np_table_t;
 
@@ -188,7 +200,8 @@ static inline int np_views_have(const np_table_t *table, uint32_t page,
     return (views & wanted) == wanted;
 }
 
-/** Do our own views of [@a va, @a va + @a len) have @a bits, all of them? */
+/** Do the views of our own memory [@a va, @a va + @a len) have @a bits, all of
+ *  them? */
 static inline int np_table_has_views(uint64_t va, size_t len, uint32_t bits)
 {
     const uint64_t end = va + len;

@@ -126,21 +126,22 @@ np_atomic_touch(const np_slot_atomic_t *request, uint64_t *result)
     return UCS_OK;
 }
 
-/* The same if its page is in our write view. UCS_ERR_NO_PROGRESS: it is not. */
+/* The same if its page is there. UCS_ERR_NO_PROGRESS: it is not. */
 static ucs_status_t
-np_atomic_touch_mapped(const np_slot_atomic_t *request, const np_table_t *table,
-                       np_moving_own_t *moving, uint64_t *result)
+np_atomic_touch_mapped(const np_slot_atomic_t *request, np_moving_own_t *moving,
+                       uint64_t *result)
 {
     ucs_status_t status = UCS_ERR_NO_PROGRESS;
 
     np_moving_begin(moving);
-    if (table == NULL) { /* nothing is ever absent there */
+    if (np_table_find(request->addr >> NP_ARENA_SHIFT) == NULL) {
+        /* nothing is ever absent there */
         status = np_access_check_again(request->addr, request->size);
         if (status == UCS_OK) {
             status = np_atomic_touch(request, result);
         }
     } else if (!np_moving_is_ended(moving) &&
-               np_dma_is_mapped(table, request->addr, 1, NP_DIR_PUT)) {
+               np_access_is_there(request->addr, request->size, 1)) {
         status = np_atomic_touch(request, result);
     }
     /* executed is executed: who has not waited for it takes no answer */
@@ -179,7 +180,7 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
     }
 
     for (round = 0; round < NP_ATOMIC_ROUNDS; ++round) {
-        status = np_mapper_fault_in(addr, size, 1);
+        status = np_access_fault_in(addr, size, 1, NULL);
         if ((status != UCS_OK) && (status != UCS_ERR_EXCEEDS_LIMIT)) {
             return status;
         }
@@ -192,9 +193,7 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
         NP_PAUSE(SERVE_MAPPED);
         /* who swaps it waits: not every device has its movers drained */
         phase  = np_swap_hold(addr, size);
-        status = np_atomic_touch_mapped(request,
-                                        np_table_find(addr >> NP_ARENA_SHIFT),
-                                        moving, result);
+        status = np_atomic_touch_mapped(request, moving, result);
         np_swap_let_go(phase);
         if (status == UCS_ERR_INVALID_ADDR) {
             /* mapped, and not there: the entry is of memory that the program has

@@ -30,8 +30,8 @@
 
 #include "../dev/soft/peer.h"
 #include "../engine.h"
+#include "../mem/access.h"
 #include "../mem/mapper.h"
-#include "../mem/region.h"
 #include "../mem/swapper.h"
 #include "../trace.h"
 
@@ -87,7 +87,7 @@ static int np_copy_is_open(const np_copy_t *copy)
 {
     const uint64_t va = (uintptr_t)copy->iov[0].base;
 
-    return np_regions_allow(va, copy->len) && !np_mapper_is_paged() &&
+    return np_access_is_allowed(va, copy->len) && !np_mapper_is_paged() &&
            !np_swap_range_touches(va, copy->len);
 }
 
@@ -275,7 +275,8 @@ int np_copy_may_touch(const np_op_t *copy_op, const np_iov_t *iov,
     size_t i;
 
     for (i = 0; (copy_op->comp != NULL) && (i < iovcnt); ++i) {
-        if (!np_regions_allow((uintptr_t)iov[i].base, iov[i].len)) {
+        if ((iov[i].len > 0) &&
+            !np_access_is_allowed((uintptr_t)iov[i].base, iov[i].len)) {
             return 0;
         }
     }

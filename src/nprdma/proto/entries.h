@@ -2,8 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Reading entries. Every change of an entry increments its count by more than
- * its two bits can take away, so the sum over a range is equal to what it was
- * only if no entry of the range has changed.
+ * its two low bits can take away, and by less than its two high ones stand for
+ * as long as fewer than 2^27 changes lie between; so the sum over a range is
+ * equal to what it was only if no entry of the range has changed.
  */
 
 #ifndef NP_ENTRIES_H_
@@ -12,10 +13,13 @@
 #include "../iov.h"
 #include "../mem/table.h"
 
+/** All bits of an entry */
+#define NP_ENTRIES_BITS (NP_ENTRY_BITS | NP_ENTRY_OWN(NP_ENTRY_BITS))
+
 /** What a look at the entries of a range has found */
 typedef struct np_entries {
     uint64_t sum;
-    unsigned bits;    /**< NP_ENTRY_READ, NP_ENTRY_WRITE: true of all pages */
+    unsigned bits;    /**< of NP_ENTRIES_BITS: true of all pages */
 } np_entries_t;
 
 /** Two entries, looked at together */
@@ -56,7 +60,7 @@ np_entries_add(const np_table_t *table, uint64_t va, size_t len,
 {
     uint32_t page = np_page_index(va);
     uint32_t last = page + np_page_count(va, len);
-    uint64_t bits = NP_ENTRY_BITS | ((uint64_t)NP_ENTRY_BITS << 32);
+    uint64_t bits = NP_ENTRIES_BITS | ((uint64_t)NP_ENTRIES_BITS << 32);
     np_entry_pair_t pair;
 
     if ((page & 1) && (page < last)) {
@@ -78,16 +82,17 @@ np_entries_add(const np_table_t *table, uint64_t va, size_t len,
 static UCS_F_ALWAYS_INLINE np_entries_t
 np_entries_of(const np_table_t *table, uint64_t va, size_t len)
 {
-    np_entries_t seen = {0, NP_ENTRY_BITS};
+    np_entries_t seen = {0, NP_ENTRIES_BITS};
 
     np_entries_add(table, va, len, &seen);
     return seen;
 }
 
-/** Of our own memory; what has no table counts as absent */
+/** Of our own memory, and so to be judged by NP_ENTRY_OWN; what has no table
+ *  counts as absent */
 static inline np_entries_t np_entries_of_iov(const np_iov_t *iov, size_t iovcnt)
 {
-    np_entries_t seen = {0, NP_ENTRY_BITS};
+    np_entries_t seen = {0, NP_ENTRIES_BITS};
     uint64_t va, end, part;
     np_table_t *table;
     size_t i;

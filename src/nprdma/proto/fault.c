@@ -21,6 +21,7 @@
 #include "request.h"
 
 #include "../engine.h"
+#include "../mem/access.h"
 #include "../mem/mapper.h"
 #include "../mem/swapper.h"
 #include "../pause.h"
@@ -177,8 +178,20 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
         return flags | NP_FAULT_INLINE;
     }
 
-    /* the target reaches one piece of our memory at a time */
+    /* the target reaches one piece of our memory at a time, */
     *len = ucs_min(*len, ucs_min(local->len, (size_t)NP_FAULT_MAX));
+    /* and no page of which others have a part */
+    if (!np_regions_share((uintptr_t)local->base)) {
+        *len = ucs_min(*len, (size_t)(NP_PAGE_SIZE - ((uintptr_t)local->base %
+                                                      NP_PAGE_SIZE)));
+        return flags | NP_FAULT_INLINE;
+    } else if (np_region_is_exact()) {
+        *len = ucs_min(*len,
+                       np_regions_whole((uintptr_t)local->base,
+                                        (uintptr_t)local->base + *len) -
+                       (uintptr_t)local->base);
+    }
+
     if ((copy->dir == NP_DIR_GET) && (copy->rounds == 0) &&
         !np_mapper_is_mapped((uintptr_t)local->base, *len, 1)) {
         /* while the target brings in its own, np_fault_prepare_meanwhile */
@@ -205,7 +218,8 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
     unsigned round;
 
     for (round = 0; round < NP_FAULT_LOCAL_ROUNDS; ++round) {
-        status = np_mapper_fault_in((uintptr_t)ptr, len, dir == NP_DIR_PUT);
+        status = np_access_fault_in((uintptr_t)ptr, len, dir == NP_DIR_PUT,
+                                    NULL);
         if (status == UCS_ERR_EXCEEDS_LIMIT) { /* nothing ever goes there */
             memcpy((dir == NP_DIR_PUT) ? ptr : area,
                    (dir == NP_DIR_PUT) ? area : ptr, len);
@@ -226,7 +240,7 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
 }
 
 /* Between a message and our own memory. NP_DIR_GET: out of it; NP_DIR_PUT: into
- * it. As np_mapper_fault_in; UCS_ERR_NO_RESOURCE: it goes each time. */
+ * it. As np_access_fault_in; UCS_ERR_NO_RESOURCE: it goes each time. */
 static ucs_status_t
 np_fault_move_local(np_link_t *link, np_dir_t dir, uint8_t *area,
                     const np_iov_t *iov, size_t iovcnt)
@@ -294,8 +308,8 @@ np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
 
     /* what has no entries, or loses them, is found out with the answer */
     request->local = (uintptr_t)local[0].base;
-    status         = np_mapper_fault_in(request->local, request->len,
-                                        dir == NP_DIR_GET);
+    status         = np_access_fault_in(request->local, request->len,
+                                        dir == NP_DIR_GET, NULL);
     op->fault.ours = np_entries_of_iov(local, 1);
     return (status == UCS_ERR_INVALID_ADDR) ? status : UCS_OK;
 }
@@ -311,7 +325,7 @@ static void np_fault_prepare_meanwhile(np_link_t *link, const np_op_t *op,
         (op->fault.copy->copy.dir == NP_DIR_GET) &&
         !np_mapper_is_mapped((uintptr_t)local->base, len, 1)) {
         NP_STATS_INC(link->port->stats, local_faults);
-        (void)np_mapper_fault_in((uintptr_t)local->base, len, 1);
+        (void)np_access_fault_in((uintptr_t)local->base, len, 1, NULL);
     }
 }
 
@@ -579,7 +593,8 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
         /* A write that the target calls done is: it has seen no page of ours
          * absent, and must not be repeated */
         ours = np_entries_of_iov(local, count);
-        if (!np_entries_held(&op->fault.ours, &ours, NP_ENTRY_WRITE)) {
+        if (!np_entries_held(&op->fault.ours, &ours,
+                             NP_ENTRY_OWN(NP_ENTRY_WRITE))) {
             np_fault_again(link, copy, op->fault.offset, op->fault.len);
         }
     }
@@ -603,7 +618,7 @@ void np_fault_answered(np_link_t *link, np_op_t *op)
     } else if ((op->fault.flags & NP_FAULT_RETRY) &&
                (op->status == UCS_ERR_UNSUPPORTED)) {
         op->status     = UCS_OK;
-        link->no_fetch = 1;
+        link->no_fetch = np_fault_page(op->fault.remote);
     } else if (op->status != UCS_OK) {
         np_fault_refused(link, op);
     } else if (op->fault.flags & (NP_FAULT_RETRY | NP_FAULT_PUT)) {

@@ -25,6 +25,12 @@ ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
 /** FAULTs of one piece after which the CPU copies it */
 #define NP_FAULT_ROUNDS 4
 
+/** Names the page of @a va; never 0 */
+static UCS_F_ALWAYS_INLINE uint64_t np_fault_page(uint64_t va)
+{
+    return va | (NP_PAGE_SIZE - 1);
+}
+
 /** Times that our own memory may go while it is packed, or unpacked */
 #define NP_FAULT_LOCAL_ROUNDS 16
 

@@ -116,7 +116,7 @@ static int np_help_is_ready(const np_help_t *help, uint64_t ours,
                             uint64_t theirs, uint64_t len)
 {
     return np_help_has_theirs(help, theirs, len) &&
-           (np_mapper_fault_in(ours, len, help->args.dir == NP_DIR_PUT) ==
+           (np_access_fault_in(ours, len, help->args.dir == NP_DIR_PUT, NULL) ==
             UCS_OK);
 }
 
@@ -232,7 +232,7 @@ static size_t np_help_prepare(np_help_t *help)
     if ((len > 0) && !np_mapper_is_mapped(va, len, write)) {
         NP_STATS_INC(help->peer->port->stats, local_faults);
         /* what is not there is found out by who moves it */
-        (void)np_mapper_fault_in(va, len, write);
+        (void)np_access_fault_in(va, len, write, NULL);
     }
     help->prepared += len;
     return len;

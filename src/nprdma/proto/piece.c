@@ -13,6 +13,7 @@
 #include "entries.h"
 
 #include "../engine.h"
+#include "../mem/access.h"
 #include "../mem/mapper.h"
 #include "../mem/prepare.h"
 #include "../mem/signature.h"
@@ -24,7 +25,7 @@
 /* Largest write that is read back: the paper's own limit */
 #define NP_PIECE_READBACK 4096
 
-/* Least read that looks at its first page's entry before anything else: to fill more
+/* Least read that looks at one page's entry before anything else: to fill more
  * with the signature, and to find it there, takes longer than to ask */
 #define NP_PIECE_LOOK     (16 * UCS_KBYTE)
 
@@ -38,6 +39,12 @@ np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
     link->table       = np_remote_table(link->remote, arena);
     link->table_arena = arena;
     return link->table;
+}
+
+/* Is it mapped, and still registered where it must be? */
+static int np_piece_is_local(uint64_t va, size_t len, int write)
+{
+    return np_mapper_is_mapped(va, len, write) && np_access_is_allowed(va, len);
 }
 
 /* Bring our own memory in; what cannot have entries goes without.
@@ -54,18 +61,18 @@ static ucs_status_t np_piece_prepare_local(np_link_t *link,
     for (i = 0; i < piece->iovcnt; ++i) {
         va = (uintptr_t)piece->iov[i].base;
         if ((piece->iov[i].len == 0) ||
-            ucs_likely(np_mapper_is_mapped(va, piece->iov[i].len, write))) {
+            ucs_likely(np_piece_is_local(va, piece->iov[i].len, write))) {
             continue;
         }
 
         if (write && !piece->is_shared &&
             np_prepare_now(link->port->stats, va) &&
-            np_mapper_is_mapped(va, piece->iov[i].len, write)) {
+            np_piece_is_local(va, piece->iov[i].len, write)) {
             continue;
         }
 
         NP_STATS_INC(link->port->stats, local_faults);
-        status = np_mapper_fault_in(va, piece->iov[i].len, write);
+        status = np_access_fault_in(va, piece->iov[i].len, write, NULL);
         if (status == UCS_ERR_EXCEEDS_LIMIT) {
             *has_local = 0;
             return UCS_OK;
@@ -91,12 +98,12 @@ static ucs_status_t
 np_piece_look_local(np_link_t *link, const np_piece_t *piece, int *has_local,
                     np_entries_t *ours)
 {
-    const unsigned bits = (piece->dir == NP_DIR_GET) ? NP_ENTRY_BITS :
-                          NP_ENTRY_READ;
+    const unsigned bits = NP_ENTRY_OWN((piece->dir == NP_DIR_GET) ?
+                                       NP_ENTRY_BITS : NP_ENTRY_READ);
     ucs_status_t status;
 
     *ours = np_entries_of_iov(piece->iov, piece->iovcnt);
-    if (ucs_likely((ours->bits & bits) == bits)) {
+    if (ucs_likely(((ours->bits & bits) == bits) && !np_region_is_exact())) {
         return UCS_OK;
     }
 
@@ -117,7 +124,8 @@ static int np_piece_hold(const np_piece_t *piece, int *phase)
     }
 
     if (ucs_likely(*phase < 0) ||
-        (np_entries_of_iov(piece->iov, piece->iovcnt).bits & NP_ENTRY_READ)) {
+        (np_entries_of_iov(piece->iov, piece->iovcnt).bits &
+         NP_ENTRY_OWN(NP_ENTRY_READ))) {
         return 1;
     }
 
@@ -278,11 +286,13 @@ static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
 }
 
 /* Is a large read sure to need the target? Our own memory is not brought in for what
- * nothing is read into, and can be while the target brings in its own. */
+ * nothing is read into, and can be while the target brings in its own. The page before
+ * the first whole one may be an edge, and absent for us whatever is there (region.h). */
 static int np_piece_is_absent(const np_piece_t *piece, const np_table_t *table)
 {
     return (piece->dir == NP_DIR_GET) && (piece->len >= NP_PIECE_LOOK) &&
-           !(np_entries_of(table, piece->addr, 1).bits & NP_ENTRY_READ);
+           !(np_entries_of(table, ucs_align_up_pow2(piece->addr, NP_PAGE_SIZE),
+                           1).bits & NP_ENTRY_READ);
 }
 
 /* One attempt; UCS_ERR_NO_PROGRESS: our own memory has changed meanwhile */
@@ -292,8 +302,8 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
 {
     int by_entries      = (piece->dir == NP_DIR_PUT) ? np_piece_uses_entries() :
                           piece->by_entries;
-    unsigned our_bit    = (piece->dir == NP_DIR_GET) ? NP_ENTRY_WRITE :
-                          NP_ENTRY_READ;
+    unsigned our_bit    = NP_ENTRY_OWN((piece->dir == NP_DIR_GET) ?
+                                       NP_ENTRY_WRITE : NP_ENTRY_READ);
     np_entries_t before = {0, 0}, after = {0, 0}, ours_after;
     np_ranges_t absent;
     ucs_status_t status;

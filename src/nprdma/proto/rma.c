@@ -17,6 +17,7 @@
 #include "request.h"
 
 #include "../engine.h"
+#include "../mem/access.h"
 #include "../mem/mapper.h"
 #include "../pause.h"
 #include "../trace.h"
@@ -327,8 +328,8 @@ static int np_rma_put_at_once(np_link_t *link, np_key_t *key,
     is_mapped = !np_moving_is_ended(moving) &&
                 np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
     for (i = 0; i < iovcnt; ++i) {
-        is_mapped = is_mapped && np_table_has_views((uintptr_t)iov[i].base,
-                                                    iov[i].len, NP_ENTRY_READ);
+        is_mapped = is_mapped && np_access_is_there((uintptr_t)iov[i].base,
+                                                    iov[i].len, 0);
     }
 
     for (i = 0; is_mapped && (i < iovcnt); ptr += iov[i++].len) {
@@ -440,8 +441,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
     }
 
     if ((status == UCS_ERR_UNSUPPORTED) ||
-        ((status == UCS_OK) && link->no_fetch &&
-         (np_link_table(link, addr) == NULL))) {
+        ((status == UCS_OK) && (link->no_fetch == np_fault_page(addr)))) {
         return np_rma_post_copy(NP_DIR_GET, link, key, NULL, &iov, 1, len,
                                 addr, 1, NULL);
     }

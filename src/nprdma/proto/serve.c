@@ -130,7 +130,8 @@ static size_t np_serve_mapped(const np_serving_t *serving)
             continue; /* nothing is ever absent there */
         }
 
-        if (!np_dma_is_mapped(table, va, 1, np_serve_dir(serving))) {
+        if (!np_access_is_there(va, ucs_min(end, (va | (NP_PAGE_SIZE - 1)) + 1) -
+                                    va, np_serve_dir(serving) == NP_DIR_PUT)) {
             return (fault->len <= NP_PIECE_ONCE) ? 0 : va - fault->remote;
         }
     }
@@ -175,7 +176,7 @@ static ucs_status_t np_serve_read(void *arg)
 }
 
 /* Its bytes into the message, which is the initiator's again if its epoch has
- * ended */
+ * ended, if they were still the peer's to read */
 static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
 {
     const np_serving_t *serving = read->serving;
@@ -184,8 +185,11 @@ static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
     np_moving_begin(serving->moving);
     if (atomic_load_explicit(&serving->peer->shm->epoch,
                              memory_order_relaxed) == serving->fault.epoch) {
+        status = np_access_check_again(serving->fault.remote,
+                                       serving->fault.len);
+    }
+    if (status == UCS_OK) {
         memcpy(serving->area, read->bytes, serving->fault.len);
-        status = UCS_OK;
     }
     np_moving_end(serving->moving);
     return status;
@@ -221,8 +225,8 @@ static ucs_status_t np_serve_copy(np_serving_t *serving)
         }
 
         /* only the next page: a pager may have room for few */
-        status = np_mapper_fault_in(fault->remote, np_serve_next(fault),
-                                    !!(fault->flags & NP_FAULT_PUT));
+        status = np_access_fault_in(fault->remote, np_serve_next(fault),
+                                    !!(fault->flags & NP_FAULT_PUT), NULL);
         NP_PAUSE(SERVE_MAPPED);
         if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
             return status;
@@ -257,8 +261,8 @@ np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
     }
 
     np_serve_advance(&serving, ucs_min(peer->served, len));
-    status = np_mapper_fault_in(serving.fault.remote, serving.fault.len,
-                                kind == NP_SLOT_PUT);
+    status = np_access_fault_in(serving.fault.remote, serving.fault.len,
+                                kind == NP_SLOT_PUT, NULL);
     NP_PAUSE(SERVE_MAPPED);
     if ((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE) ||
         (status == UCS_ERR_EXCEEDS_LIMIT)) {
@@ -393,9 +397,9 @@ static ucs_status_t np_serve_bring_in(np_serving_t *serving, int *is_done)
 
     read.serving = serving;
     bring        = (np_bring_t){.use = np_serve_read, .arg = &read};
-    status       = np_mapper_fault_in_by(fault->remote, fault->len,
-                                         !!(fault->flags & NP_FAULT_PUT),
-                                         is_read ? &bring : NULL);
+    status       = np_access_fault_in(fault->remote, fault->len,
+                                      !!(fault->flags & NP_FAULT_PUT),
+                                      is_read ? &bring : NULL);
     *is_done     = (status == UCS_OK) && bring.is_done;
     return *is_done ? np_serve_read_done(&read) : status;
 }
@@ -437,8 +441,9 @@ static ucs_status_t np_serve_move(np_serving_t *serving)
 
     /* if it was not one of ours then it was a page of the initiator */
     return np_entries_held(&before, &after,
-                           (fault.flags & NP_FAULT_PUT) ? NP_ENTRY_WRITE :
-                           NP_ENTRY_READ) ? UCS_ERR_NO_PROGRESS : UCS_ERR_BUSY;
+                           NP_ENTRY_OWN((fault.flags & NP_FAULT_PUT) ?
+                                        NP_ENTRY_WRITE : NP_ENTRY_READ)) ?
+           UCS_ERR_NO_PROGRESS : UCS_ERR_BUSY;
 }
 
 static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
@@ -472,6 +477,9 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
         }
 
         if (fault->flags & NP_FAULT_RETRY) {
+            if (!np_regions_share(fault->remote)) {
+                return UCS_ERR_UNSUPPORTED; /* as above, while it is an edge */
+            }
             return UCS_OK;
         }
 

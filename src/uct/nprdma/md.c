@@ -331,17 +331,23 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
 static ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 {
+    const unsigned flags = UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags,
+                                                        FIELD_FLAGS, 0);
+    int can_invalidate   = ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate;
     np_region_t *region;
-    unsigned flags;
 
-    UCT_MD_MEM_DEREG_CHECK_PARAMS(
-            params, ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate);
+    if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) && !can_invalidate) {
+        np_error("memory cannot be invalidated: this needs "
+                 "UCX_NPRDMA_MR_SCOPE=exact, and a host without RDMA devices");
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, can_invalidate);
 
     region = uct_nprdma_memh_region(params->memh);
-    flags  = UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags, FIELD_FLAGS, 0);
-    if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) &&
-        ((region == NULL) ||
-         !ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate)) {
+    if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) && (region == NULL)) {
+        np_error("memory that UCX has allocated is not invalidated, but freed "
+                 "(uct_md_mem_free)");
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -350,9 +356,7 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     }
 
     if (flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
-        /* also what goes past the views, or through those of a page that other
-         * registrations keep */
-        np_drain();
+        np_drain(); /* also what we move ourselves, on pages of others too */
         uct_invoke_completion(params->comp, UCS_OK);
     }
     return UCS_OK;

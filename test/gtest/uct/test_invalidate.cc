@@ -250,18 +250,60 @@ TEST(InvalidateReads, AreFromBefore)
     });
 }
 
-// A request whose page sleeps in a swapper does not hold the program up, and is
-// refused when it wakes.
-TEST(InvalidateSleeping, RequestIsRefused)
+// A request whose page sleeps in a swapper.
+struct Sleeper {
+    const char *name;
+    const char *single_copy;
+    const char *fault_mode;
+    size_t     length;       // of a put; 0: an atomic
+    bool       has_neighbour; // another registration in its first page
+};
+
+class InvalidateSleeping : public testing::TestWithParam<Sleeper> {
+};
+
+// Put, or add to a word; what it ends with.
+ucs_status_t sleep_in(Node &node, const Sleeper &sleeper, UctMem &source,
+                      const UctRemote &remote)
 {
-    run_ranks([](Rank &rank) {
+    uint64_t result;
+    Comp comp;
+    ssize_t ret;
+
+    if (sleeper.length > 0) {
+        return rma_settle(node, RmaKind::PutZcopy, source.at(),
+                          sleeper.length, remote.address, remote.rkey());
+    }
+
+    ret = node.post("room", [&]() {
+        return uct_ep_atomic64_fetch(node.ep->ep, UCT_ATOMIC_OP_ADD, 1,
+                                     &result, remote.address, remote.rkey(),
+                                     &comp);
+    });
+    if (ret == UCS_INPROGRESS) {
+        node.until("the end", [&]() { return comp.calls > 0; });
+        ret = comp.status;
+    }
+    return (ucs_status_t)ret;
+}
+
+// It does not hold the program up, and is refused when it wakes.
+TEST_P(InvalidateSleeping, RequestIsRefused)
+{
+    const Sleeper sleeper = GetParam();
+
+    run_ranks([=](Rank &rank) {
         paging_only();
         check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
         constexpr size_t LENGTH = 4 * PAGE;
-        Node node(rank, {}, {{"MR_SCOPE", "exact"}});
+        Node node(rank, {}, {{"MR_SCOPE", "exact"},
+                             {"SINGLE_COPY", sleeper.single_copy},
+                             {"FAULT_MODE", sleeper.fault_mode}});
         Area area(LENGTH);
         UctMem source(node.domain, MemKind::Local, LENGTH);
-        Buffer buffer(node.domain, area.at(), LENGTH);
+        Buffer buffer(node.domain, area.at(),
+                      (sleeper.length > 0) ? sleeper.length : 8);
+        Buffer neighbour(node.domain, area.at(PAGE - 8), 8);
 
         struct Gate {
             std::mutex              lock;
@@ -287,6 +329,9 @@ TEST(InvalidateSleeping, RequestIsRefused)
             ASSERT_EQ(0, nprdma_register_swapper(area.at(), LENGTH,
                                                  &swapper));
             rank.oob.send(buffer.share());
+            if (sleeper.has_neighbour) {
+                neighbour.share();
+            }
             // Only service threads may sleep in it
             rank.oob.progress_with(nullptr);
             wait_until("a request", []() { return 0u; },
@@ -302,8 +347,7 @@ TEST(InvalidateSleeping, RequestIsRefused)
         } else {
             UctRemote remote(node.domain, rank.oob.recv());
             EXPECT_EQ(UCS_ERR_INVALID_ADDR,
-                      rma_settle(node, RmaKind::PutZcopy, source.at(), LENGTH,
-                                 remote.address, remote.rkey()));
+                      sleep_in(node, sleeper, source, remote));
             EXPECT_EQ(0u, node.iface.errors);
         }
         node.sync();
@@ -314,6 +358,19 @@ TEST(InvalidateSleeping, RequestIsRefused)
         node.sync();
     });
 }
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, InvalidateSleeping,
+        testing::Values(
+                Sleeper{"All", "auto", "reverse", 4 * PAGE, false},
+                Sleeper{"Inline", "auto", "reverse", 1000, true},
+                Sleeper{"Reverse", "auto", "reverse", 3000, true},
+                Sleeper{"Retry", "auto", "retry", 3000, true},
+                Sleeper{"Atomic", "auto", "reverse", 0, true},
+                Sleeper{"AtomicRings", "off", "reverse", 0, true}),
+        [](const testing::TestParamInfo<Sleeper> &info) {
+            return std::string(info.param.name);
+        });
 
 // A peer that is killed in the middle of a transfer is not waited for.
 TEST(InvalidateDead, PeerIsNotWaitedFor)

@@ -405,6 +405,77 @@ TEST_P(Scope, WhatHasEndedIsRefused)
     });
 }
 
+// Two registrations in one page: the one that lives keeps nothing of the other
+// alive, whichever of them was there first.
+TEST_P(Scope, NeighbourInThePage)
+{
+    constexpr size_t PAGE_AT = 16 * PAGE;
+    RmaKind kind    = this->kind();
+    const char *way = this->way();
+
+    run_ranks([=](Rank &rank) {
+        paging_only();
+        ScopeCase test(rank, exact(way));
+
+        for (size_t ends : {PAGE_AT, PAGE_AT + 2048}) {
+            size_t lives = 2 * PAGE_AT + 2048 - ends;
+            auto first   = test.own(ends, 64);
+            auto second  = test.own(lives, 64);
+            UctRemote old(test.node.domain, test.share(first.get()));
+            UctRemote other(test.node.domain, test.share(second.get()));
+
+            test.meet();
+            if (rank.initiator()) {
+                test.expect_done(kind, ends, 64, old, 1);
+                test.expect_done(kind, lives, 64, other, 1);
+            }
+            test.node.sync();
+            if (rank.target()) {
+                Comp comp;
+                EXPECT_EQ(UCS_OK, first->invalidate(comp));
+                EXPECT_EQ(1u, comp.calls);
+            }
+            test.node.sync();
+            if (rank.initiator()) {
+                test.expect_done(kind, lives, 64, other, 1);
+                test.expect_refused(kind, ends, 64, old);
+                test.expect_refused(kind, ends + 56, 8, old);
+                test.expect_done(kind, lives, 64, other, 1);
+            }
+            test.node.sync();
+            if (rank.target()) {
+                EXPECT_EQ("", pattern_diff(test.area.at(), PAGES * PAGE, 1));
+            }
+            test.node.sync();
+        }
+    });
+}
+
+// What is between is moved one-sided, whatever its edges are.
+TEST(Scope, OnlyEdgesAreAskedFor)
+{
+    run_ranks([](Rank &rank) {
+        paging_only();
+        ScopeCase test(rank);
+        auto owned = test.own(FIRST, LAST - FIRST);
+        UctRemote remote(test.node.domain, test.share(owned.get()));
+
+        test.meet();
+        if (rank.initiator()) {
+            for (RmaKind kind : {RmaKind::GetZcopy, RmaKind::PutZcopy}) {
+                test.expect_done(kind, FIRST, LAST - FIRST, remote, 1);
+                Growth growth;
+                test.expect_done(kind, FIRST, LAST - FIRST, remote, 1);
+                EXPECT_EQ(2u, growth.of(&C::remote_faults)) << name_of(kind);
+                growth.reset();
+                test.expect_done(kind, 17 * PAGE, 15 * PAGE, remote, 1);
+                EXPECT_EQ(0u, growth.of(&C::remote_faults)) << name_of(kind);
+            }
+        }
+        test.node.sync();
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(
         Uct, Scope,
         testing::Combine(testing::ValuesIn(ALL_KINDS),
@@ -449,6 +520,7 @@ TEST(Scope, Atomics)
             }
             EXPECT_EQ(UCS_ERR_INVALID_ADDR, add(16 * PAGE + 64));
         }
+        auto beside = test.own(16 * PAGE + 64, 64); // keeps the page
         node.sync();
         if (rank.target()) {
             owned->end();
@@ -508,8 +580,8 @@ TEST(Scope, Overlaps)
             Growth growth;
             test.expect_done(RmaKind::GetZcopy, 15 * PAGE + 100, 10 * PAGE,
                              remote_right, 1);
-            EXPECT_EQ(0u, growth.of(&C::remote_faults))
-                    << "pages of the other region have gone";
+            EXPECT_EQ(2u, growth.of(&C::remote_faults))
+                    << "its edges are asked for; other pages have gone";
         }
         end(right);
         if (rank.initiator()) {

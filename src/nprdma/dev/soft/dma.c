@@ -60,15 +60,19 @@ void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len)
     ranges->range[ranges->count++].len  = len;
 }
 
-/* Is the page of va, and are the count - 1 pages after it, in the target's
- * view? */
-static int np_walk_remote(const np_walk_t *walk, uint64_t va, uint32_t count)
+/* Are all pages of [va, va + len) in the target's view? */
+static int np_walk_remote(const np_walk_t *walk, uint64_t va, size_t len)
 {
     const np_table_t *table = walk->dma->table;
     const unsigned bit      = (walk->dma->dir == NP_DIR_GET) ? NP_ENTRY_READ :
                               NP_ENTRY_WRITE;
+    const uint32_t count    = np_page_count(va, len);
     uint32_t page           = np_page_index(va), i;
     uint8_t view;
+
+    if ((walk->dma->process == NP_VM_SELF) && (walk->dma->direct == NULL)) {
+        return np_access_is_there(va, len, walk->dma->dir == NP_DIR_PUT);
+    }
 
     if (table == NULL) {
         return 0;
@@ -95,8 +99,7 @@ static int np_walk_remote(const np_walk_t *walk, uint64_t va, uint32_t count)
 static int np_walk_local(const np_walk_t *walk, uint64_t va, size_t len)
 {
     return !walk->dma->has_local ||
-           np_table_has_views(va, len, (walk->dma->dir == NP_DIR_GET) ?
-                                       NP_ENTRY_WRITE : NP_ENTRY_READ);
+           np_access_is_there(va, len, walk->dma->dir == NP_DIR_GET);
 }
 
 /* Move what both sides have */
@@ -166,7 +169,7 @@ static int np_walk_is_whole(const np_walk_t *walk, size_t offset, size_t len)
     const uint64_t va = walk->addr + offset;
     size_t i, first, last, start = 0;
 
-    if (!np_walk_remote(walk, va, np_page_count(va, len))) {
+    if (!np_walk_remote(walk, va, len)) {
         return 0;
     }
 
@@ -245,7 +248,10 @@ static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
             /* Once a page: a unit that ends up in two pieces here is one read
              * there, and must not be half the signature */
             page       = (walk->addr + offset) >> NP_PAGE_SHIFT;
-            has_remote = np_walk_remote(walk, walk->addr + offset, 1);
+            has_remote = np_walk_remote(walk, walk->addr + offset,
+                                        ucs_min(end - offset, NP_PAGE_SIZE -
+                                                ((walk->addr + offset) &
+                                                 (NP_PAGE_SIZE - 1))));
         }
         has_local  = np_walk_local(walk, (uintptr_t)piece[0].base, step);
         if (has_remote && has_local) {

@@ -45,7 +45,8 @@ typedef struct np_tlb np_tlb_t;
 /** A way to somebody's memory. All that it points to stays its owner's. */
 typedef struct np_dma {
     np_dir_t    dir;
-    np_process_t *process;  /**< process_vm_*, if not direct; NP_VM_SELF */
+    np_process_t *process;  /**< process_vm_*, if not direct; NP_VM_SELF: it is our
+                                 own memory, there for ourselves (access.h) */
     void        *direct;    /**< where the remote address is mapped here */
     const np_table_t *table;   /**< of the remote arena; NULL: all is absent */
     np_remote_t *remote;    /**< whose table it is; NULL with it */

@@ -64,8 +64,8 @@ struct np_link {
     np_event_t       death;        /**< of it */
     int              no_vm;        /**< process_vm_* was refused */
     int              no_reverse;   /**< and so to the target, on our memory */
-    int              no_fetch;     /**< some of its memory never gets a table: that
-                                        it has come in cannot be seen */
+    uint64_t         no_fetch;     /**< np_fault_page: the last of which no entry
+                                        will tell that it has come in; 0: none */
     int              is_wide;      /**< uses, or will use, payload_wide */
 
     np_remote_t      *remote;      /**< the target's tables; NULL: not yet */
