@@ -110,7 +110,7 @@ int np_mapper_is_paged(void)
     return atomic_load_explicit(&np_mapper_paged, memory_order_seq_cst);
 }
 
-static void np_mapper_flush(void)
+void np_mapper_flush(void)
 {
     void (*flush)(void) = atomic_load_explicit(&np_mapper_flush_func,
                                                memory_order_acquire);

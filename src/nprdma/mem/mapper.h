@@ -31,6 +31,9 @@ typedef struct np_swapper {
  */
 void np_mapper_set_flush(void (*flush)(void));
 
+/** Just that. Any thread that is not itself moving. */
+void np_mapper_flush(void);
+
 /**
  * What it does instead where pages have only been added: whoever has cached that
  * they are absent must look again, and nobody need be waited for. Without it the

@@ -36,6 +36,13 @@
 #define NP_PAGE_LAST(_va)  ((_va) | (NP_PAGE_SIZE - 1))
 #define NP_PAGE_FIRST(_va) ((_va) & ~(NP_PAGE_SIZE - 1))
 
+/* Somebody to be told of a region's end */
+typedef struct np_region_waiter {
+    struct np_region_waiter *next;
+    void                    (*ended)(void *arg);
+    void                    *arg;
+} np_region_waiter_t;
+
 struct np_region {
     np_region_t *left;      /* lower ones */
     np_region_t *right;
@@ -45,6 +52,7 @@ struct np_region {
     uint32_t    priority;   /* at least that of all below */
     uint32_t    life;       /* np_regions_life when it was made */
     uint64_t    uses;       /* registrations of just this range */
+    np_region_waiter_t *waiters;
 };
 
 /* Guards all below and every region; no other lock is taken under it, and no
@@ -331,11 +339,39 @@ static void np_regions_unmap(uint64_t first, uint64_t last)
     }
 }
 
-void np_region_put(np_region_t *region)
+/* Nobody has it any more */
+static void np_region_end(np_region_t *region, int is_ours)
+{
+    np_region_waiter_t *waiter;
+
+    if (is_ours) {
+        np_regions_unmap(region->first, region->last);
+    }
+
+    if (region->waiters != NULL) {
+        np_mapper_flush(); /* what we move ourselves, on pages of others too */
+    }
+
+    while (region->waiters != NULL) {
+        waiter          = region->waiters;
+        region->waiters = waiter->next;
+        waiter->ended(waiter->arg);
+        free(waiter);
+    }
+    free(region);
+}
+
+/* One use less, and one more to be told, or NULL */
+static void np_region_release(np_region_t *region, np_region_waiter_t *waiter)
 {
     int is_last, is_ours;
 
     pthread_mutex_lock(&np_regions_lock);
+    if (waiter != NULL) {
+        waiter->next    = region->waiters;
+        region->waiters = waiter;
+    }
+
     is_last = (--region->uses == 0);
     is_ours = region->life == np_regions_life;
     if (is_last && is_ours) {
@@ -343,14 +379,29 @@ void np_region_put(np_region_t *region)
     }
     pthread_mutex_unlock(&np_regions_lock);
 
-    if (!is_last) {
-        return;
+    if (is_last) {
+        np_region_end(region, is_ours);
+    }
+}
+
+void np_region_put(np_region_t *region)
+{
+    np_region_release(region, NULL);
+}
+
+ucs_status_t np_region_invalidate(np_region_t *region, void (*ended)(void *arg),
+                                  void *arg)
+{
+    np_region_waiter_t *waiter = malloc(sizeof(*waiter));
+
+    if (waiter == NULL) {
+        np_error("no memory for the end of a region");
+        return UCS_ERR_NO_MEMORY;
     }
 
-    if (is_ours) {
-        np_regions_unmap(region->first, region->last);
-    }
-    free(region);
+    *waiter = (np_region_waiter_t){.ended = ended, .arg = arg};
+    np_region_release(region, waiter);
+    return UCS_OK;
 }
 
 uint64_t np_region_va(const np_region_t *region)

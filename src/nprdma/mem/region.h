@@ -45,6 +45,17 @@ ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p);
  */
 void np_region_put(np_region_t *region);
 
+/**
+ * As np_region_put, and @a ended is called when the region has ended, and nothing
+ * of it is being moved any more: before this returns, or, while others have the
+ * same range registered and so keep its keys good, by whoever is the last of them
+ * to give it back.
+ *
+ * @return UCS_OK; UCS_ERR_NO_MEMORY (logged): nothing has been done.
+ */
+ucs_status_t np_region_invalidate(np_region_t *region, void (*ended)(void *arg),
+                                  void *arg);
+
 uint64_t np_region_va(const np_region_t *region);
 
 /** Bytes */

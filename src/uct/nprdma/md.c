@@ -16,7 +16,6 @@
 #include "../../nprdma/mem/arena.h"
 #include "../../nprdma/mem/key.h"
 #include "../../nprdma/mem/region.h"
-#include "../../nprdma/dev/soft/drain.h"
 #include "../../nprdma/svc/service.h"
 
 #ifdef HAVE_VERBS
@@ -328,6 +327,11 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
     return UCS_OK;
 }
 
+static void uct_nprdma_mem_invalidated(void *arg)
+{
+    uct_invoke_completion(arg, UCS_OK);
+}
+
 static ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 {
@@ -351,13 +355,13 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
         return UCS_ERR_UNSUPPORTED;
     }
 
-    if (region != NULL) {
-        np_region_put(region);
+    if (flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
+        return np_region_invalidate(region, uct_nprdma_mem_invalidated,
+                                    params->comp);
     }
 
-    if (flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
-        np_drain(); /* also what we move ourselves, on pages of others too */
-        uct_invoke_completion(params->comp, UCS_OK);
+    if (region != NULL) {
+        np_region_put(region);
     }
     return UCS_OK;
 }

@@ -372,6 +372,48 @@ INSTANTIATE_TEST_SUITE_P(
             return std::string(info.param.name);
         });
 
+// One range, registered many times, ended both ways in turn: while any of them
+// is there its key is good, so all completions run at the end of the last.
+TEST(InvalidateMany, OneRange)
+{
+    run_in(Topology::Loopback, [](Rank&) {
+        paging_only();
+        UctDomain domain(Settings{{"MR_SCOPE", "exact"}});
+        UctIface iface(domain);
+        std::vector<uint8_t> memory(1 << 20);
+        uct_md_mem_dereg_params_t params = {};
+
+        params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH |
+                            UCT_MD_MEM_DEREG_FIELD_FLAGS |
+                            UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+        for (size_t count = 1; count < 200; ++count) {
+            std::vector<uct_mem_h> memhs(count);
+            Comp comp;
+
+            comp.count  = (count + 1) / 2; // every other one
+            params.comp = &comp;
+            for (uct_mem_h &memh : memhs) {
+                std::string key(domain.attr.rkey_packed_size + 1, 'x');
+                check(uct_md_mem_reg(domain.md, memory.data(), memory.size(),
+                                     UCT_MD_MEM_ACCESS_ALL, &memh),
+                      "uct_md_mem_reg");
+                check(uct_md_mkey_pack(domain.md, memh, &key[0]),
+                      "uct_md_mkey_pack");
+                EXPECT_EQ('x', key.back());
+            }
+            for (size_t i = 0; i < count; ++i) {
+                EXPECT_EQ(0u, comp.calls);
+                params.memh  = memhs[i];
+                params.flags = ((i & 1) == 0) ?
+                               UCT_MD_MEM_DEREG_FLAG_INVALIDATE : 0;
+                check(uct_md_mem_dereg_v2(domain.md, &params),
+                      "uct_md_mem_dereg_v2");
+            }
+            EXPECT_EQ(1u, comp.calls);
+        }
+    });
+}
+
 // A peer that is killed in the middle of a transfer is not waited for.
 TEST(InvalidateDead, PeerIsNotWaitedFor)
 {
