@@ -497,6 +497,61 @@ static int atomic_is_executed_once(void)
     return 0;
 }
 
+static size_t pack_nothing(void *dest, void *arg)
+{
+    return 0;
+}
+
+static void unpack_nothing(void *arg, const void *data, size_t len)
+{
+}
+
+/* What moves nothing needs no key */
+static int nothing(int has_module)
+{
+    np_key_t *none   = (np_key_t*)~(uintptr_t)0; /* UCT_INVALID_RKEY */
+    const np_iov_t empty = {NULL, 0};
+    mocked_comp_t comp;
+    ucs_status_t status;
+    ssize_t packed;
+    unsigned dir;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, has_module, NULL));
+    TAP_CHILD_CHECK(!has_module || mocked_warm());
+    MOCKED_POST(packed, np_vlink_put_bcopy(&link_, none, pack_nothing, NULL,
+                                           0));
+    TAP_CHILD_CHECK(packed == 0);
+    MOCKED_POST(packed, np_vlink_put_bcopy(&link_, key, pack_nothing, NULL,
+                                           (uintptr_t)area));
+    TAP_CHILD_CHECK(packed == 0);
+    MOCKED_POST(status, np_vlink_put_copied(&link_, none, NULL, 0, 0));
+    TAP_CHILD_CHECK(status == UCS_OK);
+    MOCKED_POST(status, np_vlink_get_unpack(&link_, none, 0, 0, unpack_nothing,
+                                            NULL, &comp));
+    TAP_CHILD_CHECK(status == UCS_OK);
+    for (dir = NP_DIR_GET; dir <= NP_DIR_PUT; ++dir) {
+        MOCKED_POST(status, np_vlink_move(dir, &link_, none, &empty, 1, 0,
+                                          &comp));
+        TAP_CHILD_CHECK(status == UCS_OK);
+        MOCKED_POST(status, np_vlink_move(dir, &link_, none, NULL, 0, 0,
+                                          &comp));
+        TAP_CHILD_CHECK(status == UCS_OK);
+    }
+    TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, 100, area) == UCS_OK);
+    mocked_end();
+    return 0;
+}
+
+static int nothing_one_sided(void)
+{
+    return nothing(1);
+}
+
+static int nothing_two_sided(void)
+{
+    return nothing(0);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -509,6 +564,8 @@ int main(void)
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
     TAP_CHECK(tap_child(crowd_is_bounded),
               "of a crowd of gets only so many are taken");
+    TAP_CHECK(tap_child(nothing_two_sided), "what moves nothing needs no key");
+    TAP_CHECK(tap_child(nothing_one_sided), "and with the kernel module");
     TAP_CHECK(tap_child(ignored_are_told),
               "settings that RNICs do not know are told");
     TAP_CHECK(tap_child(honoured_are_not) && tap_child(settings_of_others),

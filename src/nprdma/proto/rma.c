@@ -292,8 +292,12 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
 {
     ucs_status_t status;
 
+    if (ucs_unlikely(len == 0)) {
+        return UCS_OK;
+    }
+
     status = np_rma_enter(link, key, addr, len);
-    if (ucs_unlikely((status != UCS_OK) || (len == 0))) {
+    if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 

@@ -93,13 +93,14 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
 void *np_rma_bounce(np_port_t *port);
 
 
-/** Begin a transfer: may it start, and does the key cover it? */
+/** Begin a transfer that is not empty: may it start, and does the key cover it?
+ *  One of no bytes may come with UCT_INVALID_RKEY, and has begun and ended. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_enter(np_link_t *link, const np_key_t *key, uint64_t addr, size_t len)
 {
     if (ucs_unlikely((key->engine_id != link->addr.engine_id) ||
                      !np_key_covers(key, addr, len))) {
-        return (len == 0) ? UCS_OK : UCS_ERR_INVALID_ADDR;
+        return UCS_ERR_INVALID_ADDR;
     }
 
     return np_link_enter(link);
@@ -130,13 +131,13 @@ np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
     return UCS_PTR_BYTE_OFFSET(window->base, addr - key->first);
 }
 
-/** Where the target's memory is mapped here, if soft0 can move a piece at once and
- *  knows by itself whether it has; NULL: take the long way */
+/** Where the target's memory is mapped here, if soft0 can move a piece of some
+ *  bytes at once and knows by itself whether it has; NULL: take the long way */
 static UCS_F_ALWAYS_INLINE void *
 np_rma_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
 {
     return ucs_likely((link->outstanding == 0) && !link->port->is_model &&
-                      (link->table != NULL) && (len != 0) &&
+                      (link->table != NULL) &&
                       (link->table_arena == (addr >> NP_ARENA_SHIFT)) &&
                       (link->table_arena ==
                        ((addr + len - 1) >> NP_ARENA_SHIFT))) ?
@@ -154,6 +155,10 @@ np_rma_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
     ucs_status_t status;
     int is_mapped;
     void *ptr;
+
+    if (ucs_unlikely(len == 0)) {
+        return UCS_OK;
+    }
 
     status = np_rma_enter(link, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -237,6 +242,10 @@ np_rma_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
 
     if (ucs_unlikely(len != sizeof(word))) {
         return np_rma_get_taken(link, key, len, addr, unpack, arg, comp);
+    }
+
+    if (ucs_unlikely(len == 0)) {
+        return UCS_OK;
     }
 
     status = np_rma_enter(link, key, addr, len);

@@ -67,16 +67,22 @@ static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
            UCS_OK : np_vlink_enter_slow(link);
 }
 
+/* Is there something to move, and does the key cover it? With nothing it may be
+ * UCT_INVALID_RKEY. */
+static UCS_F_ALWAYS_INLINE int
+np_vlink_has_key(const np_vlink_t *link, const np_key_t *key, uint64_t addr,
+                 size_t len)
+{
+    return (len > 0) && (key->engine_id == link->addr.engine_id) &&
+           np_key_covers(key, addr, len);
+}
+
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
                    size_t len)
 {
-    if (ucs_unlikely((key->engine_id != link->addr.engine_id) ||
-                     !np_key_covers(key, addr, len))) {
-        return UCS_ERR_INVALID_ADDR;
-    }
-
-    return np_vlink_enter(link);
+    return ucs_likely(np_vlink_has_key(link, key, addr, len)) ?
+           np_vlink_enter(link) : UCS_ERR_INVALID_ADDR;
 }
 
 /* May a transfer start beside those in flight, as on soft0? Queue pairs do not
@@ -329,7 +335,7 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
     np_vctl_t *ctl;
     size_t len;
 
-    status = np_vlink_enter_key(link, key, addr, 0);
+    status = np_vlink_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -348,9 +354,9 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
 
     len = pack(ctl + 1, arg);
     np_assertv(len <= NP_VSEG_DATA, "%zu bytes were packed", len);
-    if (!np_key_covers(key, addr, len)) {
+    if (ucs_unlikely(!np_vlink_has_key(link, key, addr, len))) {
         np_conn_drop(link->conn, &ctl->msg);
-        return UCS_ERR_INVALID_ADDR;
+        return (len == 0) ? 0 : (ssize_t)UCS_ERR_INVALID_ADDR;
     }
 
     np_vlink_put(link, ctl, addr, len);

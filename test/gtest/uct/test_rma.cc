@@ -209,6 +209,87 @@ INSTANTIATE_TEST_SUITE_P(
                                          Topology::Loopback)),
         param_name);
 
+class RmaEmpty : public testing::TestWithParam<Topology> {
+};
+
+// What moves nothing needs no key, and no address; it is complete at once, or
+// says so like any other.
+TEST_P(RmaEmpty, NeedsNoKey)
+{
+    run_in(GetParam(), [](Rank &rank) {
+        Node node(rank);
+        UctMem local(node.domain, MemKind::Local, 4096);
+        UctMem target(node.domain, MemKind::Mmap, 4096);
+        UctRemote remote(node.domain, rank.oob.exchange(target.describe()));
+        auto settle = [&](const std::string &what, Comp &comp,
+                          const std::function<ssize_t()> &post) {
+            ssize_t ret = node.post(what.c_str(), post);
+            if (ret == UCS_INPROGRESS) {
+                node.until(what.c_str(), [&]() { return comp.calls > 0; });
+                ret = comp.status;
+            }
+            EXPECT_EQ(UCS_OK, ret) << what;
+        };
+
+        pattern_fill(local.at(), 4096, 1);
+        pattern_fill(target.at(), 4096, 2);
+        node.sync();
+        for (int round = 0; rank.initiator() && (round < 3); ++round) {
+            for (RmaKind kind : {RmaKind::PutShort, RmaKind::PutBcopy,
+                                 RmaKind::PutZcopy, RmaKind::GetShort,
+                                 RmaKind::GetBcopy, RmaKind::GetZcopy}) {
+                try {
+                    rma_limit(node.iface, kind, 1);
+                } catch (const Skipped&) {
+                    continue; // this device has no such operation
+                }
+                for (uct_rkey_t rkey : {(uct_rkey_t)UCT_INVALID_RKEY,
+                                        remote.rkey()}) {
+                    Comp comp;
+                    settle(name_of(kind), comp, [&]() {
+                        return rma_post(node, kind, local, 0, 0,
+                                        (rkey == remote.rkey()) ?
+                                        remote.address : 0, rkey, &comp);
+                    });
+                }
+            }
+
+            uct_iov_t iov[2] = {{nullptr, 0, UCT_MEM_HANDLE_NULL, 0, 1},
+                                {local.at(), 0, local.memh, 0, 1}};
+            for (size_t count = 0; count <= 2; ++count) {
+                Comp put, get;
+                settle("put of an empty list", put, [&]() {
+                    return (ssize_t)uct_ep_put_zcopy(
+                            node.ep->ep, iov, count, 0, UCT_INVALID_RKEY,
+                            &put);
+                });
+                settle("get of an empty list", get, [&]() {
+                    return (ssize_t)uct_ep_get_zcopy(
+                            node.ep->ep, iov, count, 0, UCT_INVALID_RKEY,
+                            &get);
+                });
+            }
+
+            // now they are connected, and others pass
+            rma_transfer(node, RmaKind::GetZcopy, local, 0, 8, remote.address,
+                         remote.rkey());
+            node.flush();
+            pattern_fill(local.at(), 8, 1);
+        }
+        node.sync();
+        EXPECT_EQ("", pattern_diff(local.at(), 4096, 1));
+        EXPECT_EQ("", pattern_diff(target.at(), 4096, 2));
+        node.sync();
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, RmaEmpty,
+        testing::Values(Topology::TwoProcesses, Topology::Loopback),
+        [](const testing::TestParamInfo<Topology> &info) {
+            return name_of(info.param);
+        });
+
 TEST(RmaCompletion, OneForMany)
 {
     run_ranks([](Rank &rank) {
