@@ -406,13 +406,27 @@ static int np_extension_get_counters(nprdma_counters_t *counters, size_t size)
     return 0;
 }
 
-static void np_extension_prepare(const void *va, size_t len, int is_receive)
+static void
+np_extension_prepare_op(const void *va, size_t len, int is_receive,
+                        void *request, int (*is_over)(void *request),
+                        uint32_t given_back)
 {
+    const np_prepare_op_t op = {
+        .request    = request,
+        .is_over    = is_over,
+        .given_back = given_back
+    };
+
     /* an engine that does not run, or is another process's, prepares nothing */
     if (!(np_thread_get() & NP_THREAD_IN_SWAPPER)) {
         np_prepare((uintptr_t)va, len,
-                   is_receive ? NP_PREPARE_RECV : NP_PREPARE_SEND);
+                   is_receive ? NP_PREPARE_RECV : NP_PREPARE_SEND, &op);
     }
+}
+
+static void np_extension_prepare(const void *va, size_t len, int is_receive)
+{
+    np_extension_prepare_op(va, len, is_receive, NULL, NULL, 0);
 }
 
 __attribute__((visibility("default")))
@@ -428,5 +442,10 @@ const np_extension_t nprdma_extension_v1 = {
     .get_order          = np_extension_get_order,
     .get_counters       = np_extension_get_counters,
     .is_running         = np_extension_is_running,
-    .prepare            = np_extension_prepare
+    .prepare            = np_extension_prepare,
+    .prepare_begin      = np_prepare_begin,
+    .prepare_op         = np_extension_prepare_op,
+    .prepare_end        = np_prepare_end,
+    .prepare_forget     = np_prepare_forget,
+    .prepare_watched    = &np_prepare_watched
 };

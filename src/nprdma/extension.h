@@ -11,6 +11,8 @@
 
 #include <nprdma/nprdma.h>
 
+#include <stdatomic.h>
+
 /** Name of the table: the only symbol that the plug-in exports. A table that is
  *  not an extension of this one has another name. */
 #define NP_EXTENSION_SYMBOL "nprdma_extension_v1"
@@ -32,6 +34,15 @@ typedef struct np_extension {
     /** The program has posted a transfer of this memory, which will be written
      *  (a receive) or read. Waits for nobody; any thread. */
     void     (*prepare)(const void *va, size_t len, int is_receive);
+    /** The same of an operation that is known, with the fields of np_prepare_op_t;
+     *  np_prepare_begin and the others of mem/prepare.h */
+    uint32_t (*prepare_begin)(void);
+    void     (*prepare_op)(const void *va, size_t len, int is_receive,
+                           void *request, int (*is_over)(void *request),
+                           uint32_t given_back);
+    void     (*prepare_end)(void);
+    void     (*prepare_forget)(const void *request);
+    const _Atomic uint32_t *prepare_watched; /**< 0: nothing to forget */
 } np_extension_t;
 
 extern const np_extension_t nprdma_extension_v1;

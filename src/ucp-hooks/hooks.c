@@ -9,6 +9,12 @@
  * brings in by itself what it finds absent. Only the _nbx forms are here, since
  * UCP's others call these. Not seen are UCX linked statically, generic
  * datatypes, set-uid programs, and memory that is not the host's.
+ *
+ * An announcement ends with its operation. A request of UCP's is asked whether it
+ * is complete, until it is given back, which these functions see too. One in the
+ * program's own memory cannot be asked, since nobody tells when that is used for
+ * something else: it gets a callback, where it has none. Announcements of others
+ * end after a millisecond.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -41,7 +47,11 @@
     X(ucp_stream_send_nbx) \
     X(ucp_stream_recv_nbx) \
     X(ucp_put_nbx) \
-    X(ucp_get_nbx)
+    X(ucp_get_nbx) \
+    X(ucp_request_check_status) \
+    X(ucp_request_free) \
+    X(ucp_request_release) \
+    X(ucp_worker_destroy)
 
 /* UCP's own, each found at its first call; NULL: not yet. Nothing is read through
  * them, so that relaxed will do. */
@@ -51,10 +61,9 @@ static struct {
 #undef HOOKS_FIELD
 } hooks;
 
-/* What the engine does about it; NULL: nprdma is not loaded. Written once, with
- * release: whoever sees the function sees the engine. */
-static void (*_Atomic hooks_prepare)(const void *va, size_t len,
-                                     int is_receive);
+/* The engine; NULL: nprdma is not loaded. Written once, with release: whoever
+ * sees the table sees the engine. */
+static const np_extension_t *_Atomic hooks_engine;
 
 /* UCP calls some of these from others: only the outermost tells */
 static __thread int hooks_depth __attribute__((tls_model("initial-exec")));
@@ -66,10 +75,9 @@ void hooks_attach(void *plugin)
 
     /* an older plug-in has a shorter table */
     if ((extension != NULL) &&
-        (extension->size >= (offsetof(np_extension_t, prepare) +
-                             sizeof(extension->prepare)))) {
-        atomic_store_explicit(&hooks_prepare, extension->prepare,
-                              memory_order_release);
+        (extension->size >= (offsetof(np_extension_t, prepare_watched) +
+                             sizeof(extension->prepare_watched)))) {
+        atomic_store_explicit(&hooks_engine, extension, memory_order_release);
     }
 }
 
@@ -88,6 +96,20 @@ static void *hooks_find(const char *name)
     }
     return func;
 }
+
+/* UCP's own function, found at its first call; NULL: there is none, and a libucp
+ * that comes later will do */
+#define HOOKS_FUNC(_name) \
+    ({ \
+        __typeof__(&_name) _func = atomic_load_explicit(&hooks._name, \
+                                                        memory_order_relaxed); \
+        \
+        if (_func == NULL) { \
+            _func = (__typeof__(&_name))hooks_find(#_name); \
+            atomic_store_explicit(&hooks._name, _func, memory_order_relaxed); \
+        } \
+        _func; \
+    })
 
 /* Memory that the engine is told of */
 typedef struct hooks_piece {
@@ -141,14 +163,74 @@ static unsigned hooks_look(const void *buffer, size_t count,
     return 1;
 }
 
-static void hooks_announce(const hooks_piece_t *pieces, unsigned count,
-                           int is_receive)
+static int hooks_is_over(void *request)
+{
+    __typeof__(&ucp_request_check_status) func =
+            HOOKS_FUNC(ucp_request_check_status);
+
+    return (func == NULL) || (func(request) != UCS_INPROGRESS);
+}
+
+/* A request is over, or will be used for another operation; NULL: all */
+static void hooks_forget(const void *request)
+{
+    const np_extension_t *engine = atomic_load_explicit(&hooks_engine,
+                                                        memory_order_acquire);
+
+    if ((engine != NULL) &&
+        (atomic_load_explicit(engine->prepare_watched,
+                              memory_order_relaxed) > 0)) {
+        engine->prepare_forget(request);
+    }
+}
+
+static void hooks_sent(void *request, ucs_status_t status UCS_V_UNUSED,
+                       void *arg UCS_V_UNUSED)
+{
+    hooks_forget(request);
+}
+
+static void
+hooks_received_tag(void *request, ucs_status_t status UCS_V_UNUSED,
+                   const ucp_tag_recv_info_t *info UCS_V_UNUSED,
+                   void *arg UCS_V_UNUSED)
+{
+    hooks_forget(request);
+}
+
+static void hooks_received(void *request, ucs_status_t status UCS_V_UNUSED,
+                           size_t length UCS_V_UNUSED, void *arg UCS_V_UNUSED)
+{
+    hooks_forget(request);
+}
+
+/* How the end of an operation is noticed */
+typedef enum hooks_end {
+    HOOKS_END_ASKED,    /* its request can be asked */
+    HOOKS_END_TOLD,     /* it has got a callback of ours */
+    HOOKS_END_UNKNOWN
+} hooks_end_t;
+
+static hooks_end_t hooks_end_of(const ucp_request_param_t *param)
+{
+    return !(param->op_attr_mask & UCP_OP_ATTR_FIELD_REQUEST) ?
+           HOOKS_END_ASKED :
+           !(param->op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) ?
+           HOOKS_END_TOLD : HOOKS_END_UNKNOWN;
+}
+
+static void hooks_announce(const np_extension_t *engine,
+                           const hooks_piece_t *pieces, unsigned count,
+                           int is_receive, void *request, hooks_end_t end,
+                           uint32_t given_back)
 {
     unsigned i;
 
     for (i = 0; i < count; ++i) {
-        atomic_load_explicit(&hooks_prepare, memory_order_acquire)
-                (pieces[i].buffer, pieces[i].length, is_receive);
+        engine->prepare_op(pieces[i].buffer, pieces[i].length, is_receive,
+                           (end == HOOKS_END_UNKNOWN) ? NULL : request,
+                           (end == HOOKS_END_ASKED) ? hooks_is_over : NULL,
+                           given_back);
     }
 }
 
@@ -167,11 +249,11 @@ static inline int hooks_is_small(size_t count, const ucp_request_param_t *param)
            ((count * size) < HOOKS_MIN);
 }
 
-/* Is this call the program's, with an engine to tell? */
-static inline int hooks_may_announce(void)
+/* The engine to tell, if this call is the program's; or NULL */
+static inline const np_extension_t *hooks_engine_of_call(void)
 {
-    return (hooks_depth == 0) &&
-           (atomic_load_explicit(&hooks_prepare, memory_order_relaxed) != NULL);
+    return (hooks_depth != 0) ? NULL :
+           atomic_load_explicit(&hooks_engine, memory_order_acquire);
 }
 
 /*
@@ -181,34 +263,48 @@ static inline int hooks_may_announce(void)
  * function returns, the transfer may be over (its callback was called in there,
  * or by another thread), and list and parameters are the program's again.
  */
-#define HOOKS_DEFINE(_name, _is_receive, _params, ...) \
+#define HOOKS_DEFINE(_name, _is_receive, _cb, _ended, _params, ...) \
     static __attribute__((noinline)) ucs_status_ptr_t hooked_##_name _params \
     { \
-        __typeof__(&_name) func; \
+        __typeof__(&_name) func = HOOKS_FUNC(_name); \
+        const np_extension_t *engine; \
         hooks_piece_t pieces[HOOKS_MAX_IOV]; \
+        ucp_request_param_t told; \
         ucs_status_ptr_t request; \
-        unsigned found; \
+        uint32_t given_back; \
+        unsigned found = 0; \
+        hooks_end_t end; \
         \
-        func = atomic_load_explicit(&hooks._name, memory_order_relaxed); \
         if (func == NULL) { \
-            func = (__typeof__(&_name))hooks_find(#_name); \
-            if (func == NULL) { /* a libucp that comes later will do */ \
-                return UCS_STATUS_PTR(UCS_ERR_UNSUPPORTED); \
-            } \
-            atomic_store_explicit(&hooks._name, func, memory_order_relaxed); \
+            return UCS_STATUS_PTR(UCS_ERR_UNSUPPORTED); \
         } \
         \
-        if (hooks_is_small(count, param) || !hooks_may_announce()) { \
+        engine = hooks_engine_of_call(); \
+        if (!hooks_is_small(count, param) && (engine != NULL)) { \
+            found = hooks_look(buffer, count, param, pieces); \
+        } \
+        \
+        if (found == 0) { \
             return func(__VA_ARGS__); \
         } \
         \
-        found = hooks_look(buffer, count, param, pieces); \
+        end = hooks_end_of(param); \
+        if (end == HOOKS_END_TOLD) { \
+            told               = *param; \
+            told.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK; \
+            told.cb._cb        = _ended; \
+            param              = &told; \
+        } \
+        \
+        given_back = engine->prepare_begin(); \
         ++hooks_depth; \
         request = func(__VA_ARGS__); \
         --hooks_depth; \
         if (UCS_PTR_IS_PTR(request)) { \
-            hooks_announce(pieces, found, _is_receive); \
+            hooks_announce(engine, pieces, found, _is_receive, request, end, \
+                           given_back); \
         } \
+        engine->prepare_end(); \
         return request; \
     } \
     \
@@ -221,54 +317,70 @@ static inline int hooks_may_announce(void)
                func(__VA_ARGS__) : hooked_##_name(__VA_ARGS__); \
     }
 
-HOOKS_DEFINE(ucp_tag_send_nbx, 0,
+HOOKS_DEFINE(ucp_tag_send_nbx, 0, send, hooks_sent,
              (ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
               const ucp_request_param_t *param),
              ep, buffer, count, tag, param)
 
-HOOKS_DEFINE(ucp_tag_send_sync_nbx, 0,
+HOOKS_DEFINE(ucp_tag_send_sync_nbx, 0, send, hooks_sent,
              (ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
               const ucp_request_param_t *param),
              ep, buffer, count, tag, param)
 
-HOOKS_DEFINE(ucp_tag_recv_nbx, 1,
+HOOKS_DEFINE(ucp_tag_recv_nbx, 1, recv, hooks_received_tag,
              (ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
               ucp_tag_t tag_mask, const ucp_request_param_t *param),
              worker, buffer, count, tag, tag_mask, param)
 
-HOOKS_DEFINE(ucp_tag_msg_recv_nbx, 1,
+HOOKS_DEFINE(ucp_tag_msg_recv_nbx, 1, recv, hooks_received_tag,
              (ucp_worker_h worker, void *buffer, size_t count,
               ucp_tag_message_h message, const ucp_request_param_t *param),
              worker, buffer, count, message, param)
 
-HOOKS_DEFINE(ucp_am_send_nbx, 0,
+HOOKS_DEFINE(ucp_am_send_nbx, 0, send, hooks_sent,
              (ucp_ep_h ep, unsigned id, const void *header,
               size_t header_length, const void *buffer, size_t count,
               const ucp_request_param_t *param),
              ep, id, header, header_length, buffer, count, param)
 
-HOOKS_DEFINE(ucp_am_recv_data_nbx, 1,
+HOOKS_DEFINE(ucp_am_recv_data_nbx, 1, recv_am, hooks_received,
              (ucp_worker_h worker, void *data_desc, void *buffer, size_t count,
               const ucp_request_param_t *param),
              worker, data_desc, buffer, count, param)
 
-HOOKS_DEFINE(ucp_stream_send_nbx, 0,
+HOOKS_DEFINE(ucp_stream_send_nbx, 0, send, hooks_sent,
              (ucp_ep_h ep, const void *buffer, size_t count,
               const ucp_request_param_t *param),
              ep, buffer, count, param)
 
-HOOKS_DEFINE(ucp_stream_recv_nbx, 1,
+HOOKS_DEFINE(ucp_stream_recv_nbx, 1, recv_stream, hooks_received,
              (ucp_ep_h ep, void *buffer, size_t count, size_t *length,
               const ucp_request_param_t *param),
              ep, buffer, count, length, param)
 
-HOOKS_DEFINE(ucp_put_nbx, 0,
+HOOKS_DEFINE(ucp_put_nbx, 0, send, hooks_sent,
              (ucp_ep_h ep, const void *buffer, size_t count,
               uint64_t remote_addr, ucp_rkey_h rkey,
               const ucp_request_param_t *param),
              ep, buffer, count, remote_addr, rkey, param)
 
-HOOKS_DEFINE(ucp_get_nbx, 1,
+HOOKS_DEFINE(ucp_get_nbx, 1, send, hooks_sent,
              (ucp_ep_h ep, void *buffer, size_t count, uint64_t remote_addr,
               ucp_rkey_h rkey, const ucp_request_param_t *param),
              ep, buffer, count, remote_addr, rkey, param)
+
+/* Before UCP gives the request to another operation */
+#define HOOKS_DEFINE_GIVE_BACK(_name, _type, _object, _request) \
+    HOOKS_EXPORT void _name(_type _object) \
+    { \
+        __typeof__(&_name) func = HOOKS_FUNC(_name); \
+        \
+        hooks_forget(_request); \
+        if (func != NULL) { \
+            func(_object); \
+        } \
+    }
+
+HOOKS_DEFINE_GIVE_BACK(ucp_request_free, void*, request, request)
+HOOKS_DEFINE_GIVE_BACK(ucp_request_release, void*, request, request)
+HOOKS_DEFINE_GIVE_BACK(ucp_worker_destroy, ucp_worker_h, worker, NULL)

@@ -29,7 +29,7 @@
 
 /* Ranges that wait at most; more are dropped, the newest first, since the oldest
  * will be asked for first */
-#define NP_PREPARE_RANGES   64
+#define NP_PREPARE_RANGES   256
 
 /* What one progress call brings in: some tens of microseconds if all of it is
  * absent, some hundred nanoseconds if the OS has it */
@@ -51,17 +51,21 @@
 
 typedef struct np_prepare_range {
     uint64_t         va;
-    uint64_t         end;
+    uint64_t         end;         /* va: its operation is over */
     np_prepare_use_t use;
+    void             *request;    /* as np_prepare_op_t */
+    int              (*is_over)(void *request);
+    uint64_t         until;       /* np_clock(), without a request */
 } np_prepare_range_t;
 
-/* Owner: the process; a forked child begins with an empty one. Nobody waits for
- * the lock. */
+/* Owner: the process; a forked child begins with an empty one. Only who gives
+ * back a request waits for the lock: it is never held for long. */
 static struct {
     pthread_mutex_t    lock;      /* guards what follows */
     np_prepare_range_t range[NP_PREPARE_RANGES];
     unsigned           first;
     uint64_t           bytes;     /* of all that wait */
+    uint32_t           given_back; /* requests, while any were watched */
     _Atomic uint64_t   rest_until; /* nanoseconds; any thread */
     _Atomic unsigned   slow;      /* quanta in a row; any thread */
     _Atomic int        is_enabled;
@@ -70,6 +74,7 @@ static struct {
 };
 
 _Atomic uint32_t np_prepare_waiting;
+_Atomic uint32_t np_prepare_watched;
 
 /* Queued last, of those with the same hash: where, and how much; bit 0 of the latter:
  * to be written. Written under the queue's lock; relaxed: who reads a mixture prepares
@@ -87,6 +92,7 @@ static void np_prepare_after_fork(void)
     pthread_mutex_init(&np_prepare_queue.lock, NULL);
     np_prepare_queue.bytes = 0;
     atomic_store_explicit(&np_prepare_waiting, 0, memory_order_relaxed);
+    atomic_store_explicit(&np_prepare_watched, 0, memory_order_relaxed);
     atomic_store_explicit(&np_prepare_queue.is_enabled, 0,
                           memory_order_relaxed);
 }
@@ -167,31 +173,119 @@ static np_prepare_range_t *np_prepare_range_at(unsigned index)
                                    NP_PREPARE_RANGES];
 }
 
-/* Append to the queue, under its lock. What follows the range before is one with
- * it: a window of small buffers is brought in with few calls. Returns 0: full. */
-static int np_prepare_append(uint64_t va, uint64_t len, np_prepare_use_t use)
+uint32_t np_prepare_begin(void)
 {
-    const uint32_t waiting   = atomic_load_explicit(&np_prepare_waiting,
-                                                    memory_order_relaxed);
-    np_prepare_range_t *last = (waiting == 0) ? NULL :
-                               np_prepare_range_at(waiting - 1);
+    /* Before the operation, and so before anybody can give back its request:
+     * who gets to know a request does so through locks of UCP, and sees this */
+    atomic_fetch_add_explicit(&np_prepare_watched, 1, memory_order_seq_cst);
+    return __atomic_load_n(&np_prepare_queue.given_back, __ATOMIC_RELAXED);
+}
 
-    if ((last != NULL) && (last->end == va) && (last->use == use)) {
-        last->end += len;
-    } else if (waiting < NP_PREPARE_RANGES) {
-        *np_prepare_range_at(waiting) = (np_prepare_range_t){va, va + len, use};
-        atomic_store_explicit(&np_prepare_waiting, waiting + 1,
-                              memory_order_relaxed);
-    } else {
-        return 0;
+void np_prepare_end(void)
+{
+    atomic_fetch_sub_explicit(&np_prepare_watched, 1, memory_order_release);
+}
+
+/* All below with _locked: under the queue's lock */
+static void np_prepare_clear_locked(np_prepare_range_t *range)
+{
+    np_prepare_queue.bytes -= range->end - range->va;
+    range->end              = range->va;
+    range->request          = NULL;
+}
+
+static void np_prepare_pop_locked(uint32_t waiting)
+{
+    np_prepare_clear_locked(np_prepare_range_at(0));
+    np_prepare_queue.first = (np_prepare_queue.first + 1) % NP_PREPARE_RANGES;
+    atomic_store_explicit(&np_prepare_waiting, waiting - 1,
+                          memory_order_relaxed);
+    np_prepare_end();
+}
+
+static int np_prepare_is_over(const np_prepare_range_t *range, uint64_t now)
+{
+    return (range->va == range->end) ||
+           ((range->request == NULL) ? (now >= range->until) :
+            ((range->is_over != NULL) && range->is_over(range->request)));
+}
+
+/* The oldest range whose operation goes on; NULL: none */
+static np_prepare_range_t *np_prepare_front_locked(uint64_t now)
+{
+    np_prepare_range_t *range;
+    uint32_t waiting;
+
+    for (;;) {
+        waiting = atomic_load_explicit(&np_prepare_waiting,
+                                       memory_order_relaxed);
+        range   = np_prepare_range_at(0);
+        if (waiting == 0) {
+            return NULL;
+        } else if (!np_prepare_is_over(range, now)) {
+            return range;
+        }
+        np_prepare_pop_locked(waiting);
     }
+}
 
+static void np_prepare_drop_locked(void)
+{
+    uint32_t waiting;
+
+    while ((waiting = atomic_load_explicit(&np_prepare_waiting,
+                                           memory_order_relaxed)) > 0) {
+        np_prepare_pop_locked(waiting);
+    }
+}
+
+void np_prepare_forget(const void *request)
+{
+    np_prepare_range_t *range;
+    uint32_t i;
+
+    pthread_mutex_lock(&np_prepare_queue.lock);
+    __atomic_store_n(&np_prepare_queue.given_back,
+                     np_prepare_queue.given_back + 1, __ATOMIC_RELAXED);
+    for (i = 0; i < atomic_load_explicit(&np_prepare_waiting,
+                                         memory_order_relaxed); ++i) {
+        range = np_prepare_range_at(i);
+        if ((range->request != NULL) &&
+            ((request == NULL) || (range->request == request))) {
+            np_prepare_clear_locked(range);
+        }
+    }
+    pthread_mutex_unlock(&np_prepare_queue.lock);
+}
+
+/* Append to the queue */
+static void np_prepare_append_locked(uint64_t va, uint64_t len,
+                                     np_prepare_use_t use,
+                                     const np_prepare_op_t *op, uint64_t now)
+{
+    const uint32_t waiting = atomic_load_explicit(&np_prepare_waiting,
+                                                  memory_order_relaxed);
+    /* else its name may be another's by now */
+    const int is_known     = (op != NULL) &&
+                             (op->given_back == np_prepare_queue.given_back);
+
+    *np_prepare_range_at(waiting) = (np_prepare_range_t){
+        .va      = va,
+        .end     = va + len,
+        .use     = use,
+        .request = is_known ? op->request : NULL,
+        .is_over = is_known ? op->is_over : NULL,
+        .until   = now + NP_PREPARE_LIFE_NSEC
+    };
     np_prepare_queue.bytes += len;
-    return 1;
+    atomic_fetch_add_explicit(&np_prepare_watched, 1, memory_order_relaxed);
+    atomic_store_explicit(&np_prepare_waiting, waiting + 1,
+                          memory_order_relaxed);
 }
 
 /* Put it into the queue, as much as the limit leaves */
-static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use)
+static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use,
+                           const np_prepare_op_t *op, uint64_t now)
 {
     const uint64_t wanted = len;
 
@@ -199,17 +293,24 @@ static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use)
         return;
     }
 
+    (void)np_prepare_front_locked(now); /* makes room */
     len = ucs_min(len, np_engine.config.prepare_max -
                        ucs_min(np_engine.config.prepare_max,
                                np_prepare_queue.bytes));
-    if ((len > 0) && np_prepare_append(va, len, use)) {
+    if ((len > 0) && (atomic_load_explicit(&np_prepare_waiting,
+                                           memory_order_relaxed) <
+                      NP_PREPARE_RANGES)) {
+        np_prepare_append_locked(va, len, use, op, now);
         np_prepare_remember(va, wanted, use);
     }
     pthread_mutex_unlock(&np_prepare_queue.lock);
 }
 
-void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
+void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use,
+                const np_prepare_op_t *op)
 {
+    uint64_t now;
+
     const int write = use == NP_PREPARE_RECV;
 
     np_trace(write ? NP_TRACE_POST_RECV : NP_TRACE_POST_SEND, 0, va, len);
@@ -227,52 +328,83 @@ void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use)
     }
 
     np_kmod_prepare(va, len, write);
-    if (atomic_load_explicit(&np_prepare_queue.is_enabled,
-                             memory_order_relaxed) &&
-        !np_prepare_is_there(va, len, use) &&
-        (np_clock() >=
-         atomic_load_explicit(&np_prepare_queue.rest_until,
-                              memory_order_relaxed))) {
-        np_prepare_add(va, len, use);
+    if (!atomic_load_explicit(&np_prepare_queue.is_enabled,
+                              memory_order_relaxed) ||
+        np_prepare_is_there(va, len, use)) {
+        return;
+    }
+
+    now = np_clock();
+    if (now >= atomic_load_explicit(&np_prepare_queue.rest_until,
+                                    memory_order_relaxed)) {
+        np_prepare_add(va, len, use, op, now);
     }
 }
 
-/* Take the next quantum out of the queue; returns whether there was one
- * @param [in] at  Only what begins there and will be written; NULL: anything. */
-static int np_prepare_take(const uint64_t *at, np_prepare_range_t *part)
+/* What is brought in at once */
+typedef struct np_prepare_part {
+    uint64_t         va;
+    uint64_t         end;
+    np_prepare_use_t use;
+} np_prepare_part_t;
+
+/* Take some of a range, no further than to the quantum's end */
+static void np_prepare_take_locked(np_prepare_range_t *range, uint64_t end)
 {
+    end                     = ucs_min(range->end, end);
+    np_prepare_queue.bytes -= end - range->va;
+    range->va               = end;
+}
+
+/* Take the next quantum out of the queue; returns whether there was one. Ranges
+ * that follow each other are taken as one: a window of small buffers is brought in
+ * with few calls.
+ * @param [in] at  Only what begins there and will be written; NULL: anything. */
+static int np_prepare_take(const uint64_t *at, np_prepare_part_t *part)
+{
+    const uint64_t now = np_clock();
     np_prepare_range_t *range;
-    uint32_t waiting;
-    uint64_t end;
+    uint64_t limit;
+    int is_taken = 0;
 
     if (pthread_mutex_trylock(&np_prepare_queue.lock) != 0) {
         return 0;
     }
 
-    waiting = atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed);
-    range   = np_prepare_range_at(0);
-    if ((waiting > 0) && (at != NULL) &&
-        ((range->va != *at) || (range->use != NP_PREPARE_RECV))) {
-        waiting = 0;
-    }
-
-    if (waiting > 0) {
+    range = np_prepare_front_locked(now);
+    if ((range != NULL) &&
+        ((at == NULL) ||
+         ((range->va == *at) && (range->use == NP_PREPARE_RECV)))) {
+        is_taken = 1;
+        *part    = (np_prepare_part_t){range->va, range->va, range->use};
         /* ends where a page does */
-        end       = ucs_min(range->end,
-                            (range->va & ~(NP_PAGE_SIZE - 1)) +
-                            NP_PREPARE_QUANTUM);
-        *part     = (np_prepare_range_t){range->va, end, range->use};
-        range->va = end;
-        np_prepare_queue.bytes -= part->end - part->va;
-        if (range->va == range->end) {
-            np_prepare_queue.first = (np_prepare_queue.first + 1) %
-                                     NP_PREPARE_RANGES;
-            atomic_store_explicit(&np_prepare_waiting, waiting - 1,
-                                  memory_order_relaxed);
+        limit    = (range->va & ~(NP_PAGE_SIZE - 1)) + NP_PREPARE_QUANTUM;
+        while ((range != NULL) && (range->va == part->end) &&
+               (range->use == part->use) && (part->end < limit)) {
+            np_prepare_take_locked(range, limit);
+            part->end = range->va;
+            range     = np_prepare_front_locked(now);
         }
     }
     pthread_mutex_unlock(&np_prepare_queue.lock);
-    return waiting > 0;
+    return is_taken;
+}
+
+/* It has failed, and so would its rest */
+static void np_prepare_failed(const np_prepare_part_t *part)
+{
+    np_prepare_range_t *range;
+
+    if (pthread_mutex_trylock(&np_prepare_queue.lock) != 0) {
+        return; /* the rest fails as well, and asks again */
+    }
+
+    range = np_prepare_range_at(0);
+    if ((atomic_load_explicit(&np_prepare_waiting, memory_order_relaxed) > 0) &&
+        (range->va == part->end) && (range->use == part->use)) {
+        np_prepare_clear_locked(range);
+    }
+    pthread_mutex_unlock(&np_prepare_queue.lock);
 }
 
 /* Memory is short: nothing more for a while */
@@ -281,8 +413,7 @@ static void np_prepare_drop(uint64_t now)
     atomic_store_explicit(&np_prepare_queue.rest_until,
                           now + NP_PREPARE_REST_NSEC, memory_order_relaxed);
     if (pthread_mutex_trylock(&np_prepare_queue.lock) == 0) {
-        np_prepare_queue.bytes = 0;
-        atomic_store_explicit(&np_prepare_waiting, 0, memory_order_relaxed);
+        np_prepare_drop_locked();
         pthread_mutex_unlock(&np_prepare_queue.lock);
     }
 }
@@ -310,7 +441,7 @@ static int np_prepare_has_waited(const np_prepare_waits_t *begin, uint64_t nsec)
            ((end.sleeps != begin->sleeps) && (nsec >= NP_PREPARE_SLEEP_NSEC));
 }
 
-static ucs_status_t np_prepare_populate(const np_prepare_range_t *part)
+static ucs_status_t np_prepare_populate(const np_prepare_part_t *part)
 {
     const uint64_t first = part->va & ~(NP_PAGE_SIZE - 1);
     const uint64_t len   = ucs_align_up_pow2(part->end, NP_PAGE_SIZE) - first;
@@ -323,7 +454,7 @@ static ucs_status_t np_prepare_populate(const np_prepare_range_t *part)
 
 /* Bring it in. Returns how many quanta in a row were slow. */
 static unsigned
-np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
+np_prepare_bring_in(const np_prepare_part_t *part, ucs_status_t *status_p)
 {
     unsigned slow            = atomic_load_explicit(&np_prepare_queue.slow,
                                                     memory_order_relaxed);
@@ -348,7 +479,7 @@ np_prepare_bring_in(const np_prepare_range_t *part, ucs_status_t *status_p)
 /* Bring in what is next, see np_prepare_take(); returns whether it is there */
 static int np_prepare_next(np_stats_t *stats, const uint64_t *at)
 {
-    np_prepare_range_t part;
+    np_prepare_part_t part;
     ucs_status_t status;
     uint64_t begin;
     unsigned slow;
@@ -363,6 +494,8 @@ static int np_prepare_next(np_stats_t *stats, const uint64_t *at)
     np_trace(NP_TRACE_PREPARE, begin, part.va, part.end - part.va);
     if (status == UCS_OK) {
         NP_STATS_INC(stats, prepared);
+    } else {
+        np_prepare_failed(&part);
     }
     if ((status == UCS_ERR_NO_MEMORY) || (slow >= NP_PREPARE_SLOW_QUANTA)) {
         NP_STATS_INC(stats, prepare_drops);

@@ -156,8 +156,9 @@ TEST_P(Prepare, WarmIsLeftAlone)
             ucs_status_ptr_t send = ucp_tag_send_nbx(
                     node.ep, from.at(), LENGTH, 3, &no_params());
             turns(node);
-            EXPECT_EQ((round == 0) ? LENGTH / QUANTUM : 0u,
-                      growth.of(&C::prepared));
+            // the transfer may be over before all of it is brought in
+            EXPECT_LE(growth.of(&C::prepared),
+                      (round == 0) ? LENGTH / QUANTUM : 0u);
             node.finish(receive, "receive");
             node.finish(send, "send");
             node.sync();
@@ -192,7 +193,7 @@ TEST_P(Prepare, BufferIsGone)
 }
 
 // Read-only memory cannot be received into: the request says so, or is never
-// matched; to prepare it harms nobody.
+// matched; to prepare it harms nobody, and ends at the first error.
 TEST_P(Prepare, ReadOnly)
 {
     run({}, [](Rank &rank) {
@@ -205,7 +206,7 @@ TEST_P(Prepare, ReadOnly)
         turns(node);
         ucp_request_cancel(node.worker, receive);
         EXPECT_EQ(UCS_ERR_CANCELED, node.wait(receive, "cancel"));
-        EXPECT_EQ(LENGTH / PAGE, resident(to, LENGTH) + MIB / PAGE);
+        EXPECT_EQ(MIB / PAGE, resident(to, LENGTH));
         receive_first(node, LENGTH, LENGTH);
     });
 }

@@ -3,6 +3,10 @@
 // in: the data is right, and what is not the transfer's is left alone.
 #include "prepare_scene.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -144,6 +148,79 @@ TEST_P(PrepareEnds, Cancelled)
                 }
                 node.sync();
             }
+        }
+    });
+}
+
+// How a receive ends of whose buffer most waits to be brought in.
+enum class End { Cancelled, Short, ShortInOwnMemory };
+
+// Begin one that ends so; the request is UCP's, or in `own`.
+ucs_status_ptr_t receive_that_ends(UcpNode &node, End end, const Area &to,
+                                   std::vector<uint8_t> &own)
+{
+    ucp_context_attr_t attr = {};
+
+    if (end != End::ShortInOwnMemory) {
+        return post_receive(node, to.at(), to.length(), 1);
+    }
+
+    attr.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE;
+    check(ucp_context_query(node.context, &attr), "ucp_context_query");
+    own.assign(attr.request_size, 0);
+    check(ucp_tag_recv_nbr(node.worker, to.at(), to.length(),
+                           ucp_dt_make_contig(1), 1, ALL,
+                           own.data() + own.size()), "ucp_tag_recv_nbr");
+    return own.data() + own.size();
+}
+
+// Its memory is unmapped, and a sparse file is mapped there: none of it is
+// allocated.
+TEST_P(PrepareEnds, SparseFileIsLeftAlone)
+{
+    run([](Rank &rank) {
+        const size_t room = 16 * MIB, length = 5000;
+        UcpNode node(rank, {UCP_FEATURE_TAG});
+        std::vector<uint8_t> from(length), own;
+
+        meet(node);
+        for (End end : {End::Cancelled, End::Short, End::ShortInOwnMemory}) {
+            ucs_status_ptr_t send = nullptr, receive = nullptr;
+            Area to(FAR, room);
+            struct stat file;
+            int fd = memfd_create("nprdma-test", MFD_CLOEXEC);
+
+            ASSERT_EQ(0, ftruncate(fd, room));
+            if (rank.target()) {
+                receive = receive_that_ends(node, end, to, own);
+                ASSERT_TRUE(UCS_PTR_IS_PTR(receive));
+                if (end == End::Cancelled) {
+                    ucp_request_cancel(node.worker, receive);
+                    node.wait(receive, "cancel");
+                }
+            }
+            node.sync();
+            if (rank.initiator() && (end != End::Cancelled)) {
+                send = post_send(node, from.data(), length, 1);
+            }
+            if (rank.target()) {
+                if (end == End::Short) {
+                    node.finish(receive, "receive");
+                } else if (end == End::ShortInOwnMemory) {
+                    node.until("receive", [&]() {
+                        return ucp_request_check_status(receive) !=
+                               UCS_INPROGRESS;
+                    });
+                    std::fill(own.begin(), own.end(), 0); // is in progress?
+                }
+                to.map_again(MAP_SHARED, fd);
+                turns(node);
+                ASSERT_EQ(0, fstat(fd, &file));
+                EXPECT_EQ(0, file.st_blocks) << (int)end;
+            }
+            node.finish(send, "send");
+            close(fd);
+            node.sync();
         }
     });
 }
