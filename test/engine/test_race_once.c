@@ -5,9 +5,17 @@
  * Exactly once: a consumer takes each word of a write as soon as it sees it. A
  * word that is written again comes back, whatever was missing around it. */
 
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
 #include "test_race.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #define RACE_ONCE_POINTS 4000
 
@@ -49,6 +57,55 @@ static const size_t race_once_letters[] = {
 static const uint64_t race_once_mail = 0x1020304050607080u;
 static unsigned race_once_count[RACE_ONCE_LETTERS];
 
+/* What the kernel says to a process_vm_writev */
+typedef enum race_writev {
+    RACE_WRITEV_DONE,
+    RACE_WRITEV_REFUSED, /* the initiator may not, from now on */
+    RACE_WRITEV_SHORT,   /* half of it, and then that there is no memory, */
+    RACE_WRITEV_FAULT    /* until whoever moves has heard of it */
+} race_writev_t;
+
+static race_writev_t race_writev = RACE_WRITEV_DONE;
+
+
+/* In place of the C library's */
+ssize_t process_vm_writev(pid_t pid, const struct iovec *local,
+                          unsigned long liovcnt, const struct iovec *remote,
+                          unsigned long riovcnt, unsigned long flags)
+{
+    struct iovec half = *local;
+
+    switch (race_writev) {
+    case RACE_WRITEV_REFUSED:
+        if (race.to_is_busy) {
+            break;
+        }
+        errno = EPERM;
+        return -1;
+    case RACE_WRITEV_SHORT:
+        race_writev  = RACE_WRITEV_FAULT;
+        half.iov_len = (half.iov_len + 1) / 2;
+        return syscall(SYS_process_vm_writev, pid, &half, 1, remote, riovcnt,
+                       flags);
+    case RACE_WRITEV_FAULT:
+        errno = EFAULT;
+        return -1;
+    default:
+        break;
+    }
+    return syscall(SYS_process_vm_writev, pid, local, liovcnt, remote, riovcnt,
+                   flags);
+}
+
+static void race_writev_refuse(void)
+{
+    race_writev = RACE_WRITEV_REFUSED;
+}
+
+static void race_writev_cut(void)
+{
+    race_writev = RACE_WRITEV_SHORT;
+}
 
 /* The consumer */
 static void race_once_look(int with_store)
@@ -75,6 +132,10 @@ static void race_once_look(int with_store)
 
 static void race_once_poll(np_pause_point_t point)
 {
+    if (((point == NP_PAUSE_MOVED) || (point == NP_PAUSE_SERVE_MOVED)) &&
+        (race_writev == RACE_WRITEV_FAULT)) {
+        race_writev = RACE_WRITEV_DONE;
+    }
     race_once_look(0);
 }
 
@@ -156,6 +217,10 @@ static void race_once_run(const race_transfer_t *transfer, unsigned out,
     race.always = NULL;
     race.data   = NULL;
     race_once_check("afterwards");
+    race_writev          = RACE_WRITEV_DONE;
+    race.link.no_vm      = 0;
+    race.link.no_reverse = 0;
+    race.link.no_share   = 0;
 }
 
 static void race_once_sweep(const race_transfer_t *transfer, unsigned out,
@@ -193,13 +258,42 @@ static void race_once_transfer(const race_transfer_t *transfer, unsigned out)
     }
 }
 
+/* The kernel stops in the middle, for this time or for good, while nothing is
+ * missing, and while something is */
+static void race_once_cut_short(const race_transfer_t *transfer)
+{
+    race_plan_t plan = {.kind = RACE_EV_CALL, .side = RACE_REMOTE};
+    size_t i;
+
+    for (i = 0; i < ucs_static_array_size(race_once_out); ++i) {
+        race.call = race_writev_refuse;
+        race_once_sweep(transfer, race_once_out[i], 1, &plan);
+        race.call = race_writev_cut;
+        race_once_sweep(transfer, race_once_out[i], 1, &plan);
+        if (race_has_local(transfer)) {
+            race_once_sweep(transfer, race_once_out[i], 0, &plan);
+        }
+    }
+    race.call = NULL;
+}
+
 void race_once(void)
 {
+    /* what goes through the rings is copied past the views, and no memory there
+     * is an error */
+    const int is_vm = !race.is_direct &&
+                      (np_engine.config.single_copy != NP_SINGLE_COPY_OFF) &&
+                      ((race_va(&race_remote, 0) >> NP_ARENA_SHIFT) ==
+                       (race_va(&race_remote, RACE_SIZE - 1) >>
+                        NP_ARENA_SHIFT));
     size_t i, j;
 
     for (i = 0; i < ucs_static_array_size(race_once_transfers); ++i) {
         for (j = 0; j < ucs_static_array_size(race_once_out); ++j) {
             race_once_transfer(&race_once_transfers[i], race_once_out[j]);
+        }
+        if (is_vm) {
+            race_once_cut_short(&race_once_transfers[i]);
         }
     }
 }

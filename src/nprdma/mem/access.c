@@ -88,10 +88,12 @@ static ucs_status_t np_bounce_open(void)
     return UCS_OK;
 }
 
-static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len)
+static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len,
+                                   size_t *done_p)
 {
     ucs_status_t status = UCS_OK;
-    size_t done, piece;
+    size_t done = 0, piece;
+    ssize_t ret;
 
     pthread_mutex_lock(&np_bounce_lock);
     if (np_bounce_fd < 0) {
@@ -101,17 +103,20 @@ static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len)
         }
     }
 
-    for (done = 0; done < len; done += piece) {
+    while (done < len) {
         piece = ucs_min(len - done, (size_t)NP_BOUNCE_SIZE);
-        if ((pwrite(np_bounce_fd, UCS_PTR_BYTE_OFFSET(src, done), piece, 0) !=
-             (ssize_t)piece) ||
-            (pread(np_bounce_fd, UCS_PTR_BYTE_OFFSET(dst, done), piece, 0) !=
-             (ssize_t)piece)) {
+        ret   = pwrite(np_bounce_fd, UCS_PTR_BYTE_OFFSET(src, done), piece, 0);
+        if (ret > 0) {
+            ret = pread(np_bounce_fd, UCS_PTR_BYTE_OFFSET(dst, done), ret, 0);
+        }
+        done += ucs_max(ret, 0);
+        if (ret != (ssize_t)piece) {
             status = UCS_ERR_INVALID_ADDR;
             break;
         }
     }
 out:
+    *done_p = done;
     pthread_mutex_unlock(&np_bounce_lock);
     return status;
 }
@@ -119,16 +124,22 @@ out:
 /* @a va is the remote side of the call: its pages are brought in by the kernel
  * without an exception, which takes half the time */
 static ucs_status_t
-np_access_copy(uint64_t va, void *ours, size_t len, int is_write)
+np_access_copy(uint64_t va, void *ours, size_t len, int is_write, size_t *done)
 {
     struct iovec here  = {ours, len};
     struct iovec there = {(void*)va, len};
     ssize_t ret;
 
+    *done = 0;
+    if (len == 0) {
+        return UCS_OK;
+    }
+
     if (!atomic_load_explicit(&np_access_vm_refused, memory_order_relaxed)) {
         ret = is_write ?
               process_vm_writev(getpid(), &here, 1, &there, 1, 0) :
               process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+        *done = ucs_max(ret, 0);
         if (ret == (ssize_t)len) {
             return UCS_OK;
         }
@@ -144,18 +155,34 @@ np_access_copy(uint64_t va, void *ours, size_t len, int is_write)
         atomic_store_explicit(&np_access_vm_refused, 1, memory_order_relaxed);
     }
 
-    return is_write ? np_bounce_copy((void*)va, ours, len) :
-                      np_bounce_copy(ours, (const void*)va, len);
+    return is_write ? np_bounce_copy((void*)va, ours, len, done) :
+                      np_bounce_copy(ours, (const void*)va, len, done);
+}
+
+ucs_status_t np_access_write_some(uint64_t va, const void *src, size_t len,
+                                  size_t *done)
+{
+    return np_access_copy(va, (void*)src, len, 1, done);
+}
+
+ucs_status_t np_access_read_some(void *dst, uint64_t va, size_t len,
+                                 size_t *done)
+{
+    return np_access_copy(va, dst, len, 0, done);
 }
 
 ucs_status_t np_access_write(uint64_t va, const void *src, size_t len)
 {
-    return (len == 0) ? UCS_OK : np_access_copy(va, (void*)src, len, 1);
+    size_t done;
+
+    return np_access_write_some(va, src, len, &done);
 }
 
 ucs_status_t np_access_read(void *dst, uint64_t va, size_t len)
 {
-    return (len == 0) ? UCS_OK : np_access_copy(va, dst, len, 0);
+    size_t done;
+
+    return np_access_read_some(dst, va, len, &done);
 }
 
 int np_access_is_present(uint64_t va, size_t len)

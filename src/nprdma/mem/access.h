@@ -72,6 +72,13 @@ static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
 ucs_status_t np_access_write(uint64_t va, const void *src, size_t len);
 ucs_status_t np_access_read(void *dst, uint64_t va, size_t len);
 
+/** The same for who goes on after what was copied.
+ *  @param [out] done  Bytes from the beginning that were copied. */
+ucs_status_t np_access_write_some(uint64_t va, const void *src, size_t len,
+                                  size_t *done);
+ucs_status_t np_access_read_some(void *dst, uint64_t va, size_t len,
+                                 size_t *done);
+
 /**
  * Would an access to [@a va, @a va + @a len) find its pages present, so that it
  * does not sleep? A system call for each 4 MiB; the pages may be gone at once. What

@@ -63,7 +63,11 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
 
     status = np_piece_move(link, &piece, &missing);
     np_trace(NP_TRACE_MOVE, begin, piece.addr, len);
-    for (i = 0; (status == UCS_OK) && (i < missing.count); ++i) {
+    if ((status != UCS_OK) && (status != UCS_ERR_UNSUPPORTED)) {
+        return status;
+    }
+
+    for (i = 0; i < missing.count; ++i) {
         np_ranges_add(&copy->todo, offset + missing.range[i].offset,
                       missing.range[i].len);
     }
@@ -127,6 +131,7 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
         .is_open      = copy->is_open
     };
     share->status       = UCS_OK;
+    share->moved        = 0;
     atomic_store_explicit(&share->done, 0, memory_order_relaxed);
     atomic_store_explicit(&share->claim,
                           (uint64_t)copy->generation << (2 * NP_CLAIM_BITS),
@@ -143,12 +148,32 @@ static void np_copy_start(np_link_t *link, np_op_t *op)
     np_copy_t *copy = &op->copy;
 
     copy->is_started = 1;
+    if (copy->by_rings) {
+        copy->end = copy->len;
+        return;
+    }
+
     copy->chunks     = ucs_min(ucs_div_round_up(copy->len,
                                                 (size_t)copy->chunk),
                                (size_t)UINT32_MAX);
-    if (!copy->by_rings && !np_pace_is_on(copy)) { /* an RNIC moves it, no CPU */
+    if (!np_pace_is_on(copy)) { /* an RNIC moves it, no CPU */
         np_copy_offer(link, copy);
     }
+}
+
+/* Claim up to so many chunks of a shared copy; returns how many */
+static uint32_t np_copy_claim(np_copy_t *copy, uint32_t want, uint32_t *first)
+{
+    uint64_t before;
+    uint32_t count;
+
+    count = np_claim(copy->share, copy->chunks, copy->generation, want, 0,
+                     &before);
+    if (count > 0) {
+        *first     = np_claim_front(before);
+        copy->next = *first + count;
+    }
+    return count;
 }
 
 /* Our next chunks: returns how many of them. A target that has not helped last time is
@@ -156,7 +181,6 @@ static void np_copy_start(np_link_t *link, np_op_t *op)
 static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
 {
     uint32_t want, count;
-    uint64_t before;
 
     if (copy->share == NULL) {
         count       = copy->chunks - copy->next;
@@ -167,13 +191,7 @@ static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
 
     want = (link->has_helped || (copy->next >= copy->chunks)) ? 1 :
            ucs_div_round_up(copy->chunks - copy->next, 2);
-    count = np_claim(copy->share, copy->chunks, copy->generation, want, 0,
-                     &before);
-    if (count > 0) {
-        *first     = np_claim_front(before);
-        copy->next = *first + count;
-    }
-    return count;
+    return np_copy_claim(copy, want, first);
 }
 
 /* Something is wrong: nobody begins another chunk */
@@ -181,15 +199,34 @@ static void np_copy_stop(np_op_t *op, ucs_status_t status)
 {
     uint64_t before;
 
-    if ((status == UCS_ERR_UNSUPPORTED) && !op->copy.by_rings) {
-        op->copy.is_refused = 1;
-    }
-
     op->status          = status;
     op->copy.is_claimed = 1;
     if (op->copy.share != NULL) {
         np_claim(op->copy.share, op->copy.chunks, op->copy.generation,
                  op->copy.chunks, 0, &before);
+    }
+}
+
+/* The kernel has refused to move more. What is left of this piece is asked for;
+ * after it all that nobody has begun goes through the rings. */
+static void np_copy_use_rings(np_link_t *link, np_op_t *op, size_t len)
+{
+    np_copy_t *copy     = &op->copy;
+    ucs_status_t status = np_rma_vm_refused(link);
+    uint32_t first;
+
+    if (status != UCS_OK) {
+        np_copy_stop(op, status);
+        return;
+    }
+
+    copy->offset  += len;
+    copy->by_rings = 1;
+    if (copy->share == NULL) {
+        copy->next = copy->chunks;
+        copy->end  = copy->len;
+    } else if (np_copy_claim(copy, copy->chunks, &first) > 0) {
+        copy->end  = ucs_min((size_t)copy->next * copy->chunk, copy->len);
     }
 }
 
@@ -224,7 +261,10 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
         }
 
         status = np_copy_move(link, copy, copy->offset, len);
-        if (ucs_unlikely(status != UCS_OK)) {
+        if (ucs_unlikely(status == UCS_ERR_UNSUPPORTED)) {
+            np_copy_use_rings(link, op, len);
+            return;
+        } else if (ucs_unlikely(status != UCS_OK)) {
             np_copy_stop(op, status);
             return;
         }
@@ -238,20 +278,20 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
 /* Send our next pieces through the ring, as many as there is room for */
 static void np_copy_run_rings(np_link_t *link, np_op_t *op)
 {
-    np_copy_t *copy = &op->copy;
+    const size_t max = np_rma_ring_piece(&link->port->config);
+    np_copy_t *copy  = &op->copy;
     np_iov_t piece[NP_MAX_IOV];
-    size_t offset, len, count;
     ucs_status_t status;
+    size_t len, count;
     np_op_t *request;
 
-    while (copy->next < copy->chunks) {
-        offset = (size_t)copy->next * copy->chunk;
-        len    = ucs_min((size_t)copy->chunk, copy->len - offset);
-        count  = np_iov_slice(copy->iov, copy->iovcnt, offset, len, piece);
+    while (copy->offset < copy->end) {
+        len    = ucs_min(max, copy->end - copy->offset);
+        count  = np_iov_slice(copy->iov, copy->iovcnt, copy->offset, len, piece);
         status = !np_copy_may_touch(op, piece, count) ? UCS_ERR_INVALID_ADDR :
                  np_rma_send(link,
                              (copy->dir == NP_DIR_PUT) ? NP_OP_PUT : NP_OP_GET,
-                             piece, count, len, copy->remote + offset,
+                             piece, count, len, copy->remote + copy->offset,
                              &request, NULL);
         if (status != UCS_OK) {
             if (status != UCS_ERR_NO_RESOURCE) {
@@ -261,9 +301,9 @@ static void np_copy_run_rings(np_link_t *link, np_op_t *op)
         }
 
         request->rma.copy   = op;
-        request->rma.offset = offset;
+        request->rma.offset = copy->offset;
+        copy->offset       += len;
         ++copy->pending;
-        ++copy->next;
     }
 
     copy->is_claimed = 1;
@@ -325,6 +365,7 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->copy;
     ucs_status_t status;
+    int is_doubtful;
     uint32_t back;
     uint64_t claim;
 
@@ -343,19 +384,22 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
         return 0;
     }
 
-    status = copy->share->status;
-    if ((status == UCS_OK) && (back > 0) && copy->is_open &&
-        np_mapper_is_paged()) {
-        /* The program has begun to take pages away meanwhile: some of what the
-         * target has used may be among them */
-        status = UCS_ERR_NO_PROGRESS;
-    }
-
-    if ((status != UCS_OK) && (op->status == UCS_OK)) {
-        /* It could not: do its part. If that was for an absent page, it may
-         * help the next time. */
-        link->no_share   = status != UCS_ERR_NO_PROGRESS;
-        copy->next       = copy->chunks - ucs_min(back, copy->chunks);
+    /* Has the program begun to take pages away meanwhile? Some of what the target has
+     * used may be among them. */
+    is_doubtful = copy->is_open && np_mapper_is_paged();
+    status      = copy->share->status;
+    if (((status != UCS_OK) || is_doubtful) && (op->status == UCS_OK) &&
+        (back > 0) && (back <= copy->chunks)) {
+        /* It could not: do the rest of its last chunk. If that was for an absent
+         * page, it may help the next time. */
+        link->no_share   = (status != UCS_OK) &&
+                           (status != UCS_ERR_NO_PROGRESS);
+        copy->next       = copy->chunks - (is_doubtful ? back : 0);
+        copy->offset     = (size_t)(copy->chunks - back) * copy->chunk;
+        copy->end        = is_doubtful ? copy->offset :
+                           ucs_min(copy->offset + copy->chunk, copy->len);
+        copy->offset    += ucs_min((size_t)copy->share->moved,
+                                   copy->end - copy->offset);
         copy->is_claimed = 0;
         np_copy_release_share(link, copy);
         return 0;
@@ -365,25 +409,6 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
         np_copy_map_helped(copy, ucs_min(back, copy->chunks));
     }
     np_copy_release_share(link, copy);
-    return 1;
-}
-
-/* The kernel has refused: the whole copy begins again, through the rings */
-static int np_copy_use_rings(np_link_t *link, np_op_t *op)
-{
-    np_copy_t *copy = &op->copy;
-
-    op->status = np_rma_vm_refused(link);
-    if (op->status != UCS_OK) {
-        return 0;
-    }
-
-    copy->by_rings   = 1;
-    copy->is_refused = 0;
-    copy->is_started = 0;
-    copy->is_claimed = 0;
-    copy->next       = 0;
-    copy->chunk      = np_rma_ring_piece(&link->port->config);
     return 1;
 }
 
@@ -419,7 +444,7 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
         return 0;
     }
 
-    return !copy->is_refused || !np_copy_use_rings(link, op);
+    return 1;
 }
 
 /* It has ended */

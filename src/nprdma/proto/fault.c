@@ -19,6 +19,7 @@
 #include "pace.h"
 #include "piece.h"
 #include "request.h"
+#include "rma.h"
 
 #include "../engine.h"
 #include "../mem/access.h"
@@ -502,6 +503,10 @@ static void np_fault_retry(np_link_t *link, np_op_t *op)
 
     NP_STATS_INC(link->port->stats, retries);
     op->status = np_piece_move(link, &piece, &missing);
+    if (ucs_unlikely(op->status == UCS_ERR_UNSUPPORTED)) {
+        op->status   = np_rma_vm_refused(link);
+        copy->rounds = NP_FAULT_ROUNDS; /* inside messages, then */
+    }
     for (i = 0; (op->status == UCS_OK) && (i < missing.count); ++i) {
         np_fault_again(link, copy, op->fault.offset + missing.range[i].offset,
                        missing.range[i].len);

@@ -120,9 +120,10 @@ static int np_help_is_ready(const np_help_t *help, uint64_t ours,
             UCS_OK);
 }
 
-/* Move one chunk, if all of it is there on both sides */
+/* Move one chunk, if all of it is there on both sides
+ * @param [out] moved  Its bytes, from its beginning, that were moved. */
 static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
-                                 uint64_t addr)
+                                 uint64_t addr, size_t *moved)
 {
     np_peer_t *peer = help->peer;
     np_dma_t dma    = {
@@ -130,6 +131,7 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
         .process   = &peer->process,
         .remote    = peer->remote,
         .moving    = &peer->drain.own[NP_MOVER_TARGET],
+        .is_prefix = 1,
         .has_local = 1
     };
     size_t done, len;
@@ -145,63 +147,72 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
         dma.table = (peer->remote == NULL) ? NULL :
                     np_remote_table(peer->remote, addr >> NP_ARENA_SHIFT);
         status    = np_dma_move(&dma, &part, 1, addr, len, &absent);
-        if (status != UCS_OK) {
-            return status;
-        }
-
-        if (absent.count > 0) {
-            return UCS_ERR_NO_PROGRESS;
+        if ((status != UCS_OK) || (absent.count > 0)) {
+            *moved = done + absent.range[0].offset;
+            return (status != UCS_OK) ? status : UCS_ERR_NO_PROGRESS;
         }
     }
+
+    *moved = done;
     return UCS_OK;
 }
 
-/* Between our memory and the bounce buffer, as a device would */
-static ucs_status_t
-np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va, size_t len)
+/* Between our memory and the bounce buffer, as a device would. @a moved: as of
+ * np_help_move. */
+static ucs_status_t np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va,
+                                      size_t len, size_t *moved)
 {
     const np_iov_t iov = {help->bounce, len};
     const np_dma_t dma = {
-        .dir     = dir,
-        .process = NP_VM_SELF,
-        .table   = np_table_find(va >> NP_ARENA_SHIFT),
-        .moving  = &help->peer->drain.own[NP_MOVER_TARGET]
+        .dir       = dir,
+        .process   = NP_VM_SELF,
+        .table     = np_table_find(va >> NP_ARENA_SHIFT),
+        .moving    = &help->peer->drain.own[NP_MOVER_TARGET],
+        .is_prefix = 1
     };
     ucs_status_t status;
     np_ranges_t absent;
 
     status = np_dma_move(&dma, &iov, 1, va, len, &absent);
-    return ((status == UCS_OK) && (absent.count > 0)) ? UCS_ERR_NO_PROGRESS :
-           status;
+    if ((status == UCS_OK) && (absent.count == 0)) {
+        *moved = len;
+        return UCS_OK;
+    }
+
+    *moved = absent.range[0].offset;
+    return (status != UCS_OK) ? status : UCS_ERR_NO_PROGRESS;
 }
 
 /* Move one chunk between our memory and what the initiator leaves to us to bring in.
  * That may wait for a pager of its program, which may wait for units: so it is used
- * outside of any, and ours within some, with a buffer between. */
+ * outside of any, and ours within some, with a buffer between. @a moved: as of
+ * np_help_move. */
 static ucs_status_t np_help_move_open(np_help_t *help, const np_iov_t *iov,
-                                      uint64_t addr)
+                                      uint64_t addr, size_t *moved)
 {
     np_process_t *process = &help->peer->process;
     ucs_status_t status   = UCS_OK;
     uint64_t va           = (uintptr_t)iov->base;
-    size_t done, len;
-    np_iov_t bounce;
+    np_iov_t bounce       = {help->bounce, 0};
+    size_t part           = 0, got;
 
-    for (done = 0; (done < iov->len) && (status == UCS_OK);
-         done += len, va += len, addr += len) {
-        len    = ucs_min(iov->len - done, (size_t)NP_HELP_BOUNCE);
-        len    = ucs_min(len, (((va >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) -
-                              va);
-        bounce = (np_iov_t){help->bounce, len};
+    for (*moved = 0; (*moved < iov->len) && (status == UCS_OK);
+         *moved += part, va += part, addr += part) {
+        bounce.len = ucs_min(iov->len - *moved, (size_t)NP_HELP_BOUNCE);
+        bounce.len = ucs_min(bounce.len, (((va >> NP_ARENA_SHIFT) + 1)
+                                                  << NP_ARENA_SHIFT) - va);
+        part       = 0;
         if (help->args.dir == NP_DIR_GET) {
-            status = np_help_move_ours(help, NP_DIR_GET, va, len);
+            status = np_help_move_ours(help, NP_DIR_GET, va, bounce.len, &got);
             if (status == UCS_OK) {
-                status = np_vm_move(NP_DIR_PUT, process, &bounce, 1, addr);
+                status = np_vm_move(NP_DIR_PUT, process, &bounce, 1, addr,
+                                    &part);
             }
         } else {
-            status = np_vm_move(NP_DIR_GET, process, &bounce, 1, addr);
+            status = np_vm_move(NP_DIR_GET, process, &bounce, 1, addr, &got);
             if (status == UCS_OK) {
-                status = np_help_move_ours(help, NP_DIR_PUT, va, len);
+                status = np_help_move_ours(help, NP_DIR_PUT, va, bounce.len,
+                                           &part);
             }
         }
     }
@@ -243,7 +254,7 @@ static size_t np_help_prepare(np_help_t *help)
 static unsigned np_help_run(np_help_t *help, int *is_over)
 {
     const np_share_args_t *args = &help->args;
-    size_t budget               = NP_COPY_QUANTUM, offset, len;
+    size_t budget               = NP_COPY_QUANTUM, offset, len, moved;
     unsigned count              = 0;
     ucs_status_t status;
     uint64_t begin;
@@ -282,10 +293,12 @@ static unsigned np_help_run(np_help_t *help, int *is_over)
         begin    = np_trace_begin();
         status   = args->is_open ?
                    np_help_move_open(help, &iov,
-                                     args->initiator_va + offset) :
-                   np_help_move(help, &iov, args->initiator_va + offset);
+                                     args->initiator_va + offset, &moved) :
+                   np_help_move(help, &iov, args->initiator_va + offset,
+                                &moved);
         np_trace(NP_TRACE_HELP, begin, args->target_va + offset, len);
         if (status != UCS_OK) {
+            help->share->moved  = moved;
             help->share->status = status;
             *is_over            = 1;
         }

@@ -67,7 +67,6 @@ typedef struct np_copy {
     int         is_started;
     int         is_claimed;   /**< no piece is left to begin */
     int         has_asked;    /**< a part of it was not there: a FAULT was sent */
-    int         is_refused;   /**< the kernel does not let us: use the rings */
     size_t      chunk;        /**< bytes */
     uint32_t    chunks;
     np_pace_t   pace;

@@ -234,10 +234,23 @@ static np_entries_t np_piece_entries_after(np_link_t *link,
     return after;
 }
 
-/* No memory behind a page that is mapped, on whichever side: ours is asked for
- * anew, and the target will say what it thinks of its own */
+/* The kernel has moved no more. What was written is never written again; of what
+ * was read nobody has looked whether it is the signature. */
+static void np_piece_cut_short(const np_piece_t *piece,
+                               const np_ranges_t *absent, np_ranges_t *missing)
+{
+    missing->count = 0;
+    if (piece->dir == NP_DIR_PUT) {
+        np_ranges_copy(missing, absent);
+    } else {
+        np_ranges_add(missing, 0, piece->len);
+    }
+}
+
+/* No memory for a page that is mapped, on whichever side: ours is asked for anew,
+ * and the target will say what it thinks of its own */
 static ucs_status_t np_piece_not_there(np_link_t *link, const np_piece_t *piece,
-                                       int has_local, np_ranges_t *missing)
+                                       int has_local)
 {
     ucs_status_t status = UCS_OK;
     size_t i;
@@ -249,13 +262,7 @@ static ucs_status_t np_piece_not_there(np_link_t *link, const np_piece_t *piece,
         status = np_piece_prepare_local(link, piece, &has_local);
     }
 
-    if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
-        return status;
-    }
-
-    missing->count = 0;
-    np_ranges_add(missing, 0, piece->len);
-    return UCS_OK;
+    return (status == UCS_ERR_NO_RESOURCE) ? UCS_OK : status;
 }
 
 /* All units have been moved: what has not arrived? */
@@ -322,8 +329,9 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
                          piece->len, &absent);
     NP_PAUSE(MOVED);
     if (ucs_unlikely(status != UCS_OK)) {
+        np_piece_cut_short(piece, &absent, missing);
         return (status != UCS_ERR_INVALID_ADDR) ? status :
-               np_piece_not_there(link, piece, dma->has_local, missing);
+               np_piece_not_there(link, piece, dma->has_local);
     }
 
     if (by_entries && !NP_IS_MUTANT(CHECK_BEFORE_DATA)) {

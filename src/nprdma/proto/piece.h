@@ -44,8 +44,8 @@ typedef struct np_piece {
  *
  * @return UCS_OK: it has arrived, but for @a missing; UCS_ERR_INVALID_ADDR: our
  *         own memory is not there; UCS_ERR_UNSUPPORTED: the kernel refuses
- *         process_vm_*; UCS_ERR_CONNECTION_RESET: no such process; others as
- *         np_vm_move.
+ *         process_vm_*, but for @a missing it has arrived;
+ *         UCS_ERR_CONNECTION_RESET: no such process; others as np_vm_move.
  */
 ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
                            np_ranges_t *missing);

@@ -121,7 +121,6 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.by_rings       = 0;
     op->copy.is_started     = 0;
     op->copy.is_claimed     = 0;
-    op->copy.is_refused     = 0;
     op->copy.chunks         = 0;
     op->copy.next           = 0;
     op->copy.offset         = 0;
@@ -152,10 +151,7 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
         return UCS_ERR_NO_MEMORY;
     }
 
-    if (by_rings) {
-        op->copy.by_rings = 1;
-        op->copy.chunk    = np_rma_ring_piece(&link->port->config);
-    }
+    op->copy.by_rings = by_rings;
     np_pace_begin(&op->copy);
     return np_copy_post(link, op);
 }
@@ -384,8 +380,11 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
 
     status = np_rma_move_piece(link, &piece, &missing);
     if (ucs_unlikely(status == UCS_ERR_UNSUPPORTED)) {
-        return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len, addr,
-                                1, comp);
+        if (dir == NP_DIR_GET) {
+            return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len,
+                                    addr, 1, comp);
+        }
+        status = UCS_OK; /* inside messages: a part may be written */
     }
 
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
@@ -502,8 +501,8 @@ np_rma_send_put(np_link_t *link, const np_key_t *key, const np_iov_t *iov,
 ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
                                const void *data, size_t len, uint64_t addr)
 {
-    const np_iov_t iov = {(void*)data, len};
-    np_piece_t piece   = {
+    np_iov_t iov     = {(void*)data, len};
+    np_piece_t piece = {
         .dir       = NP_DIR_PUT,
         .iov       = &iov,
         .iovcnt    = 1,
@@ -548,9 +547,14 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
             }
             return status;
         }
+
+        done     = missing.range[0].offset;
+        iov.base = UCS_PTR_BYTE_OFFSET(data, done);
+        iov.len -= done;
+        addr    += done;
     }
 
-    return np_rma_send_put(link, key, &iov, len, addr);
+    return np_rma_send_put(link, key, &iov, iov.len, addr);
 }
 
 ucs_status_t np_rma_put_taken(np_link_t *link, np_key_t *key, const void *data,

@@ -316,10 +316,8 @@ static ucs_status_t np_serve_move_inline(np_serving_t *serving)
     np_ranges_t absent;
 
     status = np_dma_move(&dma, &iov, 1, fault->remote, fault->len, &absent);
-    if (status == UCS_OK) {
-        np_serve_advance(serving, (absent.count == 0) ? fault->len :
-                                  absent.range[0].offset);
-    }
+    np_serve_advance(serving, (absent.count == 0) ? fault->len :
+                              absent.range[0].offset);
     return status;
 }
 
@@ -357,15 +355,11 @@ static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
                     np_remote_table(peer->remote,
                                     fault->local >> NP_ARENA_SHIFT);
         status    = np_dma_move(&dma, &iov, 1, fault->local, len, &absent);
-        if (status != UCS_OK) {
+        np_serve_advance(serving, (absent.count == 0) ? len :
+                                  absent.range[0].offset);
+        if ((status != UCS_OK) || (absent.count > 0)) {
             return status;
         }
-
-        if (absent.count > 0) {
-            np_serve_advance(serving, absent.range[0].offset);
-            return UCS_OK;
-        }
-        np_serve_advance(serving, len);
     }
     return UCS_OK;
 }

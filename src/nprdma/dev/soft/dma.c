@@ -36,6 +36,7 @@ typedef struct np_walk {
     size_t           len;
     uint64_t         flushes;
     uint64_t         addr;
+    size_t           done;    /* an error has come here: the rest is not moved */
 } np_walk_t;
 
 
@@ -102,17 +103,21 @@ static int np_walk_local(const np_walk_t *walk, uint64_t va, size_t len)
            np_access_is_there(va, len, walk->dma->dir == NP_DIR_GET);
 }
 
-/* Move what both sides have */
-static ucs_status_t np_walk_move(const np_walk_t *walk, const np_iov_t *iov,
+/* Move what both sides have. On error walk->done tells how far it has come. */
+static ucs_status_t np_walk_move(np_walk_t *walk, const np_iov_t *iov,
                                  size_t iovcnt, uint64_t addr)
 {
     const np_dma_t *dma = walk->dma;
+    ucs_status_t status;
+    size_t i, done;
     uint8_t *direct;
-    size_t i;
 
     NP_PAUSE(UNIT_IN_FLIGHT);
     if (dma->direct == NULL) {
-        return np_vm_move(dma->dir, dma->process, iov, iovcnt, addr);
+        status     = np_vm_move(dma->dir, dma->process, iov, iovcnt, addr,
+                                &done);
+        walk->done = addr - walk->addr + done;
+        return status;
     }
 
     direct = UCS_PTR_BYTE_OFFSET(dma->direct, addr - walk->addr);
@@ -129,7 +134,7 @@ static ucs_status_t np_walk_move(const np_walk_t *walk, const np_iov_t *iov,
 
 /* Move what at least one side does not have: the signature, or nothing */
 static ucs_status_t
-np_walk_move_absent(const np_walk_t *walk, const np_iov_t *iov, size_t iovcnt,
+np_walk_move_absent(np_walk_t *walk, const np_iov_t *iov, size_t iovcnt,
                     uint64_t addr, int has_remote, int has_local)
 {
     uint8_t page[NP_DMA_SIGNATURE];
@@ -217,10 +222,26 @@ static int np_walk_absent(const np_walk_t *walk, np_ranges_t *absent,
     return !is_end;
 }
 
+/* After an error: the rest is not moved */
+static void np_walk_give_up(const np_walk_t *walk, np_ranges_t *absent)
+{
+    size_t from = walk->done, end;
+
+    if (absent->count > 0) { /* it may be in the middle of one */
+        end  = absent->range[absent->count - 1].offset +
+               absent->range[absent->count - 1].len;
+        from = ucs_max(from, end);
+    }
+
+    if (from < walk->len) {
+        np_ranges_add(absent, from, walk->len - from);
+    }
+}
+
 /* Move [offset, offset + len), units in flight all the time.
- * UCS_ERR_NO_PROGRESS: nothing behind what is absent is to be moved. */
-static ucs_status_t np_walk_run(const np_walk_t *walk, size_t offset,
-                                size_t len, np_ranges_t *absent)
+ * UCS_ERR_NO_PROGRESS: nothing after what is absent is to be moved. */
+static ucs_status_t np_walk_run(np_walk_t *walk, size_t offset, size_t len,
+                                np_ranges_t *absent)
 {
     np_iov_t piece[NP_MAX_IOV];
     size_t end     = offset + len, step;
@@ -295,6 +316,7 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
         step = NP_DMA_STEP - ((NP_DMA_STEP < NP_DMA_MAX) ?
                               ((addr + offset) % NP_DMA_STEP) : 0);
         step = ucs_min(step, len - offset);
+        walk.done = offset;
         np_moving_begin(dma->moving);
         if (ucs_unlikely(dma->tlb != NULL) && (dma->remote != NULL)) {
             /* acquire: older than the views that we look at now */
@@ -312,5 +334,11 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
         }
         NP_PAUSE(UNIT);
     }
-    return (status == UCS_ERR_NO_PROGRESS) ? UCS_OK : status;
+
+    if (ucs_likely((status == UCS_OK) || (status == UCS_ERR_NO_PROGRESS))) {
+        return UCS_OK;
+    }
+
+    np_walk_give_up(&walk, absent);
+    return status;
 }

@@ -71,11 +71,12 @@ typedef struct np_dma {
  * @param [in]  len     1 to NP_DMA_MAX.
  * @param [out] absent  What met an absent page, on either side. The last of
  *                      NP_DMA_MAX_RANGES covers the rest, and nothing of that is
- *                      moved; so what is not in here was moved, once, and what
- *                      is was not.
+ *                      moved; nor is what comes after an error, which is the
+ *                      last range then. So what is not in here was moved, once,
+ *                      and what is was not.
  *
  * @return UCS_OK: all units have been moved, or met what @a absent says;
- *         UCS_ERR_INVALID_ADDR: the kernel found no memory behind a mapped page;
+ *         UCS_ERR_INVALID_ADDR: the kernel found no memory for a mapped page;
  *         UCS_ERR_CANCELED: the epoch has ended;
  *         others as np_vm_move.
  */

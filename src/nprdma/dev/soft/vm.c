@@ -82,29 +82,33 @@ static void np_vm_advance(struct iovec **iov, size_t *iovcnt, size_t done)
     (*iov)->iov_len -= done;
 }
 
-static ucs_status_t np_vm_move_self(np_dir_t dir, const np_iov_t *iov,
-                                    size_t iovcnt, uint64_t remote)
+static ucs_status_t
+np_vm_move_self(np_dir_t dir, const np_iov_t *iov, size_t iovcnt,
+                uint64_t remote, size_t *done)
 {
     ucs_status_t status = UCS_OK;
-    size_t i;
+    size_t i, some;
 
     for (i = 0; (i < iovcnt) && (status == UCS_OK); remote += iov[i++].len) {
         status = (dir == NP_DIR_GET) ?
-                 np_access_read(iov[i].base, remote, iov[i].len) :
-                 np_access_write(remote, iov[i].base, iov[i].len);
+                 np_access_read_some(iov[i].base, remote, iov[i].len, &some) :
+                 np_access_write_some(remote, iov[i].base, iov[i].len, &some);
+        *done += some;
     }
     return status;
 }
 
 ucs_status_t np_vm_move(np_dir_t dir, np_process_t *process,
-                        const np_iov_t *iov, size_t iovcnt, uint64_t remote)
+                        const np_iov_t *iov, size_t iovcnt, uint64_t remote,
+                        size_t *done)
 {
     struct iovec vec[NP_MAX_IOV], *local = vec, there;
-    size_t i, total = 0, done = 0;
+    size_t i, total = 0;
     ssize_t ret;
 
+    *done = 0;
     if (process == NP_VM_SELF) {
-        return np_vm_move_self(dir, iov, iovcnt, remote);
+        return np_vm_move_self(dir, iov, iovcnt, remote, done);
     }
 
     for (i = 0; i < iovcnt; ++i) {
@@ -113,15 +117,15 @@ ucs_status_t np_vm_move(np_dir_t dir, np_process_t *process,
         total          += iov[i].len;
     }
 
-    while (done < total) {
+    while (*done < total) {
         /* The call goes by the pid. Once it has found the process it holds on to
          * its memory. */
         if (ucs_unlikely(!np_process_has_pid(process))) {
             return UCS_ERR_CONNECTION_RESET;
         }
 
-        there.iov_base = (void*)(remote + done);
-        there.iov_len  = total - done;
+        there.iov_base = (void*)(remote + *done);
+        there.iov_len  = total - *done;
         ret = (dir == NP_DIR_GET) ?
               process_vm_readv(process->pid, local, iovcnt, &there, 1, 0) :
               process_vm_writev(process->pid, local, iovcnt, &there, 1, 0);
@@ -135,8 +139,8 @@ ucs_status_t np_vm_move(np_dir_t dir, np_process_t *process,
             return UCS_ERR_INVALID_ADDR;
         }
 
-        done += ret;
-        if (done < total) {
+        *done += ret;
+        if (*done < total) {
             np_vm_advance(&local, &iovcnt, ret);
         }
     }
@@ -177,6 +181,7 @@ const char *np_vm_missing(char *buf, size_t size)
     int status    = 1;
     np_process_t parent;
     pid_t child;
+    size_t done;
 
     /* A child that asks for its parent's memory is in a peer's place */
     np_vm_allow_peers();
@@ -184,8 +189,8 @@ const char *np_vm_missing(char *buf, size_t size)
     parent.pid = getpid();
     child      = fork();
     if (child == 0) {
-        _exit(np_vm_move(NP_DIR_GET, &parent, &iov, 1, (uintptr_t)&word) !=
-              UCS_OK);
+        _exit(np_vm_move(NP_DIR_GET, &parent, &iov, 1, (uintptr_t)&word,
+                         &done) != UCS_OK);
     }
 
     if ((child > 0) && (waitpid(child, &status, 0) == child) &&

@@ -23,16 +23,17 @@ typedef enum np_dir {
 /**
  * Move bytes between local memory and @a process, or NP_VM_SELF.
  *
- * @param [in] iov     Local pieces, at most NP_MAX_IOV.
- * @param [in] remote  Address there; the total length is that of @a iov.
+ * @param [in]  iov     Local pieces, at most NP_MAX_IOV.
+ * @param [in]  remote  Address there; the total length is that of @a iov.
+ * @param [out] done    Bytes from the beginning that were moved.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: an address is not there on one of the
- *         two sides (a part may have moved); UCS_ERR_UNSUPPORTED: the kernel
- *         does not let us; UCS_ERR_CONNECTION_RESET: no such process;
- *         UCS_ERR_IO_ERROR.
+ *         two sides; UCS_ERR_UNSUPPORTED: the kernel does not let us;
+ *         UCS_ERR_CONNECTION_RESET: no such process; UCS_ERR_IO_ERROR.
  */
 ucs_status_t np_vm_move(np_dir_t dir, np_process_t *process,
-                        const np_iov_t *iov, size_t iovcnt, uint64_t remote);
+                        const np_iov_t *iov, size_t iovcnt, uint64_t remote,
+                        size_t *done);
 
 /** Allow peers to reach this process where Yama asks for it. Once is enough. */
 void np_vm_allow_peers(void);

@@ -173,7 +173,10 @@ typedef struct np_share {
 
     /* written by the target */
     _Atomic uint32_t done NP_LINE_ALIGNED; /**< chunks from the back */
-    int32_t          status;               /**< of the worst of them */
+    int32_t          status;               /**< of the last of them, which is the
+                                                end if it is an error */
+    uint32_t         moved;                /**< its bytes, from its beginning,
+                                                that were moved then */
 } NP_LINE_ALIGNED np_share_t;
 
 /** First page of a link's segment */
