@@ -208,7 +208,7 @@ void np_request_ring_now(np_link_t *link)
     if (atomic_exchange_explicit(&link->target->service_armed, 0,
                                  memory_order_seq_cst)) {
         NP_STATS_INC(link->port->stats, rings);
-        np_link_wake(link);
+        np_link_ring(link);
     }
 }
 

@@ -427,12 +427,22 @@ void np_link_busy(np_link_t *link)
     }
 }
 
-void np_link_wake(np_link_t *link)
+static void np_link_tell(np_link_t *link, np_msg_type_t type)
 {
-    const np_msg_t msg = {.type = NP_MSG_WAKE, .version = NP_WIRE_VERSION};
+    const np_msg_t msg = {.type = type, .version = NP_WIRE_VERSION};
 
     /* a full socket wakes as well; a broken one has its own event */
     (void)np_sock_send(link->fd, &msg, NULL, 0);
+}
+
+void np_link_wake(np_link_t *link)
+{
+    np_link_tell(link, NP_MSG_WAKE);
+}
+
+void np_link_ring(np_link_t *link)
+{
+    np_link_tell(link, NP_MSG_RING);
 }
 
 void np_link_notify_slow(np_link_t *link)

@@ -134,8 +134,9 @@ int np_link_is_alive(np_link_t *link);
  */
 void np_link_busy(np_link_t *link);
 
-/** Wake whoever of the target waits on the connection's socket. Never waits. */
+/** Wake the target's owner, which sleeps; or its service threads. Never waits. */
 void np_link_wake(np_link_t *link);
+void np_link_ring(np_link_t *link);
 
 /** Tell the target that there is something in a ring that it does not poll */
 void np_link_notify_slow(np_link_t *link);

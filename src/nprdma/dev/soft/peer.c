@@ -309,6 +309,12 @@ err_unmap:
     return status;
 }
 
+/* All that a peer sends once it is connected */
+static int np_peer_is_call(const np_msg_t *msg)
+{
+    return (msg->type == NP_MSG_WAKE) || (msg->type == NP_MSG_RING);
+}
+
 /* Under the port's lock */
 static void np_peer_receive(np_peer_t *peer)
 {
@@ -320,7 +326,7 @@ static void np_peer_receive(np_peer_t *peer)
     for (i = 0; (i < NP_SOCK_BATCH) && (status == UCS_OK); ++i) {
         status = np_sock_look(peer->fd, &msg);
         if (status == UCS_OK) {
-            status = (msg.type != NP_MSG_WAKE) ? UCS_ERR_INVALID_PARAM :
+            status = !np_peer_is_call(&msg) ? UCS_ERR_INVALID_PARAM :
                      np_sock_recv(peer->fd, &msg, fds, &num_fds);
         }
     }
@@ -338,7 +344,9 @@ static void np_peer_receive(np_peer_t *peer)
     }
 }
 
-/* Take rings; anything else than a ring is the owner's to hear */
+/* Take rings; what no peer sends is the owner's to hear. The owner may sleep on this
+ * very socket, and finds nothing there once we have looked: so what was meant for it
+ * is handed on. */
 static void np_peer_hear_bell(np_peer_t *peer)
 {
     int fds[NP_MSG_MAX_FDS];
@@ -347,8 +355,11 @@ static void np_peer_hear_bell(np_peer_t *peer)
 
     for (i = 0; (i < NP_SOCK_BATCH) &&
                 (np_sock_look(peer->fd, &msg) == UCS_OK) &&
-                (msg.type == NP_MSG_WAKE) &&
+                np_peer_is_call(&msg) &&
                 (np_sock_recv(peer->fd, &msg, fds, &num_fds) == UCS_OK); ++i) {
+        if (msg.type == NP_MSG_WAKE) {
+            np_port_call_owner(peer->port);
+        }
     }
 }
 

@@ -58,16 +58,22 @@ static void np_port_handle_waker(np_event_t *event)
     }
 }
 
-void np_port_wake_owner(np_port_t *port)
+void np_port_call_owner(np_port_t *port)
 {
     const uint64_t one = 1;
 
+    if (write(port->waker_fd, &one, sizeof(one)) != sizeof(one)) {
+        np_debug("a sleeping port cannot be woken: %m");
+    }
+}
+
+void np_port_wake_owner(np_port_t *port)
+{
     /* seq_cst: it arms after this and looks at its peers then (np_port_arm), or
      * is seen to have armed */
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_exchange_explicit(&port->shm->armed, 0, memory_order_relaxed) &&
-        (write(port->waker_fd, &one, sizeof(one)) != sizeof(one))) {
-        np_debug("a sleeping port cannot be woken: %m");
+    if (atomic_exchange_explicit(&port->shm->armed, 0, memory_order_relaxed)) {
+        np_port_call_owner(port);
     }
 }
 

@@ -117,7 +117,7 @@ struct np_port {
     uint64_t            hear_at;      /**< it hears no stranger before */
     np_event_t          waker;
     int                 waker_fd;     /**< eventfd: a service thread has taken in a
-                                           peer while we slept */
+                                           peer, or a WAKE, while we slept */
     int                 epoll_fd;
     int                 listen_fd;
     int                 spare_fd;     /**< see np_sock_accept */
@@ -182,8 +182,12 @@ int np_port_accept(np_port_t *port, int is_owner);
  *  it arms the port. */
 void np_port_hear_bell(np_port_t *port);
 
-/** A service thread has something for the owner, who may sleep */
+/** A service thread has something for the owner: wake it if it sleeps */
 void np_port_wake_owner(np_port_t *port);
+
+/** The same where somebody has claimed the owner's sleep (`armed`) already: it is
+ *  woken in any case */
+void np_port_call_owner(np_port_t *port);
 
 /** Let fd take part in the port's events */
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event);

@@ -226,7 +226,9 @@ typedef enum np_msg_type {
     NP_MSG_ACCEPT,       /**< with the target's port and its directory of
                               arenas */
     NP_MSG_SEGMENT,      /**< with an allocated segment */
-    NP_MSG_WAKE          /**< the owner of the port, or its service threads */
+    NP_MSG_WAKE,         /**< the owner of the port or link, which sleeps */
+    NP_MSG_RING          /**< the service threads of the port; the owner takes it
+                              as well */
 } np_msg_type_t;
 
 /** A message on a link's socket */
