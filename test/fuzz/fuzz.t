@@ -55,10 +55,20 @@ fi
 fuzz_one target "hostile initiators" 600
 fuzz_one initiator "hostile targets and keys" 500
 
+if [ -x "$NPRDMA_BUILD/fuzz_verbs" ]; then
+    fuzz_one verbs "hostile peers over an RNIC" 700
+fi
+
 # The targets must be able to fail.
 kept=$TAP_DIR
 fuzz fuzz_mutant target 40
 tap_expect_error "a missing check of bounds is found" \
     'FUZZ: (memory of nobody|across the end of shared memory)'
+
+if [ -x "$NPRDMA_BUILD/fuzz_verbs_mutant" ]; then
+    fuzz fuzz_verbs_mutant verbs-gets 40
+    tap_expect_error "a missing check of what an RNIC brings is found" \
+        'FUZZ: bytes that nobody asked for'
+fi
 
 tap_done

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Writes the seeds of a fuzz target into a directory: what an honest peer does,
-# for the fuzzer to spoil. Usage: seeds.sh target|initiator DIRECTORY
+# for the fuzzer to spoil.
+# Usage: seeds.sh target|initiator|verbs|verbs-gets DIRECTORY
 set -euo pipefail
 
 # Little endian, BYTES of NUMBER
@@ -147,6 +148,89 @@ initiator_key() {
     initiator_op 0 64
 }
 
+# Kinds of messages, as in vwire.h
+v_am=0 v_put=1 v_read=2 v_write=3 v_ready=4 v_data=5 v_done=6 v_atomic=7
+v_result=8 v_ack=9 v_bye=10 v_views=11
+
+# verbs_say KIND BYTES NAME,LENGTH ADDRESS [VALUE]: to whom a link would say it
+verbs_say() {
+    record 11 "$1" "$2" "$3" "$4"
+    record 0 0 0 0 "${5-0}"
+}
+
+# verbs_hear KIND BYTES NAME [STATUS]: what a link of ours is answered
+verbs_hear() {
+    record 14 "$1" "$2" "$3" 0
+    record 0 0 $((${4-0} ? 1024 : 0)) "${4-0}" 0
+}
+
+verbs_served() {
+    record 0 0 0 0 0 # a connection
+    verbs_say $v_am 100 0 0
+    verbs_say $v_put 64 0 "$(ours 4096)"
+    verbs_say $v_atomic 0 1 "$(ours 64)" 5
+    verbs_say $v_read 0 $((3 | (16384 << 8))) "$(ours 8192)"
+    verbs_say $v_ready 0 $((3 | (16384 << 8))) "$(theirs 0)"
+    verbs_say $v_write 0 $((4 | (16384 << 8))) "$(ours 8192)"
+    record 10 0 0 4 0
+    verbs_say $v_data 1000 4 0
+    verbs_say $v_done 0 3 0
+    verbs_say $v_views 0 0 "$(ours 0)"
+    verbs_say $v_ack 0 0 0
+    record 7 0 0 0 0   # its queue pair fails
+    record 0 0 256 0 0 # another one
+    verbs_say $v_bye 0 0 0
+    record 4 3 0 0 0
+}
+
+# verbs_link KIND LENGTH ANSWER BYTES
+verbs_link() {
+    record 2 0 0 0 0 # a link
+    record 0 1 0 0 0 # REPLY
+    record 4 0 0 0 0
+    record 6 "$1" 0 "$2" 4096
+    verbs_hear "$3" "$4" 0
+    verbs_hear $v_views 0 0
+    verbs_hear $v_done 0 0
+    verbs_hear $v_ack 0 0
+    record 6 "$1" 0 "$2" 4096
+    verbs_hear $v_done 0 0 255
+    record 7 1 0 0 0
+    record 0 1 0 0 0
+    record 4 3 0 0 0
+    record 2 1 0 0 0
+}
+
+# Gets of different lengths, answered in order
+verbs_gets() {
+    local len
+
+    record 2 0 0 0 0
+    record 0 1 0 0 0
+    record 4 0 0 0 0
+    for len in "$@"; do
+        record 6 4 0 "$len" 4096
+    done
+    for len in "$@"; do
+        verbs_hear $v_data $((len + 1)) 0
+    done
+    for len in "$@"; do
+        record 6 4 0 "$len" 4096
+        verbs_hear $v_data $((len + 1)) 0
+    done
+}
+
+verbs_all_gets() {
+    verbs_gets 1 64 300 > "$out/gets"
+    verbs_module verbs_gets 400 8 16 > "$out/gets_module"
+}
+
+# the last byte says whether there is the kernel module
+verbs_module() {
+    "$@"
+    number 1 1
+}
+
 out=$2
 mkdir -p "$out"
 case $1 in
@@ -173,8 +257,22 @@ initiator)
     done
     initiator_key > "$out/key"
     ;;
+verbs)
+    verbs_served > "$out/served"
+    verbs_module verbs_served > "$out/served_module"
+    verbs_all_gets
+    for kind in 0 1 2 3 4 5 6 7 8; do
+        verbs_link $kind 64 $v_data 65 > "$out/data$kind"
+        verbs_link $kind 64 $v_result 0 > "$out/result$kind"
+        verbs_link $kind 30000 $v_ready 0 > "$out/ready$kind"
+        verbs_module verbs_link $kind 3000 $v_done 0 > "$out/module$kind"
+    done
+    ;;
+verbs-gets)
+    verbs_all_gets
+    ;;
 *)
-    echo "seeds.sh: target or initiator wanted, not '$1'" >&2
+    echo "seeds.sh: target, initiator, verbs or verbs-gets wanted, not '$1'" >&2
     exit 2
     ;;
 esac

@@ -94,6 +94,8 @@ typedef struct mock_wr {
 } mock_wr_t;
 
 int (*mock_find_view)(int fd, mock_view_t *view);
+int mock_swallows;
+uint8_t mock_swallowed;
 
 /* Guards all that follows, and every object */
 static pthread_mutex_t mock_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -502,6 +504,30 @@ static enum ibv_wc_status mock_rdma(const mock_wr_t *work, uint8_t *bytes)
     return IBV_WC_SUCCESS;
 }
 
+static enum ibv_wc_status mock_swallow(const mock_wr_t *work,
+                                       enum ibv_wc_status status)
+{
+    const size_t len = (work->wr.num_sge > 0) ? work->sge.length : 0;
+    const mock_mr_t *local;
+    uint8_t *bytes;
+
+    if ((status != IBV_WC_SUCCESS) || (work->wr.opcode != IBV_WR_RDMA_READ)) {
+        return status;
+    }
+
+    local = mock_mr_find(work->sge.lkey, work->sge.addr, len,
+                         IBV_ACCESS_LOCAL_WRITE);
+    if (local == NULL) {
+        return IBV_WC_LOC_PROT_ERR;
+    }
+
+    bytes = malloc(len + 1);
+    memset(bytes, mock_swallowed, len);
+    mock_mr_copy(local, work->sge.addr, bytes, len, 1);
+    free(bytes);
+    return IBV_WC_SUCCESS;
+}
+
 /* Returns 0: not yet, its peer has no buffer */
 static int mock_do(mock_wr_t *work)
 {
@@ -528,6 +554,10 @@ static int mock_do(mock_wr_t *work)
     }
 
     to = mock_qp_find(qp->dest);
+    if (mock_swallows && (to == NULL)) {
+        status = mock_swallow(work, status);
+        goto out;
+    }
     if ((to == NULL) || (to->dest != qp->qp.qp_num) ||
         (to->qp.state < IBV_QPS_RTR) || (to->qp.state > IBV_QPS_RTS)) {
         status = IBV_WC_RETRY_EXC_ERR;

@@ -21,6 +21,11 @@ void mock_release(void);
  *  were posted; returns how many there were */
 unsigned mock_step(unsigned count);
 
+/** What is sent to a queue pair that does not exist is done, and goes nowhere; what
+ *  is read there is of this byte */
+extern int mock_swallows;
+extern uint8_t mock_swallowed;
+
 /** Calls of ibv_create_ah so far */
 unsigned mock_num_ahs(void);
 
