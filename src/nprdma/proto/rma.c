@@ -633,6 +633,10 @@ ucs_status_t np_rma_get_taken(np_link_t *link, np_key_t *key, size_t len,
     uint8_t bytes[NP_RMA_BCOPY];
     ucs_status_t status;
 
+    if (len == 0) {
+        return UCS_OK;
+    }
+
     status = np_rma_enter(link, key, addr, len);
     if (status != UCS_OK) {
         return status;

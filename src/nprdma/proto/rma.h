@@ -244,10 +244,6 @@ np_rma_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
         return np_rma_get_taken(link, key, len, addr, unpack, arg, comp);
     }
 
-    if (ucs_unlikely(len == 0)) {
-        return UCS_OK;
-    }
-
     status = np_rma_enter(link, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
