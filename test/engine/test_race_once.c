@@ -219,7 +219,7 @@ static void race_once_run(const race_transfer_t *transfer, unsigned out,
     race_once_check("afterwards");
     race_writev          = RACE_WRITEV_DONE;
     race.link.no_vm      = 0;
-    race.link.no_reverse = 0;
+    race.link.no_reverse = race.is_refusing && race.link.no_reverse;
     race.link.no_share   = 0;
 }
 
