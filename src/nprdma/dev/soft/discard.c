@@ -71,19 +71,30 @@ static int np_discard_has_porter;
 static pthread_once_t np_discard_once = PTHREAD_ONCE_INIT;
 
 
+static void np_discard_fork_begin(void)
+{
+    pthread_mutex_lock(&np_discard_lock); /* the child finds it whole */
+}
+
+static void np_discard_fork_end(void)
+{
+    pthread_mutex_unlock(&np_discard_lock);
+}
+
 /* The child has copies of all that waits, of which none is the last */
 static void np_discard_after_fork(void)
 {
-    pthread_mutex_init(&np_discard_lock, NULL);
     while (np_discard_count > 0) {
         close(np_discard_fds[--np_discard_count]);
     }
     np_discard_has_porter = 0;
+    np_discard_fork_end();
 }
 
 static void np_discard_init(void)
 {
-    np_at_fork(NULL, NULL, np_discard_after_fork);
+    np_at_fork(np_discard_fork_begin, np_discard_fork_end,
+               np_discard_after_fork);
 }
 
 static void *np_discard_heir_main(void *arg)
