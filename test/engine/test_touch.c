@@ -377,10 +377,15 @@ void test_touch(void)
     touch_absent();
     touch_races();
 
+#ifdef __SANITIZE_THREAD__
+    printf("ok %u - touch: other handlers # SKIP ThreadSanitizer calls them with "
+           "a mask of its own\n", ++tap_count);
+#else
     TAP_CHECK(tap_child(touch_child_before), "touch: a handler before ours");
     TAP_CHECK(tap_child(touch_child_plain), "touch: one of the old kind");
     TAP_CHECK(tap_child(touch_child_after), "touch: a handler after ours");
     TAP_CHECK(tap_child(touch_child_circle), "touch: one that calls ours");
+#endif
     TAP_CHECK(tap_child(touch_child_limit), "touch: one again and again");
     TAP_CHECK(tap_child(touch_child_sent), "touch: a signal that is ignored");
 
