@@ -8,6 +8,7 @@
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/op.h"
 
+#include <dirent.h>
 #include <string.h>
 
 /* ns */
@@ -123,4 +124,16 @@ void pair_close(pair_t *pair)
     np_proto_close_link(&pair->link);
     np_proto_close(pair->initiator);
     np_proto_close(pair->target);
+}
+
+unsigned pair_count_files(void)
+{
+    DIR *dir       = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    while ((dir != NULL) && (readdir(dir) != NULL)) {
+        ++count;
+    }
+    closedir(dir);
+    return count;
 }

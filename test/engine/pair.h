@@ -44,4 +44,7 @@ int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count);
 /* Both progress until the link is down; returns whether it is */
 int pair_wait_down(np_port_t *a, np_port_t *b, np_link_t *link);
 
+/* Descriptors that this process has, and a few that count them: for differences */
+unsigned pair_count_files(void);
+
 #endif

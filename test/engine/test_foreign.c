@@ -17,7 +17,6 @@
 #include "nprdma/proto/op.h"
 #include "nprdma/proto/request.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -86,28 +85,16 @@ static int foreign_give(int sock, const np_msg_t *msg, size_t size,
     return is_sent;
 }
 
-static unsigned foreign_count_files(void)
-{
-    DIR *dir       = opendir("/proc/self/fd");
-    unsigned count = 0;
-
-    while ((dir != NULL) && (readdir(dir) != NULL)) {
-        ++count;
-    }
-    closedir(dir);
-    return count;
-}
-
 /* What is closed elsewhere is closed soon */
 static int foreign_wait_files(unsigned wanted)
 {
     const struct timespec wait = {.tv_nsec = 1000000};
     unsigned i;
 
-    for (i = 0; (i < 20000) && (foreign_count_files() > wanted); ++i) {
+    for (i = 0; (i < 20000) && (pair_count_files() > wanted); ++i) {
         nanosleep(&wait, NULL);
     }
-    return foreign_count_files() <= wanted;
+    return pair_count_files() <= wanted;
 }
 
 /* As pair_open, in a child */
@@ -140,7 +127,7 @@ static int foreign_child_to_target(void)
     int fd;
 
     TAP_CHILD_CHECK(np_directory_fd() >= 0); /* made on first use */
-    before        = foreign_count_files();
+    before        = pair_count_files();
     pair_received = 0;
     np_port_get_addr(target, &addr);
     TAP_CHILD_CHECK(np_sock_connect(addr.port_id, &fd, &cred) == UCS_OK);

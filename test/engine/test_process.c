@@ -17,7 +17,6 @@
 #include "nprdma/proto/op.h"
 #include "nprdma/proto/rma.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <linux/sched.h>
 #include <signal.h>
@@ -53,18 +52,6 @@ typedef struct process_world {
 static np_port_t *process_port;
 static np_link_t process_link;
 
-
-static unsigned process_count_files(void)
-{
-    DIR *dir       = opendir("/proc/self/fd");
-    unsigned count = 0;
-
-    while ((dir != NULL) && (readdir(dir) != NULL)) {
-        ++count;
-    }
-    closedir(dir);
-    return count;
-}
 
 static ucs_status_t process_start_engine(void)
 {
@@ -309,7 +296,7 @@ static int process_child_files(void)
     np_port_get_addr(process_port, &addr);
     TAP_CHILD_CHECK(process_begin(&world, &addr));
     TAP_CHILD_CHECK(np_directory_fd() >= 0); /* a child of ours would have none */
-    before = process_count_files();
+    before = pair_count_files();
     np_link_init(&process_link, process_port, &world.hello.addr);
     pair_send(&process_link);
     for (i = 0; (i < PROGRESS_MAX) && ((process_link.target == NULL) ||
@@ -318,7 +305,7 @@ static int process_child_files(void)
         pair_progress(process_port);
         np_port_housekeep(process_port);
     }
-    TAP_CHILD_CHECK((process_count_files() - before) == NP_SOCK_FDS);
+    TAP_CHILD_CHECK((pair_count_files() - before) == NP_SOCK_FDS);
     TAP_CHILD_CHECK(process_end(&world));
     process_forget(&world);
     return 0;
@@ -332,9 +319,9 @@ static int process_child_port_files(void)
     TAP_CHILD_CHECK(process_start_engine() == UCS_OK);
     TAP_CHILD_CHECK(np_directory_fd() >= 0);
     process_port = pair_port();
-    before       = process_count_files();
+    before       = pair_count_files();
     process_port = pair_port();
-    TAP_CHILD_CHECK((process_count_files() - before) == NP_PORT_FDS);
+    TAP_CHILD_CHECK((pair_count_files() - before) == NP_PORT_FDS);
     return 0;
 }
 
