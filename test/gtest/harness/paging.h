@@ -16,6 +16,8 @@ constexpr size_t PAGE = 4096;
 // UCX_NPRDMA_SHARE_MIN: of a copy that both sides work on, either may find that the
 // other has brought in all that it is to use itself.
 constexpr size_t SHARED = 256 << 10;
+// And of a get into memory that is absent itself.
+constexpr size_t SHARED_COLD = SHARED / 4;
 
 // By how much the counters of this process have grown. There is nothing to
 // count before nprdma was opened: throws Failed.

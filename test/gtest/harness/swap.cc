@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/swap.h>
 #include <sys/sysinfo.h>
@@ -214,6 +215,26 @@ static void empty_batches(void *page)
     }
 }
 
+// Of these, brings those in again that the kernel still has in memory, and for
+// mincore() are there; returns how many there were.
+static size_t recall_cached(uint8_t *address, size_t length)
+{
+    const size_t page = sysconf(_SC_PAGESIZE);
+    std::vector<unsigned char> map(length / page);
+    size_t count = 0;
+
+    if (mincore(address, length, map.data()) != 0) {
+        throw Failed(error_text("mincore"));
+    }
+    for (size_t i = 0; i < map.size(); ++i) {
+        if ((map[i] & 1) != 0) {
+            (void)*(volatile uint8_t*)(address + (i * page));
+            ++count;
+        }
+    }
+    return count;
+}
+
 void page_out(void *address, size_t length)
 {
     const size_t pages = length / sysconf(_SC_PAGESIZE);
@@ -231,6 +252,9 @@ void page_out(void *address, size_t length)
             throw Skipped(error_text("MADV_PAGEOUT"));
         }
         gone = pages_in_swap(address, length);
+        if (gone == pages) {
+            gone -= recall_cached(static_cast<uint8_t*>(address), length);
+        }
     }
     if (gone < pages) {
         throw Skipped("MADV_PAGEOUT moves " + std::to_string(gone) + " of " +

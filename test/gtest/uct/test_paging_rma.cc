@@ -132,7 +132,10 @@ public:
 
     void expect_faults(const Growth &growth, size_t length) const
     {
-        if (rma_is_zcopy(kind) && (length >= SHARED)) {
+        const bool is_cold = !rma_is_put(kind) && (absent != Absent::Remote);
+
+        if (rma_is_zcopy(kind) &&
+            (length >= (is_cold ? SHARED_COLD : SHARED))) {
             return;
         }
         EXPECT_EQ(absent != Absent::Local, growth.of(&C::remote_faults) >
