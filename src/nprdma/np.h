@@ -51,6 +51,11 @@
 #  define np_assertv(_cond, _fmt, ...)  ((void)sizeof(!(_cond)))
 #endif
 
+/** A thread's own, in the few bytes that the C library keeps for those of libraries
+ *  that are loaded late: no call to find it. LeakSanitizer guesses where all others
+ *  are, and crashes when it guesses wrong. */
+#define NP_THREAD_OWN        __thread __attribute__((tls_model("initial-exec")))
+
 #define NP_LINE_ALIGNED      __attribute__((aligned(NP_LINE)))
 
 /** One piece of local memory */

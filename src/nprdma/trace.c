@@ -117,7 +117,7 @@ ucs_status_t np_trace_start(const char *name)
 void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t end,
                      uint64_t va, uint64_t len)
 {
-    static __thread pid_t tid;
+    static NP_THREAD_OWN pid_t tid;
     np_trace_event_t *event;
     uint64_t index;
 

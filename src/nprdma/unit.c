@@ -12,7 +12,7 @@
 
 #if NP_HAS_ASSERT
 
-__thread unsigned np_unit_depth;
+NP_THREAD_OWN unsigned np_unit_depth;
 
 #else
 

@@ -17,7 +17,7 @@
 #if NP_HAS_ASSERT
 
 /** Units that this thread is in */
-extern __thread unsigned np_unit_depth;
+extern NP_THREAD_OWN unsigned np_unit_depth;
 
 static inline void np_unit_enter(void)
 {
