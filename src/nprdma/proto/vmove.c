@@ -87,9 +87,11 @@ static void np_vmove_spend(np_vop_t *op, np_vspent_t *spent)
     for (spent->count = 0; np_vmove_chunks(&op->move) > 0;) {
         chunk = &op->move.chunks[op->move.chunk_head++ % NP_VDEPTH_MAX];
         if (chunk->mr != NULL) {
-            op->port->registered      -= chunk->len;
-            spent->mrs[spent->count++] = chunk->mr;
-            chunk->mr                  = NULL;
+            op->port->registered -= chunk->len;
+            if (!np_conn_dereg_late(op->conn, chunk->mr)) {
+                spent->mrs[spent->count++] = chunk->mr;
+            }
+            chunk->mr = NULL;
         }
     }
 }
@@ -110,7 +112,9 @@ static void np_vmove_pop_chunk(np_vop_t *op)
 
     if (chunk->mr != NULL) {
         op->port->registered -= chunk->len;
-        np_nic_dereg(chunk->mr);
+        if (!np_conn_dereg_late(op->conn, chunk->mr)) {
+            np_nic_dereg(chunk->mr);
+        }
         chunk->mr = NULL;
     }
 }

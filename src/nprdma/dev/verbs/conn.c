@@ -270,6 +270,36 @@ void np_conn_break(np_conn_t *conn)
 
     if (conn->state != NP_CONN_CONNECTING) { /* else it was never used */
         (void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+        conn->is_broken = 1;
+    }
+}
+
+int np_conn_dereg_late(np_conn_t *conn, struct ibv_mr *mr)
+{
+    np_conn_mr_t *late;
+
+    if (ucs_likely(!conn->is_broken)) {
+        return 0;
+    }
+
+    late = malloc(sizeof(*late));
+    if (late == NULL) {
+        return 0;
+    }
+
+    *late          = (np_conn_mr_t){conn->late_mrs, mr};
+    conn->late_mrs = late;
+    return 1;
+}
+
+static void np_conn_dereg_all_late(np_conn_t *conn)
+{
+    np_conn_mr_t *late;
+
+    while ((late = conn->late_mrs) != NULL) {
+        conn->late_mrs = late->next;
+        np_nic_dereg(late->mr);
+        free(late);
     }
 }
 
@@ -333,6 +363,8 @@ static void np_conn_end_qp(np_conn_t *conn, struct ibv_qp *qp)
         kh_del(np_conns, &conn->port->conns, iter);
     }
     ibv_destroy_qp(qp);
+    conn->is_broken = 0;
+    np_conn_dereg_all_late(conn);
     np_conn_drop_posted(conn);
 }
 
