@@ -316,6 +316,16 @@ static int mock_mr_add(mock_mr_t *mr, struct ibv_pd *pd)
     return 0;
 }
 
+/* What cannot be registered; guarded by the lock */
+static uint64_t mock_refused, mock_refused_end;
+
+void mock_refuse(const void *addr, size_t len)
+{
+    MOCK_LOCKED;
+    mock_refused     = (uintptr_t)addr;
+    mock_refused_end = mock_refused + len;
+}
+
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
     const uint64_t end = (uintptr_t)addr + len;
@@ -339,7 +349,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
     mr->iova      = (uintptr_t)addr;
     mr->access    = access;
     MOCK_LOCKED;
-    if (!mock_mr_add(mr, pd)) {
+    if ((((uintptr_t)addr < mock_refused_end) && (end > mock_refused)) ||
+        !mock_mr_add(mr, pd)) {
         free(mr);
         errno = ENOMEM;
         return NULL;

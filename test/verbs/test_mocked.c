@@ -15,6 +15,7 @@
 #include "nprdma/extension.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/vop.h"
+#include "nprdma/svc/service.h"
 
 #include <ucs/debug/log.h>
 
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 unsigned tap_count, tap_failures;
 
@@ -344,6 +346,94 @@ static int key_comes_to_both(void)
     return 0;
 }
 
+/* The answering side's connection; NULL: not yet */
+static np_conn_t *their_conn(void)
+{
+    return ucs_list_is_empty(&theirs->ready) ? NULL :
+           ucs_list_head(&theirs->ready, np_conn_t, list);
+}
+
+static int has_given_key(const void *arg)
+{
+    np_conn_t *conn = their_conn();
+
+    return (conn != NULL) && !ucs_list_is_empty(&conn->served) &&
+           np_vmove_awaits_write(ucs_list_head(&conn->served, np_vop_t, list));
+}
+
+/* The same, where the target has given its key in its own progress and computes
+ * from then on: nothing has woken a thread of either side */
+static int key_given_by_owner(void)
+{
+    const uint8_t byte = 0x44;
+    mocked_comp_t put;
+    double end;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_ADAPTIVE, 0, NULL));
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    usleep(50000); /* threads have gone to sleep */
+    memset(mine, byte, MOCKED_AREA);
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, MOCKED_AREA, area, &put) ==
+                    UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_wait(has_given_key, NULL, ours));
+    for (end = mocked_now() + (MOCKED_LIMIT / 4);
+         !is_filled(&byte) && (mocked_now() < end);) {
+        sched_yield(); /* both compute */
+    }
+    TAP_CHILD_CHECK(is_filled(&byte) && (put.count == 0));
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, NULL) &&
+                    (put.status == UCS_OK));
+    mocked_end();
+    return 0;
+}
+
+static unsigned num_kept(void)
+{
+    NP_TURN_WAIT(&ours->turn);
+    return ours->kept_tail - ours->kept_head;
+}
+
+/* A target that rings on and on while the program computes fills no room that its
+ * thread needs for others */
+static int rings_are_not_kept(void)
+{
+    np_vmsg_t ring = {.kind = NP_VMSG_ACK, .flags = NP_VMSG_WAKE};
+    double end     = mocked_now() + MOCKED_LIMIT;
+    unsigned sent  = 0;
+    uint32_t qpn;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_ADAPTIVE, 0, NULL));
+    np_service_start();
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    qpn      = link_.conn->qpn;
+    ring.ack = link_.conn->tx_acked;
+    while ((sent < (2 * ours->kept_size)) && (mocked_now() < end)) {
+        sent += mock_receive(qpn, &ring, sizeof(ring));
+        if ((sent % 16) == 0) {
+            usleep(100);
+        }
+    }
+    printf("# %u rings, %u kept of %u\n", sent, num_kept(), ours->kept_size);
+    TAP_CHILD_CHECK(sent == (2 * ours->kept_size));
+    TAP_CHILD_CHECK(num_kept() <= 1);
+    TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, 100, area) == UCS_OK);
+    mocked_end();
+    return 0;
+}
+
+/* The target can register nothing for a while: what is sent meanwhile was registered
+ * by its initiator, and is in nobody's way afterwards */
+static int late_keys_are_used(void)
+{
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    memset(mine, 0x45, MOCKED_AREA);
+    mock_refuse(area, 5 * 65536);
+    TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, MOCKED_AREA, area) == UCS_OK);
+    TAP_CHILD_CHECK(memcmp(area, mine, MOCKED_AREA) == 0);
+    mocked_end();
+    return 0;
+}
+
 static void one_after_the_other(np_vport_config_t *config)
 {
     config->is_sequential = 1;
@@ -573,6 +663,11 @@ int main(void)
     TAP_CHECK(tap_child(key_comes_to_ours),
               "a put goes on while its initiator computes");
     TAP_CHECK(tap_child(key_comes_to_both), "and while both sides do");
+    TAP_CHECK(tap_child(key_given_by_owner),
+              "and if the target has computed since it gave its key");
+    TAP_CHECK(tap_child(rings_are_not_kept), "its rings take no room");
+    TAP_CHECK(tap_child(late_keys_are_used),
+              "a put that was begun by messages goes on by writes");
     TAP_CHECK(tap_child(large_is_whole), "4 GiB and more arrive whole");
     TAP_CHECK(tap_child(stranger_costs_nothing),
               "no way is made to where a stranger says that it is");

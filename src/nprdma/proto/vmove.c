@@ -273,6 +273,29 @@ np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
     return UCS_OK;
 }
 
+/* May a thread touch these bytes, for the program that has posted them? It must not
+ * sleep in a page: it has the port meanwhile. */
+static int np_vmove_is_present(const np_vop_t *op, size_t offset, size_t end)
+{
+    const uint64_t va = (uintptr_t)np_vmove_local(&op->move, offset);
+
+    return !np_swap_range_touches(va, end - offset) &&
+           np_access_is_present(va, end - offset);
+}
+
+/* Where the next piece to be registered would end */
+static size_t np_vmove_next_end(const np_vmove_t *move)
+{
+    return move->next + ucs_min(move->chunk, move->len - move->next);
+}
+
+/* Does the next byte of what the sink has asked for go by a message? */
+static int np_vmove_is_by_message(const np_vmove_t *move, const np_vready_t *ready)
+{
+    return (ready->rkey == 0) ||
+           (move->no_register && (move->moved >= move->next));
+}
+
 /* Send up to @a end by messages; returns 0: no room for more */
 static int np_vmove_send(np_vop_t *op, size_t end)
 {
@@ -360,15 +383,23 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
     return 1;
 }
 
-/* May a thread touch the next bytes from @a offset on, for the program that has
- * posted them? It must not sleep in a page: it has the port meanwhile. */
-static int np_vmove_is_present(const np_vop_t *op, size_t offset)
-{
-    const np_vmove_t *move = &op->move;
-    const uint64_t va      = (uintptr_t)np_vmove_local(move, offset);
-    const size_t len       = ucs_min(move->chunk, move->len - offset);
 
-    return !np_swap_range_touches(va, len) && np_access_is_present(va, len);
+/* What has gone by messages meanwhile needs no registration: without this, all that
+ * may be registered at a time would wait for writes that never come */
+static void np_vmove_skip_sent(np_vop_t *op)
+{
+    np_vmove_t *move = &op->move;
+    np_vchunk_t *chunk;
+
+    while (np_vmove_chunks(move) > 0) {
+        chunk = &move->chunks[move->chunk_head % NP_VDEPTH_MAX];
+        if ((chunk->posted > 0) ||
+            (move->moved < (chunk->offset + chunk->len))) {
+            return;
+        }
+        np_vmove_pop_chunk(op);
+    }
+    move->next = ucs_max(move->next, move->moved);
 }
 
 /* Register the next piece while others move. Returns whether to come again. */
@@ -386,8 +417,8 @@ static int np_vmove_prepare_source(np_vop_t *op)
     }
 
     if ((op->link != NULL) && ucs_unlikely(op->port->is_thread) &&
-        !np_vmove_is_present(op, move->next)) {
-        return 0;
+        !np_vmove_is_present(op, move->next, np_vmove_next_end(move))) {
+        return 1; /* the owner */
     }
 
     status = np_vmove_register(op, &chunk);
@@ -433,9 +464,14 @@ static int np_vmove_source(np_vop_t *op)
     while (has_room && (move->ready_head != move->ready_tail) &&
            (op->status == UCS_OK)) {
         ready = &move->ready[move->ready_head % NP_VDEPTH_MAX];
-        if ((ready->rkey == 0) ||
-            (move->no_register && (move->moved >= move->next))) {
+        if (np_vmove_is_by_message(move, ready)) {
+            if ((op->link != NULL) && ucs_unlikely(op->port->is_thread) &&
+                !np_vmove_is_present(op, move->moved,
+                                     ready->offset + ready->len)) {
+                return 1; /* the owner */
+            }
             has_room = np_vmove_send(op, ready->offset + ready->len);
+            np_vmove_skip_sent(op);
         } else {
             has_room = np_vmove_write(op, ready);
         }
@@ -475,13 +511,22 @@ static int np_vmove_source(np_vop_t *op)
 int np_vmove_is_for_thread(np_vop_t *op)
 {
     np_vmove_t *move = &op->move;
+    const np_vready_t *ready;
     uint32_t index;
 
-    return (op->kind == NP_VOP_MOVE) && move->is_source && !move->no_keys &&
-           !move->is_over && (op->status == UCS_OK) &&
-           (move->ready_head != move->ready_tail) &&
-           ((np_vmove_next_chunk(move, &index) != NULL) ||
-            np_vmove_is_present(op, move->moved));
+    if ((op->kind != NP_VOP_MOVE) || !move->is_source || move->no_keys ||
+        move->is_over || (op->status != UCS_OK) ||
+        (move->ready_head == move->ready_tail)) {
+        return 0;
+    }
+
+    ready = &move->ready[move->ready_head % NP_VDEPTH_MAX];
+    if (np_vmove_is_by_message(move, ready)) {
+        return np_vmove_is_present(op, move->moved,
+                                   ready->offset + ready->len);
+    }
+    return (np_vmove_next_chunk(move, &index) != NULL) ||
+           np_vmove_is_present(op, move->next, np_vmove_next_end(move));
 }
 
 static void np_vmove_fill(np_vop_t *op, np_vctl_t *ctl, np_vmsg_kind_t kind)

@@ -89,6 +89,10 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
     ucs_status_t status;
     np_vop_t *op = NULL;
 
+    if (msg->kind == NP_VMSG_WRITE) {
+        conn->is_computing = !!(msg->flags & NP_VMSG_DISTANT);
+    }
+
     status = np_access_check(body->addr, body->len);
     if ((status == UCS_OK) && (conn->num_served >= NP_VSERVED_MAX)) {
         status = UCS_ERR_NO_RESOURCE;
@@ -234,7 +238,8 @@ void np_vserve_key(np_conn_t *conn, np_vmsg_t *msg, size_t len)
     op = np_vop_find(conn, ctl->body.op);
     if ((op != NULL) && (op->kind == NP_VOP_MOVE) &&
         (np_vmove_ready(op, &ctl->body) == UCS_OK)) {
-        msg->kind = NP_VMSG_ACK;
+        msg->kind          = NP_VMSG_ACK;
+        conn->is_computing = 1;
     } /* else the owner finds out the same */
 }
 
@@ -363,6 +368,7 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
     switch (msg->kind) {
     case NP_VMSG_READY:
+        conn->is_computing = 0;
         return np_vmove_ready(op, body);
     case NP_VMSG_DATA:
         return np_vmove_data(op, body, ctl + 1, len - sizeof(*ctl));
@@ -400,7 +406,8 @@ void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
         ++conn->rx_seq;
         status = np_vserve_request(conn, msg, len);
     } else {
-        status = np_vserve_response(conn, msg, len);
+        conn->tx_seen = ack;
+        status        = np_vserve_response(conn, msg, len);
         /* after what it says: a put that has failed is not complete */
         if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {
             np_conn_acked(conn, ack);

@@ -479,6 +479,7 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
     np_conn_wait(conn);
     if (conn->is_link) {
         np_vport_forget(conn->port, conn);
+        conn->tx_seen = conn->tx_acked;
         np_vreplay_lost(conn);
     }
 

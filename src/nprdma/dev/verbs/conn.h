@@ -102,10 +102,15 @@ struct np_conn {
 
     uint32_t        tx_seq;      /**< link: messages sent */
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
+    uint32_t        tx_seen;     /**< link: of these, as the newest message said that
+                                      we have, kept ones included */
     uint32_t        tx_wanted;   /**< link: up to here somebody waits for acks */
     uint32_t        tx_flagged;  /**< link: the last message that asks for one */
     int             is_distant;  /**< link: a service thread answered the last
                                       request: wake it for the next one */
+    int             is_computing; /**< link: a service thread took the last key of a
+                                      put; answering side: the link said so, or
+                                      had to be rung: wake it with each key */
     ucs_time_t      ring_at;     /**< link: when to wake it; 0: not known yet */
     ucs_time_t      ring_first;  /**< link: how long an answer may take before */
     int             has_rung;    /**< link: for what is not answered yet */

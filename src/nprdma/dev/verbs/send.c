@@ -16,12 +16,16 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
 
 /* Looks after which something is sent to one who is silent */
 #define NP_CONN_PROBE  8
 
 /* And to a link that asks for nothing: a minute */
 #define NP_CONN_IDLE   (60000 / NP_VPORT_LOOK_MSEC)
+
+/* Nanoseconds until the key of a put is taken for unused */
+#define NP_CONN_KEY_NSEC    1000000
 
 /* How long a target is given to answer by its progress before its service thread
  * is woken: at least this, twice as long after each time that its progress has
@@ -215,6 +219,24 @@ static UCS_F_ALWAYS_INLINE void np_conn_await(np_conn_t *conn)
     }
 }
 
+/* Answering side: it has given out a key. Should both programs compute, or sleep, a
+ * service thread of ours rings: it need not be awake now. */
+static void np_conn_await_write(np_conn_t *conn)
+{
+    const struct itimerspec spec = {
+        .it_value.tv_nsec = NP_CONN_KEY_NSEC
+    };
+    np_vport_t *port = conn->port;
+
+    np_conn_await(conn);
+    if (!atomic_load_explicit(&port->has_keys, memory_order_relaxed)) {
+        atomic_store_explicit(&port->has_keys, 1, memory_order_relaxed);
+        if (!port->is_thread) { /* else it comes again by itself */
+            timerfd_settime(port->keys_fd, 0, &spec, NULL);
+        }
+    }
+}
+
 static UCS_F_ALWAYS_INLINE void np_conn_asks(np_conn_t *conn, np_vmsg_t *msg)
 {
     if (ucs_unlikely(conn->is_distant) ||
@@ -278,7 +300,9 @@ static void np_conn_stop_asking(np_conn_t *conn)
 static void np_conn_ring_due(np_conn_t *conn, ucs_time_t now)
 {
     if (conn->ring_at == 0) {
-        conn->ring_at = now + ucs_max(conn->ring_first, NP_CONN_RING_MIN);
+        conn->ring_at = now + (!conn->is_link ?
+                               ucs_time_from_usec(NP_CONN_KEY_NSEC / 1000) :
+                               ucs_max(conn->ring_first, NP_CONN_RING_MIN));
     } else if (now >= conn->ring_at) {
         conn->ring_next = (conn->ring_next == 0) ? NP_CONN_RING_NEXT :
                           ucs_min(2 * conn->ring_next, NP_CONN_RING_LAST);
@@ -314,6 +338,7 @@ int np_conn_ring_links(np_vport_t *port)
             ++count;
         }
     }
+    atomic_store_explicit(&port->has_keys, count > 0, memory_order_relaxed);
     return count > 0;
 }
 
@@ -324,6 +349,9 @@ void np_conn_ring_all(np_vport_t *port)
     ucs_list_for_each_safe(conn, next, &port->asking, asking) {
         if (np_conn_is_waiting(conn)) {
             np_conn_ring(conn);
+            if (!conn->is_link) {
+                continue; /* a service thread of ours rings again */
+            }
         }
         np_conn_stop_asking(conn);
     }
@@ -336,6 +364,7 @@ void np_conn_heard(np_conn_t *conn, unsigned flags)
     conn->ring_at   = 0;
     conn->ring_next = 0;
     if (!conn->is_link) {
+        conn->has_rung = 0;
         return;
     }
 
@@ -357,6 +386,10 @@ void np_conn_heard_write(np_conn_t *conn)
     conn->replaced  = 0;
     conn->ring_at   = 0;
     conn->ring_next = 0;
+    if (!conn->is_link && ucs_unlikely(conn->has_rung)) {
+        conn->has_rung     = 0;
+        conn->is_computing = 1; /* until it says otherwise with its next put */
+    }
 }
 
 /* Keep what must go again should the queue pair fail. Returns whether the buffer
@@ -418,13 +451,17 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
             msg->flags |= NP_VMSG_DISTANT;
         }
         if (msg->kind == NP_VMSG_READY) {
-            np_conn_await(conn);
+            msg->flags |= conn->is_computing ? NP_VMSG_WAKE : 0;
+            np_conn_await_write(conn);
         }
         return;
     }
 
     if ((msg->kind != NP_VMSG_ACK) && (msg->kind != NP_VMSG_BYE)) {
         np_conn_number(conn, msg);
+    }
+    if ((msg->kind == NP_VMSG_WRITE) && ucs_unlikely(conn->is_computing)) {
+        msg->flags |= NP_VMSG_DISTANT;
     }
     if ((msg->kind != NP_VMSG_AM) && (msg->kind != NP_VMSG_PUT)) {
         np_conn_asks(conn, msg);

@@ -60,6 +60,26 @@ static int np_vport_is_for_owner(np_vport_t *port, np_conn_t *conn,
            ((msg->kind == NP_VMSG_AM) || (msg->kind == NP_VMSG_BYE));
 }
 
+/* A ring, or an answer to one, tells nothing that is not here or kept: there is no
+ * limit to how many come while a program computes */
+static int np_vport_is_known(np_vport_t *port, np_conn_t *conn,
+                             const struct ibv_wc *wc)
+{
+    const np_vmsg_t *msg = (const void*)np_vport_recv_buffer(port, wc->wr_id);
+
+    if (!conn->is_link || (wc->opcode != IBV_WC_RECV) ||
+        (wc->byte_len < sizeof(*msg))) {
+        return 0;
+    }
+
+    if ((msg->kind == NP_VMSG_ACK) && (msg->ack == conn->tx_seen)) {
+        np_conn_heard(conn, msg->flags);
+        return 1;
+    }
+    conn->tx_seen = msg->ack;
+    return 0;
+}
+
 static void np_vport_keep(np_vport_t *port, np_conn_t *conn,
                           const struct ibv_wc *wc)
 {
@@ -153,8 +173,10 @@ static void np_vport_recv_done(np_vport_t *port, const struct ibv_wc *wc)
             np_conn_lost(conn, UCS_ERR_IO_ERROR);
         } else if (ucs_unlikely(port->is_thread) &&
                    np_vport_is_for_owner(port, conn, wc)) {
-            np_vport_keep(port, conn, wc);
-            return; /* with its buffer */
+            if (!np_vport_is_known(port, conn, wc)) {
+                np_vport_keep(port, conn, wc);
+                return; /* with its buffer */
+            }
         } else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
             np_vserve_written(conn, wc->imm_data);
         } else {

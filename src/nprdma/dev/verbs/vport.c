@@ -256,9 +256,14 @@ static int np_vport_create_events(np_vport_t *port)
     port->bell_fd    = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     port->timer_fd   = timerfd_create(CLOCK_MONOTONIC,
                                       TFD_CLOEXEC | TFD_NONBLOCK);
+    port->keys_fd    = timerfd_create(CLOCK_MONOTONIC,
+                                      TFD_CLOEXEC | TFD_NONBLOCK);
     flags            = fcntl(port->channel->fd, F_GETFL);
     return (port->event_fd >= 0) && (port->timer_fd >= 0) &&
            (port->bell_fd >= 0) && (port->service_fd >= 0) &&
+           (port->keys_fd >= 0) &&
+           (epoll_ctl(port->service_fd, EPOLL_CTL_ADD, port->keys_fd,
+                      &event) == 0) &&
            (epoll_ctl(port->service_fd, EPOLL_CTL_ADD, port->channel->fd,
                       &event) == 0) &&
            (epoll_ctl(port->service_fd, EPOLL_CTL_ADD,
@@ -384,6 +389,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     port->timer_fd   = -1;
     port->bell_fd    = -1;
     port->service_fd = -1;
+    port->keys_fd    = -1;
     port->wr.sg_list = &port->sge;
     port->wr.num_sge = 1;
     port->cookie     = np_engine.cookie;
@@ -440,6 +446,7 @@ err_events:
     close(port->timer_fd);
     close(port->bell_fd);
     close(port->service_fd);
+    close(port->keys_fd);
 err_queues:
     free(port->kept);
     np_vport_destroy_queues(port);
@@ -525,6 +532,7 @@ void np_vport_close(np_vport_t *port)
     close(port->timer_fd);
     close(port->bell_fd);
     close(port->service_fd);
+    close(port->keys_fd);
     np_vport_destroy_queues(port);
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);

@@ -136,7 +136,12 @@ struct np_vport {
     int                     timer_fd;
     int                     bell_fd;    /**< threads wake the owner */
     int                     service_fd; /**< epoll, for the service threads:
-                                             channel, events of the device */
+                                             channel, events of the device, keys */
+    int                     keys_fd;    /**< timer: keys that were given out may be
+                                             unused; once for each time that has_keys
+                                             was set */
+    _Atomic int             has_keys;   /**< links may have such; written in a turn,
+                                             read by threads before theirs */
     _Atomic int             is_low;     /**< the device has few receive buffers
                                              left, and will not say so again */
     _Atomic unsigned        ticks;      /**< the owner's progress calls; written

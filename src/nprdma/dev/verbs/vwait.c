@@ -195,8 +195,10 @@ static void np_vport_arm_thread(np_vport_t *port)
 static int np_vport_serve_turn(np_vport_t *port)
 {
     unsigned rounds = 0, count;
+    uint64_t times;
 
     np_vport_drain_channel(port);
+    (void)!read(port->keys_fd, &times, sizeof(times));
     do {
         while (!np_turn_is_wanted(&port->turn) &&
                (np_vport_serve_some(port) > 0) && (++rounds < NP_VPORT_ROUNDS)) {
@@ -257,8 +259,10 @@ int np_vport_serve(np_service_client_t *client)
 
     np_nic_take_events(port->nic);
     if (np_vport_is_attended(port) && np_vport_leave_alone(port)) {
-        /* until the program has seen that buffers were few, or has left */
-        return atomic_load_explicit(&port->is_low, memory_order_relaxed);
+        /* until the program has seen that buffers were few, or that a key is not
+         * used, or has left */
+        return atomic_load_explicit(&port->is_low, memory_order_relaxed) ||
+               atomic_load_explicit(&port->has_keys, memory_order_relaxed);
     }
 
     if (!np_turn_take(&port->turn)) {

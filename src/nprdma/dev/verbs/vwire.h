@@ -71,8 +71,9 @@ typedef enum np_vmsg_kind {
 enum {
     NP_VMSG_ACK_NOW = 1u << 0,  /**< tell at once how far you are */
     NP_VMSG_NO_KEYS = 1u << 1,  /**< READ: answer by DATA, no READY will come */
-    NP_VMSG_WAKE    = 1u << 2,  /**< link: sent with the solicited event */
-    NP_VMSG_DISTANT = 1u << 3,  /**< answer: a service thread has sent it */
+    NP_VMSG_WAKE    = 1u << 2,  /**< sent with the solicited event */
+    NP_VMSG_DISTANT = 1u << 3,  /**< answer: a service thread has sent it; WRITE:
+                                     one has taken the key of the last */
     NP_VMSG_AGAIN   = 1u << 4,  /**< ATOMIC: it was taken, its answer is lost */
     NP_VMSG_ABSENT  = 1u << 5   /**< PUT, READ, WRITE: bring these pages into your
                                      views as well */
