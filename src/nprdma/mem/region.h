@@ -77,10 +77,12 @@ uint64_t np_regions_touched(uint64_t va, uint64_t end);
 /** The same for peers: of which each is in one region as a whole */
 uint64_t np_regions_whole(uint64_t va, uint64_t end);
 
-/** May peers reach the page of @a va by themselves? With arenas, yes. */
-static UCS_F_ALWAYS_INLINE int np_regions_share(uint64_t va)
+/** May peers reach all pages of [@a va, @a va + @a len) by themselves? With arenas,
+ *  yes. */
+static UCS_F_ALWAYS_INLINE int np_regions_share(uint64_t va, uint64_t len)
 {
-    return !np_region_is_exact() || (np_regions_whole(va, va + 1) > va);
+    return !np_region_is_exact() ||
+           (np_regions_whole(va, va + len) >= (va + len));
 }
 
 /** May every page of [@a va, @a va + @a len) be mapped for this process? With

@@ -182,7 +182,7 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
     /* the target reaches one piece of our memory at a time, */
     *len = ucs_min(*len, ucs_min(local->len, (size_t)NP_FAULT_MAX));
     /* and no page of which others have a part */
-    if (!np_regions_share((uintptr_t)local->base)) {
+    if (!np_regions_share((uintptr_t)local->base, 1)) {
         *len = ucs_min(*len, (size_t)(NP_PAGE_SIZE - ((uintptr_t)local->base %
                                                       NP_PAGE_SIZE)));
         return flags | NP_FAULT_INLINE;

@@ -471,10 +471,8 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
         }
 
         if (fault->flags & NP_FAULT_RETRY) {
-            if (!np_regions_share(fault->remote)) {
-                return UCS_ERR_UNSUPPORTED; /* as above, while it is an edge */
-            }
-            return UCS_OK;
+            return np_regions_share(fault->remote, fault->len) ? UCS_OK :
+                   UCS_ERR_UNSUPPORTED; /* as above, while some is an edge */
         }
 
         status = np_serve_move(serving);

@@ -476,6 +476,28 @@ TEST(Scope, OnlyEdgesAreAskedFor)
     });
 }
 
+// A whole page first, and an edge behind it, which no short get finds mapped.
+TEST_P(Scope, EdgeBehindAPage)
+{
+    RmaKind kind    = this->kind();
+    const char *way = this->way();
+
+    run_ranks([=](Rank &rank) {
+        paging_only();
+        ScopeCase test(rank, exact(way));
+        auto owned = test.own(16 * PAGE, PAGE + 1904);
+        UctRemote remote(test.node.domain, test.share(owned.get()));
+
+        test.meet();
+        if (rank.initiator()) {
+            for (size_t length : {(size_t)PAGE + 1904, (size_t)PAGE + 8}) {
+                test.expect_done(kind, 16 * PAGE, length, remote, 1);
+            }
+        }
+        test.node.sync();
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(
         Uct, Scope,
         testing::Combine(testing::ValuesIn(ALL_KINDS),
