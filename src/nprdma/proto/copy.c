@@ -396,10 +396,13 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
                            (status != UCS_ERR_NO_PROGRESS);
         copy->next       = copy->chunks - (is_doubtful ? back : 0);
         copy->offset     = (size_t)(copy->chunks - back) * copy->chunk;
-        copy->end        = is_doubtful ? copy->offset :
-                           ucs_min(copy->offset + copy->chunk, copy->len);
-        copy->offset    += ucs_min((size_t)copy->share->moved,
-                                   copy->end - copy->offset);
+        copy->end        = !is_doubtful ?
+                           ucs_min(copy->offset + copy->chunk, copy->len) :
+                           copy->by_rings ? copy->len : copy->offset;
+        if (!is_doubtful) {
+            copy->offset += ucs_min((size_t)copy->share->moved,
+                                    copy->end - copy->offset);
+        }
         copy->is_claimed = 0;
         np_copy_release_share(link, copy);
         return 0;

@@ -548,13 +548,16 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
             return status;
         }
 
-        done     = missing.range[0].offset;
-        iov.base = UCS_PTR_BYTE_OFFSET(data, done);
-        iov.len -= done;
-        addr    += done;
+        done = missing.range[0].offset;
+        if (ucs_unlikely(done > 0)) {
+            /* there is room for that; the ring may be full, and what is there
+             * must not be written again */
+            return np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
+                                len - done, addr + done);
+        }
     }
 
-    return np_rma_send_put(link, key, &iov, iov.len, addr);
+    return np_rma_send_put(link, key, &iov, len, addr);
 }
 
 ucs_status_t np_rma_put_taken(np_link_t *link, np_key_t *key, const void *data,

@@ -154,10 +154,16 @@ static void np_vlink_cancel_all(np_vlink_t *link, ucs_status_t status)
         link->status      = status;
     }
 
+    /* before the program is told: should it go on in there, the connection may be
+     * freed */
+    ucs_list_for_each(op, &link->ops, list) {
+        np_vop_release(op);
+        ucs_list_del(&op->todo);
+        ucs_list_head_init(&op->todo);
+    }
     while (!ucs_list_is_empty(&link->ops)) {
         op   = ucs_list_head(&link->ops, np_vop_t, list);
         comp = op->comp;
-        np_vop_release(op);
         np_vop_unpost(op);
         np_vlink_complete(link->port, comp, status);
     }
