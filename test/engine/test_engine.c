@@ -25,6 +25,7 @@ int main(void)
     test_foreign_children();
     test_process_children();
     test_barrier_children();
+    test_drain_children();
 
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");

@@ -27,9 +27,16 @@
 #  define NP_DRAIN_SPINS 10000
 #endif
 
-/* All segments; guarded by the lock. A drain holds it: units are short. */
+/* Guards what follows, and of each entry in the list what says so. Nobody waits for
+ * a mover under it: connecting, closing and answering take it on every port. */
 static pthread_mutex_t np_drain_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* All segments, the newest first: a drain need not see those that come while it
+ * waits, for their movers begin after its barrier. Each is its owner's. */
 static UCS_LIST_HEAD(np_drain_entries);
+
+/* The waiters of an entry have become 0 */
+static pthread_cond_t np_drain_left = PTHREAD_COND_INITIALIZER;
 
 /* Counts of whoever drains; guarded by the lock */
 static np_stats_t *np_drain_stats;
@@ -41,6 +48,7 @@ static pthread_once_t np_drain_once = PTHREAD_ONCE_INIT;
 static void np_drain_after_fork(void)
 {
     pthread_mutex_init(&np_drain_lock, NULL);
+    pthread_cond_init(&np_drain_left, NULL);
     ucs_list_head_init(&np_drain_entries);
     np_drain_stats = NULL;
 }
@@ -64,10 +72,12 @@ void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
         atomic_init(&entry->own[mover].word, 0);
         entry->own[mover].is_fenced = 1;
     }
+    entry->waiters = 0;
+    atomic_init(&entry->is_leaving, 0);
     atomic_init(&entry->is_over, 0);
     pthread_once(&np_drain_once, np_drain_init);
     pthread_mutex_lock(&np_drain_lock);
-    ucs_list_add_tail(&np_drain_entries, &entry->list);
+    ucs_list_add_head(&np_drain_entries, &entry->list);
     pthread_mutex_unlock(&np_drain_lock);
 }
 
@@ -80,14 +90,42 @@ void np_drain_set_barrier(np_drain_entry_t *entry, int has_barrier)
     }
 }
 
+/* Until nobody waits for its movers any more. Under the lock, which is released
+ * meanwhile. */
+static void np_drain_leave(np_drain_entry_t *entry)
+{
+    int state;
+
+    /* seen by those who wait; relaxed: soon is enough */
+    atomic_store_explicit(&entry->is_leaving, 1, memory_order_relaxed);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    while (entry->waiters > 0) {
+        pthread_cond_wait(&np_drain_left, &np_drain_lock);
+    }
+    pthread_setcancelstate(state, NULL);
+}
+
 void np_drain_remove(np_drain_entry_t *entry)
 {
     pthread_mutex_lock(&np_drain_lock);
     if (entry->shm != NULL) {
+        if (entry->waiters > 0) {
+            np_drain_leave(entry);
+        }
         ucs_list_del(&entry->list);
         entry->shm = NULL;
     }
     pthread_mutex_unlock(&np_drain_lock);
+}
+
+int np_drain_is_waited_for(const np_drain_entry_t *entry)
+{
+    int is_waited_for;
+
+    pthread_mutex_lock(&np_drain_lock);
+    is_waited_for = (entry->shm != NULL) && (entry->waiters > 0);
+    pthread_mutex_unlock(&np_drain_lock);
+    return is_waited_for;
 }
 
 void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry)
@@ -99,10 +137,11 @@ void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry)
 }
 
 /* Somebody who debugs it, a slow disk: not its fault. Another user's could play
- * that. */
+ * that; and who closes a connection does not wait for a debugger. */
 static int np_drain_is_excused(const np_drain_entry_t *entry)
 {
-    return (entry->process->uid == np_engine.uid) &&
+    return !atomic_load_explicit(&entry->is_leaving, memory_order_relaxed) &&
+           (entry->process->uid == np_engine.uid) &&
            (entry->process->pid != 0) &&
            np_host_proc_is_held(entry->process->pid);
 }
@@ -213,6 +252,31 @@ static void np_drain_word(np_drain_entry_t *entry, np_mover_t mover)
     }
 }
 
+/* Is anything in flight? Of those that are given up nobody asks. */
+static int np_drain_is_moving(const np_drain_entry_t *entry)
+{
+    const int is_over = atomic_load_explicit(&entry->is_over,
+                                             memory_order_relaxed);
+    const _Atomic uint32_t *word;
+    np_mover_t mover;
+
+    for (mover = 0; mover < NP_MOVER_LAST; ++mover) {
+        if (entry->ours & UCS_BIT(mover)) {
+            word = &entry->own[mover].word;
+        } else if (!is_over) {
+            word = &entry->shm->moving[mover].word;
+        } else {
+            continue;
+        }
+
+        /* acquire: what was in flight has landed */
+        if (atomic_load_explicit(word, memory_order_acquire) & 1) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* All movers of the other end; and our own, if @a with_own */
 static void np_drain_movers(np_drain_entry_t *entry, int with_own)
 {
@@ -235,6 +299,26 @@ void np_drain_target(np_drain_entry_t *entry)
     np_unit_assert_outside();
     np_barrier_peers();
     np_drain_movers(entry, 0);
+}
+
+/* Under the lock, which is released meanwhile: the entry stays in the list, and
+ * what it names in its place, but its neighbours come and go */
+static void np_drain_wait(np_drain_entry_t *entry)
+{
+    int state;
+
+    ++entry->waiters;
+    pthread_mutex_unlock(&np_drain_lock);
+
+    /* Who removes it counts on our coming back */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    np_drain_movers(entry, 1);
+    pthread_setcancelstate(state, NULL);
+
+    pthread_mutex_lock(&np_drain_lock);
+    if (--entry->waiters == 0) {
+        pthread_cond_broadcast(&np_drain_left);
+    }
 }
 
 void np_drain_refresh(void)
@@ -264,7 +348,9 @@ void np_drain(void)
     }
     NP_STATS_INC(np_drain_stats, flushes);
     ucs_list_for_each(entry, &np_drain_entries, list) {
-        np_drain_movers(entry, 1);
+        if (np_drain_is_moving(entry)) {
+            np_drain_wait(entry);
+        }
     }
     pthread_mutex_unlock(&np_drain_lock);
 }

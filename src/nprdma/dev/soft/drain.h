@@ -53,6 +53,11 @@ typedef struct np_drain_entry {
                                       list */
     unsigned        ours;        /**< bitmap of np_mover_t that this process is */
     np_moving_own_t own[NP_MOVER_LAST];
+    unsigned        waiters;     /**< drains that wait for one of its movers;
+                                      guarded by the list's lock. It stays in
+                                      the list until there are none. */
+    _Atomic int     is_leaving;  /**< its owner waits for these: no excuses any
+                                      more */
     _Atomic int     is_over;     /**< given up: see np_drain_give_up */
 } np_drain_entry_t;
 
@@ -71,9 +76,16 @@ void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
  *  unless it is said. */
 void np_drain_set_barrier(np_drain_entry_t *entry, int has_barrier);
 
-/** Its shm and its fd are not looked at any more after this call; harmless if
- *  never added */
+/**
+ * Its shm, its fd and its process are not looked at any more after this call;
+ * harmless if never added. Its owner, under no lock. A drain that waits for one of
+ * its movers comes to its end first, in about NP_PATIENCE, whether the peer is
+ * stopped or not; drains that wait for others are not waited for.
+ */
 void np_drain_remove(np_drain_entry_t *entry);
+
+/** Would np_drain_remove() have to wait now? Its owner. */
+int np_drain_is_waited_for(const np_drain_entry_t *entry);
 
 void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry);
 
@@ -96,7 +108,9 @@ void np_drain_target(np_drain_entry_t *entry);
 
 /**
  * What devices may have cached is stale from now on, and what they had in flight
- * has landed when this returns. Any thread that is not itself moving.
+ * has landed when this returns. Any thread that is not itself moving, under no lock
+ * that a port needs: it may take NP_PATIENCE for each peer, and with a peer of our
+ * own user that is stopped as long as it is stopped.
  */
 void np_drain(void);
 

@@ -581,7 +581,8 @@ void np_port_reap(np_port_t *port)
     for (i = port->num_peers; i > 0; --i) {
         peer = (i <= port->num_peers) ? port->peers[i - 1] : NULL;
         if ((peer != NULL) && peer->is_gone && !np_peer_has_data(peer) &&
-            (atomic_load_explicit(&peer->jobs, memory_order_acquire) == 0)) {
+            (atomic_load_explicit(&peer->jobs, memory_order_acquire) == 0) &&
+            !np_drain_is_waited_for(&peer->drain)) { /* later: nobody waits */
             np_peer_destroy(peer);
         }
     }
