@@ -26,6 +26,7 @@ int main(void)
     test_process_children();
     test_barrier_children();
     test_drain_children();
+    test_helped_children();
 
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");
