@@ -18,14 +18,36 @@ typedef enum foreign {
     FOREIGN_PATH,         /* of a file that was never opened */
     FOREIGN_EPOLL,
     FOREIGN_TTY,          /* the master of a terminal */
+    FOREIGN_SHUT,         /* a memfd that nobody may map to write any more */
+    FOREIGN_HUGE,         /* a memfd of huge pages, of which there may be none */
+    FOREIGN_FIFO,         /* full, and to write to it blocks */
+    FOREIGN_NESTED,       /* a unix socket in flight within itself */
+    FOREIGN_CARRIER,      /* a unix socket in which a lingering one is in flight */
+    FOREIGN_FULL,         /* /dev/full */
+    FOREIGN_TIMER,
+    FOREIGN_SIGNAL,
+    FOREIGN_INOTIFY,
+    FOREIGN_PIDFD,
+    FOREIGN_DELETED,      /* a file that has no name any more */
     FOREIGN_LAST
 } foreign_t;
+
+#define FOREIGN_HUGE_SIZE (2u << 20)
 
 extern const char *foreign_names[];
 
 /* A new one; the caller closes it, which does not block when it was sent. -1: not
  * here. */
 int foreign_open(foreign_t kind);
+
+/* Nothing has a reason to linger any more */
+void foreign_reset(void);
+
+/* Descriptors that this has itself */
+unsigned foreign_count_own(void);
+
+/* Close one that was sent to nobody */
+void foreign_close(int fd);
 
 /* Send a message with any number of descriptors, up to 253; returns whether it
  * has been sent */

@@ -353,12 +353,7 @@ static void foreign_one(foreign_t kind, foreign_case_t which, unsigned many)
     foreign_many = many;
     TAP_CHECK(tap_child(foreign_child), "foreign: %u of %s, %s", many,
               foreign_names[kind], foreign_cases[which]);
-    if (kind == FOREIGN_LINGER) {
-        const struct linger off = {0, 0};
-
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof(off));
-    }
-    close(fd);
+    foreign_close(fd);
 }
 
 void test_foreign_children(void)

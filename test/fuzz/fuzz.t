@@ -35,9 +35,10 @@ figures() {
         "$TAP_OUT"
 }
 
-# fuzz_one TARGET NAME EDGES: fewer edges, and the seeds do not reach the code
+# fuzz_one TARGET NAME EDGES [SECONDS]: fewer edges, and the seeds do not reach the
+# code
 fuzz_one() {
-    fuzz "fuzz_$1" "$1" "$seconds"
+    fuzz "fuzz_$1" "$1" "${4:-$seconds}"
     tap_expect_success "$2"
     echo "# $(figures)"
     tap_check "$2: the code is reached" \
@@ -55,6 +56,10 @@ fi
 fuzz_one target "hostile initiators" 600
 fuzz_one initiator "hostile targets and keys" 500
 
+# Each input opens and closes hundreds of files: slow, and soon through
+fuzz_one descriptors "descriptors of all kinds" 450 \
+    "${NPRDMA_FUZZ_SECONDS:-8}"
+
 if [ -x "$NPRDMA_BUILD/fuzz_verbs" ]; then
     fuzz_one verbs "hostile peers over an RNIC" 700
 fi
@@ -64,6 +69,13 @@ kept=$TAP_DIR
 fuzz fuzz_mutant target 40
 tap_expect_error "a missing check of bounds is found" \
     'FUZZ: (memory of nobody|across the end of shared memory)'
+
+fuzz fuzz_descriptors_mutant descriptors 40
+tap_expect_error "a close that waits for a sender is found" \
+    'FUZZ: a sender holds its victim'
+fuzz fuzz_descriptors_keeper descriptors 40
+tap_expect_error "a descriptor that is kept is found" \
+    'FUZZ: descriptors of a sender stay'
 
 if [ -x "$NPRDMA_BUILD/fuzz_verbs_mutant" ]; then
     fuzz fuzz_verbs_mutant verbs-gets 40

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Writes the seeds of a fuzz target into a directory: what an honest peer does,
 # for the fuzzer to spoil.
-# Usage: seeds.sh target|initiator|verbs|verbs-gets DIRECTORY
+# Usage: seeds.sh target|initiator|verbs|verbs-gets|descriptors DIRECTORY
 set -euo pipefail
 
 # Little endian, BYTES of NUMBER
@@ -225,6 +225,43 @@ verbs_all_gets() {
     verbs_module verbs_gets 400 8 16 > "$out/gets_module"
 }
 
+# sent OP TYPE COUNT KIND WRONG: descriptors of one kind. WRONG: of what the message
+# says, as in fuzz_descriptors.c; 8 is more of them.
+sent() {
+    record "$1" "$2" $((($3 << 5) | ($5 & 7) | (($5 & 8) << 8))) \
+        $(($4 * 0x01010101)) 0
+}
+
+# sent_kind KIND: in each message, to each end
+sent_kind() {
+    record 0 0 0 0 0      # an initiator, without the cookie
+    sent 9 1 3 "$1" 2
+    record 4 0 0 0 0
+    record 0 0 0 0 0      # with it
+    sent 9 1 3 "$1" 8
+    record 4 0 0 0 0
+    record 0 0 0 0 0      # a peer
+    sent 9 $((1 | 0xe0)) 3 0 0
+    record 4 0 0 0 0
+    sent 9 4 1 "$1" 0
+    record 6 0 0 0 0
+    record 4 0 0 0 0
+    record 17 0 0 0 0     # a target
+    sent 25 2 2 "$1" 0
+    record 4 0 0 0 0
+    record 17 0 0 0 0
+    sent 25 $((2 | 0xc0)) 2 0 0
+    record 4 0 0 0 0
+    sent 25 3 1 "$1" 0
+    record 4 0 0 0 0
+    record 33 0 0 0 0     # one that is left
+    sent 41 2 2 "$1" 0
+    record 35 0 0 0 0
+    record 8 0 0 0 0      # a port that closes
+    sent 0 1 3 "$1" 0
+    record 6 0 0 0 0
+}
+
 # the last byte says whether there is the kernel module
 verbs_module() {
     "$@"
@@ -271,8 +308,13 @@ verbs)
 verbs-gets)
     verbs_all_gets
     ;;
+descriptors)
+    for kind in $(seq 0 21); do
+        sent_kind "$kind" > "$out/kind$kind"
+    done
+    ;;
 *)
-    echo "seeds.sh: target, initiator, verbs or verbs-gets wanted, not '$1'" >&2
+    echo "seeds.sh: target, initiator, verbs, verbs-gets or descriptors wanted, not '$1'" >&2
     exit 2
     ;;
 esac

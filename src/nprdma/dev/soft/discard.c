@@ -184,6 +184,10 @@ void np_discard(int fd)
     pthread_t thread;
     int is_full;
 
+#ifdef NP_FUZZ_MUTANT /* the deliberate fault that fuzzing must find */
+    close(fd);
+    return;
+#endif
     pthread_once(&np_discard_once, np_discard_init);
     pthread_mutex_lock(&np_discard_lock);
     is_full = (np_discard_count == NP_DISCARD_MAX);

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A port, and those who send it descriptors of all kinds in all messages that there
+ * are: strangers, initiators and targets. It never waits for what they have sent, no
+ * signal comes, nothing of it stays, and others go on. */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "fuzz.h"
+
+#include "../engine/foreign.h"
+#include "../engine/pair.h"
+
+#include "nprdma/clock.h"
+#include "nprdma/mem/segment.h"
+#include "nprdma/mem/table.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SENDERS     3
+#define SLOTS       8
+#define PAYLOAD     4096
+#define MAX_FDS     253
+
+/* What is closed elsewhere is closed soon, and a step takes microseconds */
+#define PATIENCE_NS UINT64_C(5000000000)
+#define WATCH_NS    UINT64_C(50000000)
+
+/* Somebody hostile: at a socket that the victim has accepted, or connected */
+typedef struct sender {
+    int       fd;
+    int       listener;
+    np_link_t link;      /* the victim's to it */
+    int       has_link;
+} sender_t;
+
+unsigned tap_count, tap_failures; /* of pair.c */
+
+static np_port_t *victim;
+static np_port_t *honest;
+static np_link_t to_victim;
+static np_link_t from_victim;
+static sender_t senders[SENDERS];
+static int good_fds[3];   /* segment, port, directory */
+static size_t good_size;
+
+/* Since when the victim is at something; 0: it is not */
+static _Atomic uint64_t victim_since;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+
+unsigned fuzz_get_regions(fuzz_region_t *regions)
+{
+    return 0;
+}
+
+static void victim_begin(void)
+{
+    atomic_store(&victim_since, np_clock());
+}
+
+static void victim_end(void)
+{
+    atomic_store(&victim_since, 0);
+}
+
+/* Looks are counted: a machine that stands still accuses nobody */
+static void *watch(void *arg)
+{
+    const struct timespec wait = {.tv_nsec = WATCH_NS};
+    uint64_t since, last = 0;
+    unsigned looks       = 0;
+
+    for (;;) {
+        nanosleep(&wait, NULL);
+        since = atomic_load(&victim_since);
+        looks = ((since != 0) && (since == last)) ? (looks + 1) : 0;
+        last  = since;
+        if (looks > (PATIENCE_NS / WATCH_NS)) {
+            fuzz_fail("a sender holds its victim", NULL, 0);
+        }
+    }
+    return arg;
+}
+
+static void on_signal(int number)
+{
+    fuzz_fail("a sender's signal", NULL, number);
+}
+
+static void watch_signals(void)
+{
+    static const int signals[] = {SIGPIPE, SIGIO, SIGURG, SIGXFSZ};
+    unsigned i;
+
+    for (i = 0; i < ucs_static_array_size(signals); ++i) {
+        signal(signals[i], on_signal);
+    }
+}
+
+/* What an honest peer sends with CONNECT */
+static void make_good(void)
+{
+    np_link_shm_t *shm;
+    void *ptr = NULL;
+
+    good_size = np_link_shm_size(SLOTS, PAYLOAD);
+    if (np_segment_create("fuzz", good_size, &ptr, 0, &good_fds[0]) != UCS_OK) {
+        fuzz_fail("no segment", NULL, good_size);
+    }
+
+    shm               = ptr;
+    shm->magic        = NP_LINK_MAGIC;
+    shm->version      = NP_WIRE_VERSION;
+    shm->data_slots   = SLOTS;
+    shm->payload_size = PAYLOAD;
+    good_fds[1]       = honest->shm_fd;
+    good_fds[2]       = np_directory_fd();
+}
+
+static void progress(void)
+{
+    victim_begin();
+    np_port_housekeep(victim);
+    pair_progress(victim);
+    victim_end();
+}
+
+/* Both progress until @a count messages have come to whom they were sent */
+static void expect_received(const char *what, unsigned count)
+{
+    const uint64_t begin = np_clock();
+
+    while ((pair_received < count) && ((np_clock() - begin) < PATIENCE_NS)) {
+        progress();
+        np_port_housekeep(honest);
+        pair_progress(honest);
+    }
+    if (pair_received < count) {
+        fuzz_fail(what, NULL, pair_received);
+    }
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    pthread_t thread;
+    unsigned i;
+
+    fuzz_start();
+    watch_signals();
+    victim = pair_port();
+    honest = pair_port();
+    make_good();
+    for (i = 0; i < SENDERS; ++i) {
+        senders[i].fd = -1;
+        if (np_sock_listen(victim->id + 1 + i, &senders[i].listener) !=
+            UCS_OK) {
+            return 1;
+        }
+    }
+
+    pair_link(honest, victim, &to_victim);
+    pair_link(victim, honest, &from_victim);
+    pair_send(&to_victim);
+    pair_send(&from_victim);
+    expect_received("two that are honest do not connect", 2);
+    return pthread_create(&thread, NULL, watch, NULL);
+}
+
+/* Who has sent them has no copy: the last close of what cannot be sent is for who
+ * could not */
+static void give_up(const int *fds, unsigned num, int is_sent)
+{
+    while (num > 0) {
+        if (is_sent) {
+            close(fds[--num]);
+        } else {
+            foreign_close(fds[--num]);
+        }
+    }
+}
+
+/* Four at most, of which @a record says the kinds, and more of the last one.
+ * Returns how many. */
+static unsigned open_fds(const fuzz_record_t *record, int *fds)
+{
+    const unsigned wanted = (record->b >> 5) % 5, more = record->b >> 8;
+    unsigned num          = 0, i;
+
+    for (i = 0; i < wanted; ++i) {
+        fds[num] = ((i < 3) && (record->a & UCS_BIT(5 + i))) ?
+                   fcntl(good_fds[i], F_DUPFD_CLOEXEC, 0) :
+                   foreign_open(((record->c >> (8 * i)) & 0xff) %
+                                FOREIGN_LAST);
+        num     += (fds[num] >= 0);
+    }
+
+    for (i = 0; (num > 0) && (num < MAX_FDS) && (i < more); ++i) {
+        fds[num] = fcntl(fds[num - 1], F_DUPFD_CLOEXEC, 0);
+        num     += (fds[num] >= 0);
+    }
+    return num;
+}
+
+/* a: type, which descriptors are good ones; b: what is wrong, how many; c: their
+ * kinds; d: size */
+static void send_message(int sock, const fuzz_record_t *record)
+{
+    const np_msg_t msg = {
+        .type        = (record->a & 31) % 7,
+        .version     = NP_WIRE_VERSION + !!(record->b & 1),
+        .engine_id   = np_engine.id + 2,
+        .cookie      = np_engine.cookie + !!(record->b & 2),
+        .size        = (record->b & 4) ? record->d : good_size,
+        .segment_id  = record->d,
+        .has_tables  = !(record->d & 1),
+        .has_barrier = !!(record->d & 2)
+    };
+    const size_t len   = !(record->b & 8) ? sizeof(msg) :
+                         (record->b & 16) ? 0 : (sizeof(msg) / 2);
+    int fds[MAX_FDS], is_sent;
+    unsigned num;
+
+    if (sock >= 0) {
+        num     = open_fds(record, fds);
+        is_sent = foreign_send(sock, &msg, len, fds, num);
+        give_up(fds, num, is_sent);
+    }
+}
+
+static void sender_close(sender_t *sender)
+{
+    if (sender->fd >= 0) {
+        close(sender->fd);
+        sender->fd = -1;
+    }
+}
+
+static void sender_close_link(sender_t *sender)
+{
+    if (sender->has_link) {
+        victim_begin();
+        np_proto_close_link(&sender->link);
+        victim_end();
+        sender->has_link = 0;
+    }
+}
+
+static void sender_connect(sender_t *sender)
+{
+    np_sock_cred_t cred;
+
+    sender_close(sender);
+    if (np_sock_connect(victim->id, &sender->fd, &cred) != UCS_OK) {
+        sender->fd = -1;
+    }
+}
+
+/* The victim connects to it */
+static void sender_accept(sender_t *sender)
+{
+    const np_port_addr_t addr = {
+        .port_id   = victim->id + 1 + (sender - senders),
+        .engine_id = np_engine.id + 3
+    };
+    np_sock_cred_t cred;
+    int spare = -1;
+
+    sender_close(sender);
+    sender_close_link(sender);
+    np_link_init(&sender->link, victim, &addr);
+    sender->has_link             = 1;
+    sender->link.segments_asked = 2;
+    victim_begin();
+    np_link_connect(&sender->link);
+    victim_end();
+    if (np_sock_accept(sender->listener, &spare, &sender->fd, &cred) !=
+        UCS_OK) {
+        sender->fd = -1;
+    }
+}
+
+static void victim_calls(sender_t *sender, const fuzz_record_t *record)
+{
+    if (!sender->has_link ||
+        (sender->link.gate & (NP_GATE_UNCONNECTED | NP_GATE_DOWN))) {
+        return;
+    }
+
+    victim_begin();
+    switch (record->a & 3) {
+    case 0:
+        np_link_wake(&sender->link);
+        break;
+    case 1:
+        np_link_ring(&sender->link);
+        break;
+    case 2:
+        pair_send(&sender->link);
+        break;
+    default:
+        np_link_is_alive(&sender->link);
+        break;
+    }
+    victim_end();
+}
+
+/* What a service thread does */
+static void victim_serves(void)
+{
+    victim_begin();
+    np_port_hear_bell(victim);
+    np_port_accept(victim, 0);
+    victim_end();
+}
+
+/* A port that closes before it has looked */
+static void closing_port(const fuzz_record_t *record)
+{
+    np_port_t *port = pair_port();
+    np_sock_cred_t cred;
+    int fd;
+
+    if (np_sock_connect(port->id, &fd, &cred) == UCS_OK) {
+        send_message(fd, record);
+        if (record->d & 4) {
+            close(fd);
+            fd = -1;
+        }
+    }
+
+    victim_begin();
+    if (record->d & 8) {
+        np_port_housekeep(port);
+    }
+    np_proto_close(port);
+    victim_end();
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void step(fuzz_input_t *input, const fuzz_record_t *record)
+{
+    sender_t *sender = &senders[(record->op >> 4) % SENDERS];
+    fuzz_record_t more;
+    unsigned i;
+
+    switch (record->op & 15) {
+    case 0:
+        sender_connect(sender);
+        break;
+    case 1:
+        sender_accept(sender);
+        break;
+    case 2:
+        sender_close(sender);
+        break;
+    case 3:
+        sender_close_link(sender);
+        break;
+    case 4:
+    case 5:
+        for (i = 0; i <= (record->a & 7u); ++i) {
+            progress();
+        }
+        break;
+    case 6:
+        victim_serves();
+        break;
+    case 7:
+        victim_calls(sender, record);
+        break;
+    case 8:
+        if (fuzz_next(input, &more)) {
+            closing_port(&more);
+        }
+        break;
+    default:
+        send_message(sender->fd, record);
+        break;
+    }
+}
+
+/* Those who were there before, and one who comes now */
+static void expect_honest(void)
+{
+    np_link_t link;
+
+    pair_received = 0;
+    pair_link(honest, victim, &link);
+    pair_send(&link);
+    pair_send(&to_victim);
+    victim_begin();
+    pair_send(&from_victim);
+    victim_end();
+    expect_received("others do not go on", 3);
+    np_proto_close_link(&link);
+}
+
+/* Nothing of what was sent stays */
+static void expect_files(unsigned wanted)
+{
+    const uint64_t begin       = np_clock();
+    const struct timespec wait = {.tv_nsec = 200000};
+    unsigned found;
+
+    while (((found = pair_count_files() - foreign_count_own()) > wanted) &&
+           ((np_clock() - begin) < PATIENCE_NS)) {
+        progress();
+        nanosleep(&wait, NULL);
+    }
+    if (found > wanted) {
+        fuzz_fail("descriptors of a sender stay", NULL, found - wanted);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input_t input = {data, size, 0};
+    fuzz_record_t record;
+    unsigned before, i;
+
+    before = pair_count_files() - foreign_count_own();
+    while (fuzz_next(&input, &record)) {
+        step(&input, &record);
+    }
+    progress();
+
+    for (i = 0; i < SENDERS; ++i) {
+        sender_close(&senders[i]);
+        sender_close_link(&senders[i]);
+    }
+    expect_honest();
+    expect_files(before);
+    foreign_reset();
+    return 0;
+}
