@@ -35,6 +35,9 @@
 /* s */
 #define PROCESS_PATIENCE 60
 
+/* ns, more than a process is taken to live without asking */
+#define PROCESS_GRANTED  5000000
+
 /* What a process says of itself before it serves */
 typedef struct process_hello {
     np_port_addr_t  addr;
@@ -213,6 +216,7 @@ static int process_child_stranger(void)
     ucs_status_t status, done;
     process_world_t world;
     int status_of = 0, asks[2];
+    uint64_t begin;
     np_key_t *key;
     unsigned i;
     pid_t pid;
@@ -262,7 +266,7 @@ static int process_child_stranger(void)
     }
 
     /* what may be taken for granted without asking has passed */
-    for (i = np_clock() / 1000; (np_clock() / 1000 - i) < 5000; ) {
+    for (begin = np_clock(); (np_clock() - begin) < PROCESS_GRANTED; ) {
     }
 
     for (dir = NP_DIR_GET; dir <= NP_DIR_PUT; ++dir) {
