@@ -55,20 +55,26 @@ static int np_do_destroy(struct np_context *context,
 static int np_do_export(struct np_context *context, union np_argument *argument)
 {
 	struct nprdma_region_export *export = &argument->export;
+	unsigned long first, pages;
 	struct np_region *region;
-	int fd;
+	int ret;
 
 	if (export->flags || export->fd ||
 	    export->what < NPRDMA_EXPORT_READ ||
-	    export->what > NPRDMA_EXPORT_TABLE)
+	    export->what > NPRDMA_EXPORT_TABLE ||
+	    (export->what == NPRDMA_EXPORT_TABLE &&
+	     (export->offset || export->length)))
 		return -EINVAL;
 	region = np_region_get(context, export->region);
 	if (!region)
 		return -ENOENT;
-	fd = np_export(region, export->what);
+	ret = np_region_part(region, export->offset, export->length, &first,
+			     &pages);
+	if (!ret)
+		ret = np_export(region, export->what, first, pages);
 	np_region_put(region);
-	export->fd = fd;
-	return min(fd, 0);
+	export->fd = ret;
+	return min(ret, 0);
 }
 
 static int np_do_fault(struct np_context *context, union np_argument *argument)

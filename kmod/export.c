@@ -13,6 +13,8 @@
 struct np_export {
 	struct np_region *region;
 	u32 what;
+	unsigned long first;		/* which pages of the view or table */
+	unsigned long pages;
 };
 
 static int np_export_attach(struct dma_buf *dmabuf,
@@ -22,7 +24,8 @@ static int np_export_attach(struct dma_buf *dmabuf,
 	struct np_window *window;
 	int ret;
 
-	window = np_window_open(export->region, export->what, attachment->dev);
+	window = np_window_open(export->region, export->what, export->first,
+				export->pages, attachment->dev);
 	if (IS_ERR(window))
 		return PTR_ERR(window);
 	if (export->what != NPRDMA_EXPORT_TABLE) {
@@ -101,7 +104,8 @@ static const char * const np_export_names[] = {
 	[NPRDMA_EXPORT_TABLE]	= "nprdma-table",
 };
 
-static struct dma_buf *np_export_make(struct np_region *region, u32 what)
+static struct dma_buf *np_export_make(struct np_region *region, u32 what,
+				      unsigned long first, unsigned long pages)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(info);
 	struct np_export *export;
@@ -112,10 +116,11 @@ static struct dma_buf *np_export_make(struct np_region *region, u32 what)
 		return ERR_PTR(-ENOMEM);
 	export->region = region;
 	export->what = what;
+	export->first = first;
+	export->pages = pages;
 	info.exp_name = np_export_names[what];
 	info.ops = &np_export_ops;
-	info.size = (size_t)(what == NPRDMA_EXPORT_TABLE ?
-			     region->table_pages : region->pages) << PAGE_SHIFT;
+	info.size = pages << PAGE_SHIFT;
 	info.flags = what == NPRDMA_EXPORT_TABLE ? O_RDONLY : O_RDWR;
 	info.priv = export;
 	dmabuf = dma_buf_export(&info);
@@ -126,8 +131,9 @@ static struct dma_buf *np_export_make(struct np_region *region, u32 what)
 	return dmabuf;
 }
 
-/* A new file descriptor, or an error */
-int np_export(struct np_region *region, u32 what)
+/* A new file descriptor, or an error; pages of the view, or all of the table */
+int np_export(struct np_region *region, u32 what, unsigned long first,
+	      unsigned long pages)
 {
 	struct dma_buf *dmabuf;
 	int ret, fd;
@@ -136,8 +142,9 @@ int np_export(struct np_region *region, u32 what)
 		ret = np_region_table(region);
 		if (ret)
 			return ret;
+		pages = region->table_pages;
 	}
-	dmabuf = np_export_make(region, what);
+	dmabuf = np_export_make(region, what, first, pages);
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
 	fd = dma_buf_fd(dmabuf, O_CLOEXEC);

@@ -44,8 +44,8 @@
 #define NP_PIECE_PAGES	(1U << (NP_PIECE_SHIFT - PAGE_SHIFT))
 #define NP_REGION_MAX	(8ULL << 30)
 #define NP_REGIONS_MAX	65536	/* of a user */
-/* Pieces that one more may overlap, and devices that a region is attached to:
- * whoever takes a page waits for all of them, and need not be of this user.
+/* Pieces that one more may overlap, and windows that a page may be in: whoever
+ * takes a page waits for all of them, and need not be of this user.
  */
 #define NP_OVERLAPS_MAX	16
 #define NP_WINDOWS_MAX	64
@@ -214,8 +214,7 @@ struct np_region {
 	u64 charged;
 
 	struct rw_semaphore windows_lock;
-	struct list_head windows;
-	unsigned int window_count;
+	struct rb_root_cached windows;	/* by their pages */
 };
 
 int np_region_create(struct np_context *context,
@@ -231,6 +230,8 @@ int np_region_grow(struct np_region *region, unsigned long from,
 		   unsigned long to);
 int np_region_span(struct np_region *region, u64 addr, u64 length,
 		   unsigned long *from, unsigned long *to);
+int np_region_part(struct np_region *region, u64 offset, u64 length,
+		   unsigned long *first, unsigned long *pages);
 int np_region_table(struct np_region *region);
 void np_region_entry(struct np_region *region, unsigned long index, u32 entry);
 
@@ -250,7 +251,7 @@ int np_swap_in(struct np_region *region, unsigned long from, unsigned long to,
 
 /* window.c: one range of a device's addresses */
 struct np_window {
-	struct list_head link;		/* in np_region.windows */
+	struct interval_tree_node span;	/* in np_region.windows */
 	struct np_region *region;
 	u32 what;			/* NPRDMA_EXPORT_* */
 	bool closing;			/* nothing more is mapped */
@@ -259,6 +260,7 @@ struct np_window {
 	struct iommu_domain *domain;
 	int prot;			/* IOMMU_* */
 	dma_addr_t iova;
+	unsigned long first;		/* of the view's pages, whole pieces */
 	unsigned long pages;
 	phys_addr_t absent;		/* what stands for absent pages */
 	unsigned int gaps;		/* replacements that failed; guarded by
@@ -270,10 +272,13 @@ struct np_window {
 };
 
 struct np_window *np_window_open(struct np_region *region, u32 what,
+				 unsigned long first, unsigned long pages,
 				 struct device *dev);
 void np_window_close(struct np_window *window);
 struct sg_table *np_window_list(struct np_window *window);
 void np_window_list_free(struct sg_table *list);
+
+/* index: of the region's pages */
 bool np_window_break(struct np_window *window, unsigned long index,
 		     struct iommu_iotlb_gather *gather);
 int np_window_make(struct np_window *window, unsigned long index,
@@ -297,6 +302,7 @@ int np_views_add(struct np_window *window);
 void np_views_remove(struct np_window *window);
 
 /* export.c: views and tables as dma-bufs */
-int np_export(struct np_region *region, u32 what);
+int np_export(struct np_region *region, u32 what, unsigned long first,
+	      unsigned long pages);
 
 #endif

@@ -116,7 +116,7 @@ static struct np_region *np_region_make(struct np_context *context,
 	mutex_init(&region->grow);
 	spin_lock_init(&region->slots_lock);
 	init_rwsem(&region->windows_lock);
-	INIT_LIST_HEAD(&region->windows);
+	region->windows = RB_ROOT_CACHED;
 	region->piece_count = DIV_ROUND_UP(region->pages, NP_PIECE_PAGES);
 	region->table_pages = DIV_ROUND_UP(region->pages, NP_TABLE_ENTRIES);
 	region->charged = sizeof(*region) +
@@ -308,5 +308,22 @@ int np_region_span(struct np_region *region, u64 addr, u64 length,
 		return -EINVAL;
 	*from = (addr - region->start) >> PAGE_SHIFT;
 	*to = *from + (length >> PAGE_SHIFT);
+	return 0;
+}
+
+/* What a user wants of a view: whole pieces, or up to the end; length 0: all */
+int np_region_part(struct np_region *region, u64 offset, u64 length,
+		   unsigned long *first, unsigned long *pages)
+{
+	u64 size = (u64)region->pages << PAGE_SHIFT;
+	u64 mask = (1ULL << NP_PIECE_SHIFT) - 1;
+
+	if (!length)
+		length = size;
+	if (offset & mask || offset >= size || length > size - offset ||
+	    (length & mask && length != size - offset))
+		return -EINVAL;
+	*first = offset >> PAGE_SHIFT;
+	*pages = length >> PAGE_SHIFT;
 	return 0;
 }

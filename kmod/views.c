@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The windows of a region: what devices see of its two views. All of them
- * change together, under the lock of the piece.
+ * The windows of a region: what devices see of its two views, or of some pieces
+ * of them. All that have a piece change together, under its lock.
  */
 #include <linux/rcupdate.h>
 
@@ -20,10 +20,24 @@ static void np_view_flush(struct np_window *window,
 	atomic64_inc(&window->region->context->stats.flushes);
 }
 
+static struct np_window *np_view_next(struct interval_tree_node *node)
+{
+	return node ? container_of(node, struct np_window, span) : NULL;
+}
+
+/* Each window that has pages [first, last] of the region */
+#define np_for_each_view(window, region, first, last)			\
+	for (window = np_view_next(					\
+		     interval_tree_iter_first(&(region)->windows, first, last)); \
+	     window;							\
+	     window = np_view_next(					\
+		     interval_tree_iter_next(&window->span, first, last)))
+
 /* Software NICs have no translation cache to flush, but readers under way */
 static void np_views_settle(struct np_region *region)
 {
-	if (READ_ONCE(np_sync_rcu) && !list_empty(&region->windows))
+	if (READ_ONCE(np_sync_rcu) &&
+	    !RB_EMPTY_ROOT(&region->windows.rb_root))
 		synchronize_rcu_expedited();
 }
 
@@ -117,7 +131,8 @@ void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to)
 	struct np_window *window;
 
 	lockdep_assert_held_read(&region->windows_lock);
-	list_for_each_entry(window, &region->windows, link)
+	np_for_each_view(window, region, piece->first,
+			 piece->first + piece->pages - 1)
 		np_view_change(window, piece, from, to,
 			       np_view_bit(window) << NP_MOVE_SHIFT, false,
 			       np_view_gap);
@@ -131,13 +146,56 @@ void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to)
 	struct np_window *window;
 
 	lockdep_assert_held_read(&region->windows_lock);
-	list_for_each_entry(window, &region->windows, link) {
+	np_for_each_view(window, region, piece->first,
+			 piece->first + piece->pages - 1) {
 		if (!window->closing)
 			np_view_change(window, piece, from, to,
 				       np_view_bit(window) << NP_MOVE_SHIFT,
 				       true, np_view_failed);
 	}
 	np_views_settle(region);
+}
+
+/* Has some piece of the window as many as it may have? */
+static bool np_views_full(struct np_window *window)
+{
+	unsigned long first = window->first, end = first + window->pages;
+	struct np_window *other;
+	unsigned int count;
+
+	for (; first < end; first += NP_PIECE_PAGES) {
+		count = 0;
+		np_for_each_view(other, window->region, first,
+				 min(first + NP_PIECE_PAGES, end) - 1)
+			count++;
+		if (count >= NP_WINDOWS_MAX)
+			return true;
+	}
+	return false;
+}
+
+/* All of the window's pages that are mapped become visible in it, or absent,
+ * piece by piece
+ */
+static void np_views_walk(struct np_window *window, bool present,
+			  void (*failed)(struct np_piece *piece,
+					 unsigned int i))
+{
+	unsigned long at = window->first, end = at + window->pages;
+	struct np_piece *piece;
+
+	for (; at < end; at += NP_PIECE_PAGES) {
+		piece = np_region_piece(window->region, at);
+		if (!piece)
+			continue;
+		np_piece_lock(piece);
+		np_view_change(window, piece, 0, piece->pages,
+			       np_view_bit(window), present, failed);
+		np_piece_drop_failed(piece, 0, piece->pages);
+		np_piece_unlock(piece);
+		np_piece_put(piece);
+		cond_resched();
+	}
 }
 
 /*
@@ -147,30 +205,17 @@ void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to)
 int np_views_add(struct np_window *window)
 {
 	struct np_region *region = window->region;
-	struct np_piece *piece;
-	unsigned int i;
 
+	window->span.start = window->first;
+	window->span.last = window->first + window->pages - 1;
 	down_write(&region->windows_lock);
-	if (region->window_count == NP_WINDOWS_MAX) {
+	if (np_views_full(window)) {
 		up_write(&region->windows_lock);
 		return -EDQUOT;
 	}
-	region->window_count++;
-	list_add_tail(&window->link, &region->windows);
+	interval_tree_insert(&window->span, &region->windows);
 	up_write(&region->windows_lock);
-	for (i = 0; i < region->piece_count; i++) {
-		piece = np_region_piece(region,
-					(unsigned long)i * NP_PIECE_PAGES);
-		if (!piece)
-			continue;
-		np_piece_lock(piece);
-		np_view_change(window, piece, 0, piece->pages,
-			       np_view_bit(window), true, np_view_failed);
-		np_piece_drop_failed(piece, 0, piece->pages);
-		np_piece_unlock(piece);
-		np_piece_put(piece);
-		cond_resched();
-	}
+	np_views_walk(window, true, np_view_failed);
 	return 0;
 }
 
@@ -182,26 +227,12 @@ int np_views_add(struct np_window *window)
 void np_views_remove(struct np_window *window)
 {
 	struct np_region *region = window->region;
-	struct np_piece *piece;
-	unsigned int i;
 
 	down_write(&region->windows_lock);
 	window->closing = true;
 	up_write(&region->windows_lock);
-	for (i = 0; i < region->piece_count; i++) {
-		piece = np_region_piece(region,
-					(unsigned long)i * NP_PIECE_PAGES);
-		if (!piece)
-			continue;
-		np_piece_lock(piece);
-		np_view_change(window, piece, 0, piece->pages,
-			       np_view_bit(window), false, np_view_gap);
-		np_piece_unlock(piece);
-		np_piece_put(piece);
-		cond_resched();
-	}
+	np_views_walk(window, false, np_view_gap);
 	down_write(&region->windows_lock);
-	list_del(&window->link);
-	region->window_count--;
+	interval_tree_remove(&window->span, &region->windows);
 	up_write(&region->windows_lock);
 }

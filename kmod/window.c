@@ -250,6 +250,7 @@ void np_window_list_free(struct sg_table *list)
 }
 
 struct np_window *np_window_open(struct np_region *region, u32 what,
+				 unsigned long first, unsigned long pages,
 				 struct device *dev)
 {
 	struct np_user *user = region->context->user;
@@ -259,12 +260,11 @@ struct np_window *np_window_open(struct np_region *region, u32 what,
 	window = kzalloc(sizeof(*window), GFP_KERNEL_ACCOUNT);
 	if (!window)
 		return ERR_PTR(-ENOMEM);
-	INIT_LIST_HEAD(&window->link);
 	window->region = region;
 	window->what = what;
 	window->dev = dev;
-	window->pages = what == NPRDMA_EXPORT_TABLE ? region->table_pages :
-						      region->pages;
+	window->first = first;
+	window->pages = pages;
 	window->prot = IOMMU_READ | IOMMU_CACHE;
 	if (what == NPRDMA_EXPORT_WRITE)
 		window->prot |= IOMMU_WRITE;
@@ -312,14 +312,20 @@ void np_window_close(struct np_window *window)
 	kfree(window);
 }
 
+static unsigned long np_window_iova(struct np_window *window,
+				    unsigned long index)
+{
+	return window->iova + ((index - window->first) << PAGE_SHIFT);
+}
+
 /*
- * Page @index of the window has no translation as soon as it is flushed. False:
- * the IOMMU has done something else, which is a mistake of ours or its.
+ * Page @index has no translation as soon as it is flushed. False: the IOMMU has
+ * done something else, which is a mistake of ours or its.
  */
 bool np_window_break(struct np_window *window, unsigned long index,
 		     struct iommu_iotlb_gather *gather)
 {
-	unsigned long iova = window->iova + (index << PAGE_SHIFT);
+	unsigned long iova = np_window_iova(window, index);
 	size_t size;
 
 	size = iommu_unmap_fast(window->domain, iova, PAGE_SIZE, gather);
@@ -341,8 +347,7 @@ int np_window_make(struct np_window *window, unsigned long index,
 {
 	int ret;
 
-	ret = np_iommu_map(window->domain,
-			   window->iova + (index << PAGE_SHIFT), phys,
+	ret = np_iommu_map(window->domain, np_window_iova(window, index), phys,
 			   PAGE_SIZE, window->prot);
 	if (ret)
 		window->gaps++;
@@ -350,15 +355,14 @@ int np_window_make(struct np_window *window, unsigned long index,
 }
 
 /*
- * Page @index of the window is at @phys as soon as it is flushed. Between the
- * two calls of the IOMMU's it is nowhere; that cannot be helped with what the
- * kernel exports.
+ * Page @index is at @phys as soon as it is flushed. Between the two calls of the
+ * IOMMU's it is nowhere; that cannot be helped with what the kernel exports.
  */
 int np_window_replace(struct np_window *window, unsigned long index,
 		      phys_addr_t phys, struct iommu_iotlb_gather *gather)
 {
 	if (window->in_place &&
-	    np_leaf_replace(window, window->iova + (index << PAGE_SHIFT), phys,
+	    np_leaf_replace(window, np_window_iova(window, index), phys,
 			    gather))
 		return 0;
 	if (!np_window_break(window, index, gather))
@@ -370,12 +374,12 @@ int np_window_replace(struct np_window *window, unsigned long index,
 void np_window_verify(struct np_window *window, unsigned long index,
 		      phys_addr_t phys)
 {
-	unsigned long iova = window->iova + (index << PAGE_SHIFT);
+	unsigned long iova = np_window_iova(window, index);
 	phys_addr_t found = iommu_iova_to_phys(window->domain, iova);
 
 	/* What could not be replaced has none */
 	WARN_ONCE(found != phys && (found || !window->gaps),
-		  "nprdma: page %lu of a window is at %pa instead of %pa",
+		  "nprdma: page %lu of a region is at %pa instead of %pa",
 		  index, &found, &phys);
 }
 

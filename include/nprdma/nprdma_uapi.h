@@ -135,6 +135,8 @@ struct nprdma_region_destroy {
  *
  * A view's size is that of the region, the table's that of its entries rounded
  * up to pages. For RDMA: ibv_reg_dmabuf_mr(pd, 0, length, iova, fd, access).
+ * Many devices take no memory region as large as a region of ours: so a view may
+ * be exported in parts, each of them a dma-buf that costs only what it has.
  *
  * Attaching it to a device makes a range of the device's addresses, with tables
  * of 8 bytes a page, which may fail:
@@ -143,12 +145,17 @@ struct nprdma_region_destroy {
  *            in the kernel's log that names the cure. It will fail again
  * ENOMEM   no memory, or no addresses, just now: it may be tried again
  * EINTR    a fatal signal
- * EDQUOT   the user's bound table_max, or 64 devices are attached to the region
+ * EDQUOT   the user's bound table_max, or a page of it is attached 64 times
  * @region:	its number
  * @what:	NPRDMA_EXPORT_*
  * @flags:	0
  * @fd:		out: the file descriptor
+ * @offset:	first byte of a part of a view, in the region; a multiple of
+ *		piece_size
+ * @length:	bytes of the part, such a multiple or up to the region's end. 0:
+ *		all from @offset 0 on
  *
+ * EINVAL   also: no such part, or a part of the table
  * ENOMEM   no memory
  * EMFILE   the process has no file descriptor left
  * ENFILE   the system has none
@@ -158,6 +165,8 @@ struct nprdma_region_export {
 	__u32 what;
 	__u32 flags;
 	__s32 fd;
+	__u64 offset;
+	__u64 length;
 };
 
 #define NPRDMA_FAULT_WRITE	0x1U	/* for writing as well */

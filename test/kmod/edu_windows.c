@@ -129,6 +129,132 @@ static void test_count(int dev, int edu)
     munmap(memory, KMOD_PIECE);
 }
 
+static uint32_t part_attach(int edu, int dev, uint32_t region, uint32_t what,
+                            uint64_t offset, uint64_t length)
+{
+    struct edu_attach attach = {
+        .fd = kmod_export_part(dev, region, what, offset, length)
+    };
+
+    if ((attach.fd < 0) || (ioctl(edu, EDU_IOC_ATTACH, &attach) != 0)) {
+        kmod_bail("attaching a part");
+    }
+    close(attach.fd);
+    return attach.slot;
+}
+
+/* The word that the device finds, or puts, at an offset of what is attached */
+static uint32_t part_word(int edu, uint32_t slot, uint64_t offset,
+                          const uint32_t *put)
+{
+    uint32_t word = (put == NULL) ? 0 : *put;
+    struct edu_dma dma = {
+        .slot   = slot,
+        .write  = put != NULL,
+        .offset = offset,
+        .data   = (uintptr_t)&word,
+        .length = sizeof(word)
+    };
+
+    if (ioctl(edu, EDU_IOC_DMA, &dma) != 0) {
+        kmod_bail("DMA in a part");
+    }
+    return word;
+}
+
+/* Two parts of a region, of which each has its own pages and no others */
+static void test_parts(int dev, int edu)
+{
+    const uint64_t length = 4 * KMOD_PIECE;
+    char *memory          = kmod_map(length);
+    int region            = kmod_create(dev, memory, length, 0);
+    char *edge            = memory + 2 * KMOD_PIECE;
+    uint32_t first, second, write;
+    uint64_t bytes;
+
+    madvise(memory, length, MADV_NOHUGEPAGE);
+    kmod_fill(edge - KMOD_PAGE, KMOD_PAGE, edu_words[0]);
+    kmod_fill(edge, KMOD_PAGE, edu_words[1]);
+    if (kmod_fault(dev, region, edge - KMOD_PAGE, 2 * KMOD_PAGE,
+                   NPRDMA_FAULT_WRITE, NULL) != 0) {
+        kmod_bail("fault-in at the border of two parts");
+    }
+    bytes  = kmod_counters(dev).kernel_bytes;
+    first  = part_attach(edu, dev, region, NPRDMA_EXPORT_READ, 0,
+                         2 * KMOD_PIECE);
+    bytes  = kmod_counters(dev).kernel_bytes - bytes;
+    second = part_attach(edu, dev, region, NPRDMA_EXPORT_READ, 2 * KMOD_PIECE,
+                         2 * KMOD_PIECE);
+    write  = part_attach(edu, dev, region, NPRDMA_EXPORT_WRITE, 2 * KMOD_PIECE,
+                         KMOD_PIECE);
+    TAP_CHECK(bytes < length / KMOD_PAGE * 8,
+              "a part costs what it has (%lu bytes)", bytes);
+    TAP_CHECK((part_word(edu, first, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+               edu_words[0]) &&
+              (part_word(edu, second, 0, NULL) == edu_words[1]),
+              "pages that were mapped are in the part that has them");
+    TAP_CHECK((part_word(edu, first, 0, NULL) == NPRDMA_SIGNATURE) &&
+              (part_word(edu, second, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+               NPRDMA_SIGNATURE), "and in no other place");
+    kmod_range(dev, NPRDMA_IOC_INVALIDATE, region, edge - KMOD_PAGE,
+               2 * KMOD_PAGE, 0);
+    part_word(edu, write, 0, &edu_words[2]);
+    TAP_CHECK((part_word(edu, first, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+               NPRDMA_SIGNATURE) &&
+              (part_word(edu, second, 0, NULL) == NPRDMA_SIGNATURE) &&
+              (*(uint32_t*)edge == edu_words[1]),
+              "both sides of a border are taken at once");
+    kmod_fault(dev, region, edge, KMOD_PAGE, NPRDMA_FAULT_WRITE, NULL);
+    part_word(edu, write, 0, &edu_words[3]);
+    TAP_CHECK((part_word(edu, second, 0, NULL) == edu_words[3]) &&
+              (*(uint32_t*)edge == edu_words[3]) &&
+              (part_word(edu, first, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+               NPRDMA_SIGNATURE), "and given one by one");
+    ioctl(edu, EDU_IOC_DETACH, first);
+    kmod_fault(dev, region, edge - KMOD_PAGE, KMOD_PAGE, 0, NULL);
+    TAP_CHECK(part_word(edu, second, 0, NULL) == edu_words[3],
+              "a part goes on without its neighbour");
+    ioctl(edu, EDU_IOC_DETACH, second);
+    ioctl(edu, EDU_IOC_DETACH, write);
+    TAP_CHECK(kmod_counters(dev).attached == 0, "and all of them end");
+    kmod_destroy(dev, region);
+    munmap(memory, length);
+}
+
+/* The bound is one of a page, not of a region: whoever takes it waits for those */
+static void test_count_parts(int dev, int edu)
+{
+    char *memory = kmod_map(2 * KMOD_PIECE);
+    int region   = kmod_create(dev, memory, 2 * KMOD_PIECE, 0);
+    int fds[2]   = {
+        kmod_export_part(dev, region, NPRDMA_EXPORT_READ, 0, KMOD_PIECE),
+        kmod_export_part(dev, region, NPRDMA_EXPORT_READ, KMOD_PIECE,
+                         KMOD_PIECE)
+    };
+    struct edu_attach attach = {.fd = fds[0]};
+    unsigned i;
+    int others;
+
+    for (i = 0; i < WINDOWS_MAX; ++i) {
+        if (ioctl(edu, EDU_IOC_ATTACH, &attach) != 0) {
+            kmod_bail("attaching a part often");
+        }
+    }
+    attach.fd = fds[1];
+    others    = ioctl(edu, EDU_IOC_ATTACH, &attach) == 0;
+    attach.fd = kmod_export(dev, region, NPRDMA_EXPORT_WRITE);
+    TAP_CHECK(others && (ioctl(edu, EDU_IOC_ATTACH, &attach) != 0) &&
+              (errno == EDQUOT), "no page is attached more often than that");
+    close(attach.fd);
+    for (i = 0; i < EDU_SLOTS_ALL; ++i) {
+        ioctl(edu, EDU_IOC_DETACH, i);
+    }
+    close(fds[0]);
+    close(fds[1]);
+    kmod_destroy(dev, region);
+    munmap(memory, 2 * KMOD_PIECE);
+}
+
 static void fail_set(const char *name, unsigned value)
 {
     char path[128];
@@ -239,4 +365,6 @@ void edu_windows(int dev, int edu)
     test_fails(dev, edu);
     test_charge(dev, edu);
     test_count(dev, edu);
+    test_parts(dev, edu);
+    test_count_parts(dev, edu);
 }

@@ -58,12 +58,23 @@ int kmod_destroy(int dev, uint32_t region)
     return kmod_call(dev, NPRDMA_IOC_REGION_DESTROY, &destroy);
 }
 
-int kmod_export(int dev, uint32_t region, uint32_t what)
+int kmod_export_part(int dev, uint32_t region, uint32_t what, uint64_t offset,
+                     uint64_t length)
 {
-    struct nprdma_region_export export = {.region = region, .what = what};
+    struct nprdma_region_export export = {
+        .region = region,
+        .what   = what,
+        .offset = offset,
+        .length = length
+    };
     int ret = kmod_call(dev, NPRDMA_IOC_REGION_EXPORT, &export);
 
     return (ret < 0) ? ret : export.fd;
+}
+
+int kmod_export(int dev, uint32_t region, uint32_t what)
+{
+    return kmod_export_part(dev, region, what, 0, 0);
 }
 
 int kmod_fault(int dev, uint32_t region, const void *addr, uint64_t length,

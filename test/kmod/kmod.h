@@ -31,6 +31,8 @@ int kmod_open(void);
 int kmod_create(int dev, const void *addr, uint64_t length, uint32_t flags);
 int kmod_destroy(int dev, uint32_t region);
 int kmod_export(int dev, uint32_t region, uint32_t what);
+int kmod_export_part(int dev, uint32_t region, uint32_t what, uint64_t offset,
+                     uint64_t length);
 int kmod_fault(int dev, uint32_t region, const void *addr, uint64_t length,
                uint32_t flags, uint64_t *done);
 int kmod_range(int dev, unsigned long request, uint32_t region,

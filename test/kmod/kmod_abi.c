@@ -239,6 +239,52 @@ static void test_exports(int dev, char *memory)
     munmap(addr, MEMORY / KMOD_PAGE * 4);
 }
 
+/* Parts of views: whole pieces, or up to the end */
+static void test_parts(int dev, char *memory)
+{
+    const uint64_t length = 2 * KMOD_PIECE + KMOD_PAGE;
+    int region            = kmod_create(dev, memory, length, 0);
+    const struct {
+        uint32_t what;
+        uint64_t offset, length, size; /* size 0: refused */
+    } parts[] = {
+        {NPRDMA_EXPORT_READ, 0, 0, length},
+        {NPRDMA_EXPORT_READ, 0, KMOD_PIECE, KMOD_PIECE},
+        {NPRDMA_EXPORT_WRITE, KMOD_PIECE, KMOD_PIECE, KMOD_PIECE},
+        {NPRDMA_EXPORT_WRITE, KMOD_PIECE, KMOD_PIECE + KMOD_PAGE,
+         KMOD_PIECE + KMOD_PAGE},
+        {NPRDMA_EXPORT_READ, 2 * KMOD_PIECE, KMOD_PAGE, KMOD_PAGE},
+        {NPRDMA_EXPORT_READ, 0, length, length},
+        {NPRDMA_EXPORT_READ, KMOD_PAGE, KMOD_PIECE, 0},
+        {NPRDMA_EXPORT_READ, 0, KMOD_PAGE, 0},
+        {NPRDMA_EXPORT_READ, KMOD_PIECE, 0, 0},
+        {NPRDMA_EXPORT_READ, 2 * KMOD_PIECE, KMOD_PIECE, 0},
+        {NPRDMA_EXPORT_READ, 3 * KMOD_PIECE, KMOD_PIECE, 0},
+        {NPRDMA_EXPORT_READ, KMOD_PIECE, -KMOD_PIECE, 0},
+        {NPRDMA_EXPORT_READ, -KMOD_PIECE, 2 * KMOD_PIECE, 0},
+        {NPRDMA_EXPORT_TABLE, 0, KMOD_PIECE, 0},
+        {NPRDMA_EXPORT_TABLE, KMOD_PIECE, 0, 0}
+    };
+    unsigned i, wrong = 0;
+    int fd, is_right;
+
+    for (i = 0; i < sizeof(parts) / sizeof(parts[0]); ++i) {
+        fd = kmod_export_part(dev, region, parts[i].what, parts[i].offset,
+                              parts[i].length);
+        is_right = (parts[i].size == 0) ? (fd == -EINVAL) :
+                   (lseek(fd, 0, SEEK_END) == (off_t)parts[i].size);
+        if (!is_right) {
+            printf("# part %u: %d\n", i, fd);
+            ++wrong;
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    TAP_CHECK(wrong == 0, "parts of views are whole pieces, or end with them");
+    kmod_destroy(dev, region);
+}
+
 static void test_fault(int dev, char *memory)
 {
     struct nprdma_kernel_counters before = kmod_counters(dev), after;
@@ -326,6 +372,7 @@ int main(int argc, char **argv)
     test_ranges(dev, memory);
     test_rdonly(dev, memory);
     test_exports(dev, memory);
+    test_parts(dev, memory);
     test_fault(dev, memory);
     test_prefetch(dev, memory);
     abi_strangers(dev, memory, argv[0]);
