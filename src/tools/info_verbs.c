@@ -160,6 +160,7 @@ info_result_t info_verbs_works(char *text, size_t size)
 static info_result_t info_kmod_try(const char *name, char *text, size_t size)
 {
     np_nic_views_t *views = NULL;
+    char row[64]          = "";
     np_nic_t *nic;
 
     info_log_clear();
@@ -168,9 +169,13 @@ static info_result_t info_kmod_try(const char *name, char *text, size_t size)
         np_views_wait(nic);
     }
     if ((views != NULL) && (np_views_state(views) == NP_VIEWS_READY)) {
-        snprintf(text, size, "yes: %s (translations are replaced %s)", name,
+        if (views->count > 1) {
+            snprintf(row, sizeof(row), ", views are rows of regions of %zu MiB",
+                     (size_t)(np_nic_view_size(nic) >> 20));
+        }
+        snprintf(text, size, "yes: %s (translations are replaced %s%s)", name,
                  (np_kmod_replaces() == NPRDMA_REPLACE_ATOMIC) ?
-                 "by one store" : "with a moment without one");
+                 "by one store" : "with a moment without one", row);
         return INFO_OK;
     }
 

@@ -27,6 +27,7 @@
 #  include "nprdma/dev/verbs/vport.h"
 #  include "nprdma/dev/verbs/vwire.h"
 #  include "nprdma/proto/vput.h"
+#  include "nprdma/proto/vremote.h"
 #endif
 
 #include <dirent.h>
@@ -208,6 +209,10 @@ static void say_verbs(void)
         2 * NP_VPUT_COUNT, NP_VSERVED_MAX);
     say(VERBS, "at most %u one-sided ones beside them", NP_VONES_MAX);
     say(VERBS, "is halved down to %u KiB", NP_VCHUNK_MIN / 1024);
+    say(VERBS, "down to %llu MiB each",
+        (unsigned long long)NP_KMOD_PART_MIN / UCS_MBYTE);
+    say(VERBS, "for each link and arena, %.1f KiB and 4 bytes",
+        sizeof(np_vremote_t) / 1024.0);
     say("docs/decisions.md", "Ranges are kept (%u a port)", NP_VPORT_ABSENT);
 #endif
 }

@@ -110,6 +110,28 @@ done | none "the module's ABI has version $abi"
 { grep -qF "\`NPRDMA_ABI_VERSION\`, now $abi" docs/kmod.md ||
     echo "NPRDMA_ABI_VERSION is $abi"; } | none "docs/kmod.md says so"
 
+# What follows from each errno of a registration, in the code and in the document
+sed -nE 's/^    \{[A-Z0-9]+, "([A-Za-z0-9]+)", NP_DMABUF_([A-Z]+),.*/\1 \2/p' \
+    src/nprdma/dev/verbs/dmabuf.c | sort > "$TAP_DIR/refusals"
+tap_check "refusals have consequences" test -s "$TAP_DIR/refusals"
+awk -F ' [|] ' '
+    /^\| errno \|/ { table = 1; next }
+    !/^\|/         { table = 0 }
+    table && /`/   {
+        follows = $3
+        if ($3 ~ /^try smaller/) follows = "SMALLER"
+        if ($3 ~ /^this device never/) follows = "NEVER"
+        if ($3 ~ /^later again/) follows = "LATER"
+        if ($3 ~ /^this arena never/) follows = "OTHERS"
+        gsub(/[|`, ]+/, " ", $1)
+        count = split($1, names, " ")
+        for (i = 1; i <= count; ++i) {
+            print names[i], follows
+        }
+    }' docs/verbs.md | sort | diff "$TAP_DIR/refusals" - |
+    sed -n 's/^</dmabuf.c:/p; s/^>/verbs.md:/p' |
+    none "docs/verbs.md says what follows from each refusal"
+
 # -- names
 
 # Links and anchors of FILE

@@ -125,7 +125,8 @@ out:
     return UCS_OK;
 }
 
-int np_kmod_export(const np_kmod_region_t *region, uint32_t what)
+int np_kmod_export(const np_kmod_region_t *region, uint32_t what,
+                   uint64_t offset, uint64_t len)
 {
     int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 

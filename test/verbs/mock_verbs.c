@@ -94,6 +94,7 @@ typedef struct mock_wr {
 } mock_wr_t;
 
 int (*mock_find_view)(int fd, mock_view_t *view);
+int (*mock_refuse_view)(size_t len);
 int mock_swallows;
 uint8_t mock_swallowed;
 
@@ -108,7 +109,9 @@ static mock_wr_t **mock_work_end = &mock_work;
 static int mock_is_held;
 static unsigned mock_ahs;
 static unsigned mock_ahs_live;
+static unsigned mock_views_live;
 static int mock_async[2] = {-1, -1};
+static int mock_kernel = -1;  /* has none of its calls */
 
 static struct ibv_device mock_device = {.name = "mock0", .dev_name = "mock0"};
 static const uint8_t mock_gid[16] = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1};
@@ -369,6 +372,13 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len,
 {
     mock_view_t view;
     mock_mr_t *mr;
+    int error;
+
+    error = (mock_refuse_view == NULL) ? 0 : mock_refuse_view(len);
+    if (error != 0) {
+        errno = error;
+        return NULL;
+    }
 
     if ((mock_find_view == NULL) || !mock_find_view(fd, &view)) {
         errno = EINVAL; /* never asks the kernel for us */
@@ -387,6 +397,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len,
         errno = ENOMEM;
         return NULL;
     }
+    ++mock_views_live;
     return &mr->mr;
 }
 
@@ -394,6 +405,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 {
     MOCK_LOCKED;
     mock_mrs[mr->lkey] = NULL;
+    mock_views_live   -= ((mock_mr_t*)mr)->has_view;
     free(mr);
     return 0;
 }
@@ -716,9 +728,12 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
         free(ctx);
         return NULL;
     }
+    if (mock_kernel < 0) {
+        mock_kernel = open("/dev/null", O_RDWR | O_CLOEXEC);
+    }
 
     ctx->device            = device;
-    ctx->cmd_fd            = -1;
+    ctx->cmd_fd            = mock_kernel;
     ctx->async_fd          = mock_async[0];
     ctx->ops.poll_cq       = mock_poll_cq;
     ctx->ops.req_notify_cq = mock_req_notify_cq;
@@ -1008,6 +1023,12 @@ unsigned mock_live_ahs(void)
 {
     MOCK_LOCKED;
     return mock_ahs_live;
+}
+
+unsigned mock_live_views(void)
+{
+    MOCK_LOCKED;
+    return mock_views_live;
 }
 
 int mock_receive(uint32_t qpn, const void *data, size_t len)

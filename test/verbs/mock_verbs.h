@@ -51,6 +51,13 @@ typedef struct mock_view {
 /** By the test: what a descriptor stands for; 0: nothing. May be NULL. */
 extern int (*mock_find_view)(int fd, mock_view_t *view);
 
+/** By the test: the errno that a region of @a len bytes on a dma-buf is refused
+ *  with; 0: it is taken. May be NULL. */
+extern int (*mock_refuse_view)(size_t len);
+
+/** Regions on dma-bufs that exist */
+unsigned mock_live_views(void);
+
 /** A message over a queue pair of ours as if its peer had sent it: straight into
  *  the receive queue of @a qpn. Returns 0: there is no buffer, or no such pair. */
 int mock_receive(uint32_t qpn, const void *data, size_t len);

@@ -41,6 +41,7 @@ static struct {
     char            why[256];
     ucs_list_link_t regions;
     _Atomic int     has_regions; /* a hint for who has none */
+    int             has_warned;  /* that there is none, since the last one */
 } np_kmod = {
     .lock    = PTHREAD_MUTEX_INITIALIZER,
     .fd      = -1,
@@ -97,7 +98,8 @@ static ucs_status_t np_kmod_check(void)
         (info.signature != NPRDMA_SIGNATURE) ||
         (info.page_size != NP_PAGE_SIZE) ||
         ((info.features & NP_KMOD_FEATURES) != NP_KMOD_FEATURES) ||
-        (info.region_max < (UINT64_C(1) << NP_ARENA_SHIFT))) {
+        (info.region_max < (UINT64_C(1) << NP_ARENA_SHIFT)) ||
+        (info.piece_size > NP_KMOD_PART_MIN)) {
         snprintf(np_kmod.why, sizeof(np_kmod.why), "nprdma.ko has ABI %u, pages "
                  "of %u bytes, features %#llx; %u, %u, %#llx are needed: "
                  "install the module of this nprdma", info.abi, info.page_size,
@@ -174,11 +176,14 @@ static uint64_t np_kmod_user_end(void)
     return end; /* above it, with five levels of tables, nothing is put unasked */
 }
 
-int np_kmod_export(const np_kmod_region_t *region, uint32_t what)
+int np_kmod_export(const np_kmod_region_t *region, uint32_t what,
+                   uint64_t offset, uint64_t len)
 {
     struct nprdma_region_export export = {
         .region = region->number,
-        .what   = what
+        .what   = what,
+        .offset = offset,
+        .length = len
     };
 
     return (ioctl(np_kmod.fd, NPRDMA_IOC_REGION_EXPORT, &export) == 0) ?
@@ -191,7 +196,7 @@ static int np_kmod_map_table(np_kmod_region_t *region)
     void *table;
     int fd;
 
-    fd = np_kmod_export(region, NPRDMA_EXPORT_TABLE);
+    fd = np_kmod_export(region, NPRDMA_EXPORT_TABLE, 0, 0);
     if (fd < 0) {
         return 0;
     }
@@ -229,12 +234,17 @@ np_kmod_region_make(uint32_t arena, np_kmod_region_t **region_p)
         goto err;
     }
 
-    *region_p = region;
+    np_kmod.has_warned = 0;
+    *region_p          = region;
     return UCS_OK;
 
 err:
+    if (np_kmod.has_warned++ > 0) {
+        goto out; /* who is refused comes again */
+    }
     np_warn("no region of nprdma.ko for the memory at %#lx: %m. Transfers to it "
             "need the target's CPU. Check the module's parameter user_mb", va);
+out:
     free(region);
     return UCS_ERR_NO_MEMORY;
 }

@@ -20,6 +20,9 @@ _Static_assert((int)NPRDMA_ENTRY_READ == (int)NP_ENTRY_READ &&
                (int)NPRDMA_ENTRY_STEP == (int)NP_ENTRY_STEP,
                "both mappers' entries look the same");
 
+/** Bytes of the smallest part that a view is exported in */
+#define NP_KMOD_PART_MIN  (UINT64_C(16) << 20)
+
 /** What the module makes of one of our arenas. Owner: kmod.c, until the process
  *  ends; constant but for its entries. */
 typedef struct np_kmod_region {
@@ -56,8 +59,16 @@ ucs_status_t np_kmod_region_get(uint32_t arena, np_kmod_region_t **region_p);
  *  NPRDMA_REPLACE_* */
 uint32_t np_kmod_replaces(void);
 
-/** A dma-buf of it (NPRDMA_EXPORT_*), or -1 with errno. To be closed. */
-int np_kmod_export(const np_kmod_region_t *region, uint32_t what);
+/**
+ * A dma-buf of it (NPRDMA_EXPORT_*), or -1 with errno. To be closed.
+ *
+ * @param [in] offset  Of a part of a view, in bytes; a multiple of
+ *                     NP_KMOD_PART_MIN.
+ * @param [in] len     Of the part, such a multiple or up to the region's end; 0:
+ *                     all of the view, or of the table.
+ */
+int np_kmod_export(const np_kmod_region_t *region, uint32_t what,
+                   uint64_t offset, uint64_t len);
 
 /**
  * Bring pages of [@a va, @a va + @a len) in and map them; all of it lies in the

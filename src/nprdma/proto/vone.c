@@ -66,7 +66,12 @@ static np_nic_views_t *np_vone_own(np_vport_t *port, uint64_t va)
             return NULL;
         }
     }
-    return (np_views_state(port->own) == NP_VIEWS_READY) ? port->own : NULL;
+    if (ucs_likely(np_views_state(port->own) == NP_VIEWS_READY)) {
+        return port->own;
+    }
+
+    np_views_again(port->own);
+    return NULL;
 }
 
 int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
@@ -172,6 +177,7 @@ static int np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, uint64_t *addr,
                             uint32_t *lkey)
 {
     const np_vone_t *one = &op->one;
+    const np_views_part_t *part;
     np_nic_views_t *own;
 
     if (one->unpack != NULL) {
@@ -187,31 +193,33 @@ static int np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, uint64_t *addr,
     }
 
     own = np_vone_own(op->port, *addr);
-    if ((own == NULL) ||
-        ((*addr + piece->len) > (own->region->va + own->region->len)) ||
-        !np_vpiece_bring_in(op, piece, own->region)) {
+    if (own == NULL) {
+        return 0;
+    }
+
+    part = np_views_part(own, *addr, piece->len);
+    if ((part == NULL) || !np_vpiece_bring_in(op, piece, own->region)) {
         return 0;
     }
 
     piece->region = own->region;
-    *lkey         = (one->dir == NP_DIR_GET) ? own->write->lkey :
-                    own->read->lkey;
+    *lkey         = (one->dir == NP_DIR_GET) ? part->write->lkey :
+                    part->read->lkey;
     return 1;
 }
 
 static void np_vpiece_move(np_vop_t *op, np_vpiece_t *piece, uint64_t addr,
                            uint32_t lkey, uint32_t index)
 {
-    const np_vremote_t *remote = piece->remote;
+    const uint64_t va             = np_vpiece_remote(op, piece);
+    const np_vremote_keys_t *keys = np_vremote_keys(piece->remote, va);
 
     if (op->one.dir == NP_DIR_GET) {
-        np_conn_rdma(op->conn, IBV_WR_RDMA_READ, addr, lkey,
-                     np_vpiece_remote(op, piece), remote->read, piece->len, op,
-                     index);
+        np_conn_rdma(op->conn, IBV_WR_RDMA_READ, addr, lkey, va, keys->read,
+                     piece->len, op, index);
     } else {
-        np_conn_rdma(op->conn, IBV_WR_RDMA_WRITE, addr, lkey,
-                     np_vpiece_remote(op, piece), remote->write, piece->len,
-                     NULL, 0);
+        np_conn_rdma(op->conn, IBV_WR_RDMA_WRITE, addr, lkey, va, keys->write,
+                     piece->len, NULL, 0);
         np_vpiece_look(op, piece, index);
         piece->has_looked = 1;
     }
@@ -329,22 +337,29 @@ static int np_vpiece_advance(np_vop_t *op, uint32_t index)
     return posted != NP_VPOST_NO_ROOM;
 }
 
-/* The next piece: none crosses an arena's end, on either side */
+/* Bytes up to the next multiple of @a size, a power of two */
+static uint64_t np_vone_room(uint64_t va, uint64_t size)
+{
+    return size - (va & (size - 1));
+}
+
+/* The next piece: none crosses the end of a region of a view's row (nor, hence, of
+ * an arena), on either side */
 static void np_vone_cut(np_vop_t *op)
 {
-    const uint64_t arena = UINT64_C(1) << NP_ARENA_SHIFT;
-    np_vone_t *one       = &op->one;
-    np_vpiece_t *piece   = &one->pieces[one->tail % NP_VONE_DEPTH];
-    uint64_t remote      = one->remote + one->next;
-    uint64_t local       = (uintptr_t)one->base + one->next;
+    np_vone_t *one     = &op->one;
+    np_vpiece_t *piece = &one->pieces[one->tail % NP_VONE_DEPTH];
+    uint64_t remote    = one->remote + one->next;
+    uint64_t local     = (uintptr_t)one->base + one->next;
 
     *piece = (np_vpiece_t){
         .offset = one->next,
         .len    = ucs_min(one->len - one->next, NP_VPIECE_SIZE)
     };
-    piece->len = ucs_min(piece->len, arena - (remote % arena));
+    piece->len = ucs_min(piece->len, np_vone_room(remote, op->link->row));
     if ((one->unpack == NULL) && (op->copy == NULL)) {
-        piece->len = ucs_min(piece->len, arena - (local % arena));
+        piece->len = ucs_min(piece->len, np_vone_room(local,
+                             np_nic_view_size(op->port->nic)));
     }
 }
 

@@ -95,7 +95,7 @@ typedef enum np_vpiece_step {
     NP_VPIECE_DONE
 } np_vpiece_step_t;
 
-/** What is confirmed together; within one arena on both sides */
+/** What is confirmed together; within one region of a view on both sides */
 typedef struct np_vpiece {
     size_t                      offset;     /**< in the transfer */
     size_t                      len;

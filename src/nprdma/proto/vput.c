@@ -411,7 +411,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     put->count = count;
     memcpy(put->data, data, len);
     np_conn_rdma(link->conn, IBV_WR_RDMA_WRITE, (uintptr_t)put->data, 0, addr,
-                 remote->write, len, NULL, 0);
+                 np_vremote_keys(remote, addr)->write, len, NULL, 0);
     if (++batch->writes >=
         ucs_min(NP_VPUT_WRITES, link->conn->sq_mask / 2)) {
         np_vbatch_confirm(batch);

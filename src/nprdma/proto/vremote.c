@@ -10,6 +10,7 @@
 
 #include "vremote.h"
 
+#include "../clock.h"
 #include "../dev/verbs/views.h"
 #include "../mem/access.h"
 
@@ -66,6 +67,18 @@ static void np_vremote_ask(np_vlink_t *link, np_vremote_t *remote)
     if (np_conn_has_credits(link->conn, 2) &&
         np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl))) {
         remote->state = NP_VREMOTE_ASKED;
+        remote->count = 0;
+    }
+}
+
+/* It is not READY */
+static __attribute__((noinline)) void
+np_vremote_miss(np_vlink_t *link, np_vremote_t *remote)
+{
+    if ((remote->state == NP_VREMOTE_UNKNOWN) ||
+        ((remote->state == NP_VREMOTE_LATER) &&
+         (np_clock_coarse() >= remote->again))) {
+        np_vremote_ask(link, remote);
     }
 }
 
@@ -73,6 +86,7 @@ np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len)
 {
     uint32_t arena       = va >> NP_ARENA_SHIFT;
     np_vremote_t *remote = link->remotes;
+    uint64_t first, last;
 
     if ((remote == NULL) || ((remote->va >> NP_ARENA_SHIFT) != arena)) {
         remote = np_vremote_find(link, arena);
@@ -84,12 +98,15 @@ np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len)
         }
     }
 
-    if (ucs_unlikely(remote->state == NP_VREMOTE_UNKNOWN)) {
-        np_vremote_ask(link, remote);
+    if (ucs_unlikely(remote->state != NP_VREMOTE_READY)) {
+        np_vremote_miss(link, remote);
+        return NULL;
     }
-    return ((remote->state == NP_VREMOTE_READY) &&
-            ((va - remote->va) < remote->len) &&
-            (len <= (remote->len - (va - remote->va)))) ? remote : NULL;
+
+    first = va - remote->va;
+    last  = first + len - 1;
+    return (((first ^ last) >> remote->shift) | (last >= remote->len)) ? NULL :
+           remote; /* one branch for both */
 }
 
 int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
@@ -168,6 +185,37 @@ void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
     }
 }
 
+/* It has no views, for a time or for good */
+static void np_vremote_refused(np_vremote_t *remote, ucs_status_t status)
+{
+    ucs_debug("nprdma: a peer gives no views of its memory at %#lx: %s",
+              remote->va, ucs_status_string(status));
+    if (status == UCS_ERR_NO_RESOURCE) {
+        remote->delay = (remote->delay == 0) ? NP_VIEWS_RETRY_MIN :
+                        ucs_min(2 * remote->delay, NP_VIEWS_RETRY_MAX);
+        remote->again = np_clock_coarse() + remote->delay;
+        remote->state = NP_VREMOTE_LATER;
+    } else {
+        remote->state = NP_VREMOTE_REFUSED;
+    }
+}
+
+/* Is that a place of such a row, and the next one? */
+static int
+np_vremote_is_next(const np_vremote_t *remote, const np_vbody_t *body)
+{
+    const uint64_t arena = UINT64_C(1) << NP_ARENA_SHIFT;
+
+    return (body->addr == remote->va) && (body->len > 0) &&
+           (body->len <= arena) && ucs_is_pow2(body->offset) &&
+           (body->offset >= NP_KMOD_PART_MIN) && (body->offset <= arena) &&
+           (body->op == remote->count) &&
+           (body->op < ((body->len + body->offset - 1) / body->offset)) &&
+           ((body->op == 0) || ((body->len == remote->len) &&
+                                (body->offset == (UINT64_C(1) <<
+                                                  remote->shift))));
+}
+
 ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body)
 {
     np_vremote_t *remote = np_vremote_find(link, body->addr >> NP_ARENA_SHIFT);
@@ -177,22 +225,25 @@ ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body)
     }
 
     if (body->status != UCS_OK) {
-        ucs_debug("nprdma: a peer gives no views of its memory at %#lx: %s",
-                  remote->va, ucs_status_string(body->status));
-        remote->state = NP_VREMOTE_REFUSED;
+        np_vremote_refused(remote, body->status);
         return UCS_OK;
     }
 
-    if ((body->addr != remote->va) ||
-        (body->len > (UINT64_C(1) << NP_ARENA_SHIFT))) {
+    if (!np_vremote_is_next(remote, body)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
-    remote->len   = body->len;
-    remote->read  = body->rkey;
-    remote->write = body->reserved;
-    remote->table = body->compare;
-    remote->state = NP_VREMOTE_READY;
+    remote->len                   = body->len;
+    remote->shift                 = ucs_ilog2(body->offset);
+    remote->table                 = body->compare;
+    remote->keys[remote->count++] = (np_vremote_keys_t){
+        .read  = body->rkey,
+        .write = body->reserved
+    };
+    link->row                     = ucs_min(link->row, body->offset);
+    if (((uint64_t)remote->count << remote->shift) >= remote->len) {
+        remote->state = NP_VREMOTE_READY;
+    }
     return UCS_OK;
 }
 
@@ -223,6 +274,29 @@ void np_vremote_cleanup(np_vlink_t *link)
     }
 }
 
+/* The keys of each region of the row */
+static void np_vremote_reply_row(np_conn_t *conn, const np_nic_views_t *views)
+{
+    np_vctl_t ctl = {
+        .msg  = {.kind = NP_VMSG_VIEWS},
+        .body = {
+            .status  = UCS_OK,
+            .addr    = views->region->va,
+            .len     = views->region->len,
+            .offset  = UINT64_C(1) << views->shift,
+            .compare = views->table->rkey
+        }
+    };
+    unsigned i;
+
+    for (i = 0; (i < views->count) && (conn->state == NP_CONN_READY); ++i) {
+        ctl.body.op       = i;
+        ctl.body.rkey     = views->parts[i].read->rkey;
+        ctl.body.reserved = views->parts[i].write->rkey;
+        np_conn_reply(conn, &ctl);
+    }
+}
+
 /* Returns 0: there is nothing to say yet */
 static int np_vremote_reply(np_conn_t *conn, uint64_t addr, np_nic_views_t *views)
 {
@@ -238,12 +312,12 @@ static int np_vremote_reply(np_conn_t *conn, uint64_t addr, np_nic_views_t *view
     }
 
     if (state == NP_VIEWS_READY) {
-        ctl.body.status   = UCS_OK;
-        ctl.body.addr     = views->region->va;
-        ctl.body.len      = views->region->len;
-        ctl.body.rkey     = views->read->rkey;
-        ctl.body.reserved = views->write->rkey;
-        ctl.body.compare  = views->table->rkey;
+        np_vremote_reply_row(conn, views);
+        return 1;
+    }
+
+    if (state == NP_VIEWS_LATER) {
+        ctl.body.status = UCS_ERR_NO_RESOURCE;
     }
     np_conn_reply(conn, &ctl);
     return 1;

@@ -5,7 +5,7 @@
  * first use, and the entries that were read last. And the other half: who gives
  * such keys away.
  *
- * Memory: for each link and arena 2 KiB, and 4 KiB for each 4 MiB whose entries
+ * Memory: for each link and arena 2.6 KiB, and 4 KiB for each 4 MiB whose entries
  * are known, of which a link knows 1 GiB at most.
  */
 
@@ -14,7 +14,7 @@
 
 #include "vop.h"
 
-#include "../mem/table.h"
+#include "../mem/kmod.h"
 
 /** Pages whose entries are kept together */
 #define NP_VREMOTE_BLOCK  1024u
@@ -22,12 +22,22 @@
 /** Such blocks of a link: the one that it has had for longest makes room */
 #define NP_VREMOTE_BLOCKS 256u
 
+/** Regions that the row of a view has at most */
+#define NP_VREMOTE_PARTS  ((UINT64_C(1) << NP_ARENA_SHIFT) / NP_KMOD_PART_MIN)
+
 typedef enum np_vremote_state {
     NP_VREMOTE_UNKNOWN,
     NP_VREMOTE_ASKED,
     NP_VREMOTE_READY,
+    NP_VREMOTE_LATER,     /**< to be asked for again, see again */
     NP_VREMOTE_REFUSED
 } np_vremote_state_t;
+
+/** Keys of one region of the row */
+typedef struct np_vremote_keys {
+    uint32_t read;
+    uint32_t write;
+} np_vremote_keys_t;
 
 /** Entries as they were read last, in all 0: not known. Owner: the link. */
 typedef struct np_vblock {
@@ -43,16 +53,27 @@ typedef struct np_vremote {
     np_vremote_state_t state;
     uint64_t           va;         /**< what the views cover */
     uint64_t           len;        /**< bytes */
-    uint32_t           read;       /**< keys of the views and the table */
-    uint32_t           write;
-    uint32_t           table;
+    unsigned           shift;      /**< each region of the row has 2^shift */
+    unsigned           count;      /**< ASKED: those that are known */
+    uint32_t           table;      /**< key of it */
+    uint64_t           again;      /**< LATER: not before; np_clock_coarse() */
+    uint64_t           delay;      /**< and for how long it has waited */
+    np_vremote_keys_t  keys[NP_VREMOTE_PARTS];
     np_vblock_t        *blocks[NP_ARENA_PAGES / NP_VREMOTE_BLOCK]; /**< NULL: not
                                                                          known */
 } np_vremote_t;
 
-/** What is known of [@a va, @a va + @a len), within one arena; NULL: nothing yet,
- *  in which case it is asked for, or nothing for good */
+/** What is known of [@a va, @a va + @a len), at least 1 byte; NULL: nothing yet, in
+ *  which case it is asked for, or nothing for good; or it is not all in one region
+ *  of the row */
 np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len);
+
+/** The keys of the views at an address of it */
+static UCS_F_ALWAYS_INLINE const np_vremote_keys_t *
+np_vremote_keys(const np_vremote_t *remote, uint64_t va)
+{
+    return &remote->keys[(va - remote->va) >> remote->shift];
+}
 
 /** As np_kmod_is_mapped, by what was read last */
 int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,

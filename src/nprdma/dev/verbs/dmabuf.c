@@ -17,7 +17,6 @@
 #include "dmabuf.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -86,9 +85,16 @@ static int np_uverbs_driver(struct ibv_context *ctx)
     for (id = 0; id < NP_UVERBS_DRIVERS; ++id) {
         np_uverbs_init(&call, UVERBS_OBJECT_MR, UINT16_MAX);
         call.hdr.driver_id = id;
-        if ((np_uverbs_call(ctx, &call) != 0) && (errno != EINVAL)) {
-            return (errno == EPROTONOSUPPORT) ? id : -1;
+        if ((np_uverbs_call(ctx, &call) == 0) || (errno == EINVAL)) {
+            continue;
         }
+        if (errno == EPROTONOSUPPORT) {
+            return id;
+        }
+        if (errno != ENOTTY) {
+            return -1;
+        }
+        break; /* a kernel without this interface */
     }
 
     errno = EOPNOTSUPP;
@@ -128,6 +134,9 @@ static int np_dmabuf_reg_kernel(np_nic_t *nic, int fd, uint64_t offset,
     np_uverbs_add(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY,
                   (uintptr_t)&mr->rkey, sizeof(mr->rkey));
     if (np_uverbs_call(nic->ctx, &call) != 0) {
+        if (errno == EPROTONOSUPPORT) {
+            errno = EOPNOTSUPP; /* it has no such method */
+        }
         return -1;
     }
 
@@ -189,23 +198,73 @@ static int np_dmabuf_reg_any(np_nic_t *nic, int fd, uint64_t offset, size_t len,
     return np_dmabuf_reg_kernel(nic, fd, offset, len, iova, access, &mr->mr);
 }
 
+/* What each means: docs/verbs.md has the same table. The last is for all others. */
+static const np_dmabuf_error_t np_dmabuf_errors[] = {
+    {EINVAL, "EINVAL", NP_DMABUF_SMALLER,
+     "its driver refuses regions of this size"},
+    {E2BIG, "E2BIG", NP_DMABUF_SMALLER,
+     "its driver refuses regions of this size"},
+    {ERANGE, "ERANGE", NP_DMABUF_SMALLER,
+     "its driver refuses regions of this size"},
+    {EMSGSIZE, "EMSGSIZE", NP_DMABUF_SMALLER,
+     "its driver refuses regions of this size"},
+    {EOVERFLOW, "EOVERFLOW", NP_DMABUF_SMALLER,
+     "its driver refuses regions of this size"},
+    {EOPNOTSUPP, "EOPNOTSUPP", NP_DMABUF_NEVER,
+     "it needs a driver that imports dma-bufs, and an IOMMU that translates "
+     "('dmesg' may say more)"},
+    {ENOSYS, "ENOSYS", NP_DMABUF_NEVER,
+     "it needs a libibverbs and a driver that import dma-bufs"},
+    {EPERM, "EPERM", NP_DMABUF_NEVER,
+     "something forbids it: look at the container's or the security module's "
+     "rules"},
+    {EACCES, "EACCES", NP_DMABUF_NEVER,
+     "something forbids it: look at the container's or the security module's "
+     "rules"},
+    {ENODEV, "ENODEV", NP_DMABUF_NEVER, "the device is gone"},
+    {ENXIO, "ENXIO", NP_DMABUF_NEVER, "the device is gone"},
+    {EIO, "EIO", NP_DMABUF_NEVER,
+     "the device has failed, or is gone ('dmesg' may say more)"},
+    {ENOMEM, "ENOMEM", NP_DMABUF_LATER,
+     "there is no memory for the tables of it"},
+    {ENOSPC, "ENOSPC", NP_DMABUF_LATER,
+     "the device has no room for more regions"},
+    {EDQUOT, "EDQUOT", NP_DMABUF_LATER,
+     "this user has all that nprdma.ko allows: check its parameter user_mb"},
+    {EAGAIN, "EAGAIN", NP_DMABUF_LATER,
+     "the device is busy, or the rdma cgroup's limit is reached"},
+    {EBUSY, "EBUSY", NP_DMABUF_LATER, "the device is busy"},
+    {EINTR, "EINTR", NP_DMABUF_LATER, "it was interrupted"},
+    {ETIMEDOUT, "ETIMEDOUT", NP_DMABUF_LATER, "the device has not answered"},
+    {EMFILE, "EMFILE", NP_DMABUF_LATER,
+     "no file descriptor is left: check 'ulimit -n'"},
+    {ENFILE, "ENFILE", NP_DMABUF_LATER, "the system has no descriptor left"},
+    {EFAULT, "EFAULT", NP_DMABUF_OTHERS,
+     "the device cannot reach these addresses"},
+    {EBADF, "EBADF", NP_DMABUF_OTHERS, "what was exported is no dma-buf"},
+    {0, "other", NP_DMABUF_OTHERS,
+     "this error was not expected"}
+};
+
+const np_dmabuf_error_t *np_dmabuf_error(int error)
+{
+    const np_dmabuf_error_t *found = np_dmabuf_errors;
+
+    while ((found->error != error) && (found->error != 0)) {
+        ++found;
+    }
+    return found;
+}
+
 static ucs_status_t np_dmabuf_status(int error)
 {
-    switch (error) {
-    case EOPNOTSUPP:
-    case ENOSYS:
-    case ENOTTY:
-    case EPROTONOSUPPORT:
+    switch (np_dmabuf_error(error)->then) {
+    case NP_DMABUF_NEVER:
         return UCS_ERR_UNSUPPORTED;
-    case EINVAL:
-    case EBADF:
-    case EACCES:
-        return UCS_ERR_INVALID_PARAM;
-    case ENOMEM:
-    case ENOSPC:
+    case NP_DMABUF_LATER:
         return UCS_ERR_NO_MEMORY;
     default:
-        return UCS_ERR_IO_ERROR;
+        return UCS_ERR_INVALID_PARAM;
     }
 }
 
@@ -214,7 +273,7 @@ ucs_status_t np_nic_reg_dmabuf(np_nic_t *nic, int fd, uint64_t offset,
                                struct ibv_mr **mr_p)
 {
     np_dmabuf_mr_t *mr;
-    ucs_status_t status;
+    int error;
 
     mr = calloc(1, sizeof(*mr));
     if (mr == NULL) {
@@ -229,17 +288,10 @@ ucs_status_t np_nic_reg_dmabuf(np_nic_t *nic, int fd, uint64_t offset,
         return UCS_OK;
     }
 
-    status = np_dmabuf_status(errno);
-    if (status == UCS_ERR_UNSUPPORTED) {
-        np_diag("%s cannot register dma-bufs: %m: it needs a driver that "
-                "imports them, and an IOMMU that translates ('dmesg' may say "
-                "more)", nic->name);
-    } else {
-        np_error("%s: registration of %zu bytes at %" PRIu64 " of dma-buf %d "
-                 "failed: %m", nic->name, len, offset, fd);
-    }
+    error = errno;
     free(mr);
-    return status;
+    errno = error;
+    return np_dmabuf_status(error);
 }
 
 void np_nic_dereg_dmabuf(struct ibv_mr *mr)

@@ -24,15 +24,34 @@
  * @param [out] mr_p   For its keys; addr is NULL. Given back with
  *                     np_nic_dereg_dmabuf(), never ibv_dereg_mr().
  *
- * @return UCS_OK; UCS_ERR_UNSUPPORTED: the library, the kernel, the driver or
- *         the platform (IOMMU) cannot (says so); UCS_ERR_INVALID_PARAM: fd is no
- *         dma-buf, or the piece or access is wrong; UCS_ERR_NO_MEMORY;
- *         UCS_ERR_IO_ERROR.
+ * @return UCS_OK; else errno is what was said, and nothing is logged:
+ *         UCS_ERR_UNSUPPORTED: the library, the kernel, the driver or the
+ *         platform (IOMMU) cannot; UCS_ERR_INVALID_PARAM: fd is no dma-buf, or the
+ *         piece or access is wrong, or too large; UCS_ERR_NO_MEMORY: not now.
  */
 ucs_status_t np_nic_reg_dmabuf(np_nic_t *nic, int fd, uint64_t offset,
                                size_t len, uint64_t iova, int access,
                                struct ibv_mr **mr_p);
 
 void np_nic_dereg_dmabuf(struct ibv_mr *mr);
+
+/** What to do after such an error */
+typedef enum np_dmabuf_then {
+    NP_DMABUF_SMALLER, /**< smaller regions; if none is small enough: NEVER */
+    NP_DMABUF_NEVER,   /**< nothing more is asked of this device */
+    NP_DMABUF_LATER,   /**< again, after a time */
+    NP_DMABUF_OTHERS   /**< nothing more about this arena */
+} np_dmabuf_then_t;
+
+/** An errno of a registration, or of the module when it exports */
+typedef struct np_dmabuf_error {
+    int              error;
+    const char       *name;
+    np_dmabuf_then_t then;
+    const char       *cause;   /**< and cure, for a log */
+} np_dmabuf_error_t;
+
+/** Never NULL; that of those that are not expected is the last */
+const np_dmabuf_error_t *np_dmabuf_error(int error);
 
 #endif

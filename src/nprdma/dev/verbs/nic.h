@@ -45,6 +45,10 @@ typedef struct np_nic {
     _Atomic int          is_removed;
     ucs_list_link_t      views;     /**< of arenas: views.c */
     int                  no_views;  /**< its driver cannot; guarded there */
+    _Atomic uint64_t     view_size; /**< bytes of the largest memory region that
+                                         it takes on a view, as far as known: a
+                                         power of two that only shrinks */
+    int                  has_view_size; /**< it takes so many; guarded there */
 } np_nic_t;
 
 /**
@@ -80,6 +84,11 @@ static inline int np_nic_is_down(const np_nic_t *nic)
 static inline int np_nic_is_removed(const np_nic_t *nic)
 {
     return atomic_load_explicit(&nic->is_removed, memory_order_relaxed);
+}
+
+static inline uint64_t np_nic_view_size(const np_nic_t *nic)
+{
+    return atomic_load_explicit(&nic->view_size, memory_order_relaxed);
 }
 
 /**

@@ -11,7 +11,7 @@
 #include "../../np.h"
 
 #define NP_VWIRE_MAGIC    0x4156504eu  /**< "NPVA" */
-#define NP_VWIRE_VERSION  3
+#define NP_VWIRE_VERSION  4
 
 /** Bytes of a message with its header; not 1024 of payload (facts of UCP 1.13) */
 #define NP_VSEG_SIZE      8320
@@ -63,8 +63,12 @@ typedef enum np_vmsg_kind {
     NP_VMSG_ACK,      /**< only what every header has; not counted */
     NP_VMSG_BYE,      /**< the link has ended */
     NP_VMSG_VIEWS,    /**< addr: the link asks for the keys of this arena's views;
-                           addr, len, status, and rkey, reserved, compare: keys of
-                           the read view, the write view, and the table */
+                           status: UCS_OK, UCS_ERR_NO_RESOURCE: ask again later,
+                           or another: never; addr, len: what the views cover;
+                           offset: bytes of each region of a view's row, op: which
+                           of them this is, as there is one answer for each, in
+                           order; rkey, reserved, compare: keys of it in the read
+                           view, in the write view, and of the table */
     NP_VMSG_LAST
 } np_vmsg_kind_t;
 
