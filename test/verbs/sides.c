@@ -106,11 +106,20 @@ void open_port(const np_vport_config_t *config,
 
 void *make_area(side_t *side, size_t size)
 {
+    return make_area_at(side, NULL, size);
+}
+
+void *make_area_at(side_t *side, void *at, size_t size)
+{
     np_arenas_t arenas;
     void *area;
 
-    area = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    area = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS |
+                ((at == NULL) ? 0 : MAP_FIXED_NOREPLACE), -1, 0);
+    if (area == MAP_FAILED) {
+        printf("Bail out! no memory at %p\n", at);
+        exit(1);
+    }
     side->area = (uintptr_t)area;
     np_vport_get_dev_addr(port, &side->dev);
     np_vport_get_addr(port, &side->port);
