@@ -43,7 +43,8 @@ make -s -C "$headers" M="$out" "$@" modules
 tests=$here/../test/kmod
 if [ -e "$tests/Kbuild" ]; then
 	mkdir -p "$out/test"
-	update "$tests"/Kbuild "$tests"/edu_import.[ch] "$tests"/iommu_*.c \
+	update "$tests"/Kbuild "$tests"/edu_import.[ch] "$tests"/umem_import.[ch] \
+		"$tests"/iommu_*.c \
 		"$out/test"
 	make -s -C "$headers" M="$out/test" "$@" modules
 fi

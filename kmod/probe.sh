@@ -31,6 +31,8 @@ int f(struct iommu_domain *domain)
 probe vm_flags_mod linux/mm.h 'void f(struct vm_area_struct *vma);
 void f(struct vm_area_struct *vma) { vm_flags_mod(vma, VM_DONTCOPY, 0); }'
 probe import_ns_word linux/dma-buf.h 'MODULE_IMPORT_NS(DMA_BUF);'
+probe invalidate_mappings linux/dma-buf.h '
+const struct dma_buf_attach_ops ops = { .invalidate_mappings = NULL };'
 probe iommu_pt_header linux/generic_pt/iommu.h ''
 # All that leaf.c needs of the tables
 probe iommu_pt linux/generic_pt/iommu.h '
@@ -83,6 +85,9 @@ fi
 		echo '#define NP_IMPORT_NS_DMA_BUF MODULE_IMPORT_NS(DMA_BUF)'
 	else
 		echo '#define NP_IMPORT_NS_DMA_BUF MODULE_IMPORT_NS("DMA_BUF")'
+	fi
+	if have invalidate_mappings; then
+		echo '#define NP_HAVE_INVALIDATE_MAPPINGS 1'
 	fi
 	if have iommu_pt; then
 		echo '#define NP_HAVE_IOMMU_PT 1'

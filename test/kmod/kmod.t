@@ -3,7 +3,8 @@
 # Time limit: 1800 s (it builds for three kernels and boots guests of each)
 # Builds the kernel module for the lab's kernels, without a warning, and runs
 # its jobs: all on the first two, and on the third what is different there, which
-# is translations replaced by one store; prints TAP.
+# is translations replaced by one store, and the kernel's helpers for drivers;
+# prints TAP.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
@@ -59,8 +60,8 @@ build() {
 # is used
 jobs_of() {
     case $1 in
-    7) echo kmod-edu ;;
-    *) echo kmod-edu kmod-pressure kmod-abi kmod-passthrough ;;
+    7) echo kmod-edu kmod-umem ;;
+    *) echo kmod-edu kmod-pressure kmod-abi kmod-umem kmod-passthrough ;;
     esac
 }
 
