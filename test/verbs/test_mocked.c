@@ -14,6 +14,7 @@
 #include "nprdma/dev/verbs/views.h"
 #include "nprdma/extension.h"
 #include "nprdma/mem/arena.h"
+#include "nprdma/mem/mapper.h"
 #include "nprdma/proto/vop.h"
 #include "nprdma/svc/service.h"
 
@@ -642,6 +643,136 @@ static int nothing_two_sided(void)
     return nothing(0);
 }
 
+/* Times that a page of area which has been brought in goes at once */
+static unsigned refusals;
+
+static int swap_in(void *arg, void *va, size_t len, int write)
+{
+    if (refusals > 0) {
+        --refusals;
+        np_mapper_unmap((uintptr_t)va, len);
+    }
+    return 0;
+}
+
+static int start_swapping(void)
+{
+    const np_swapper_t swapper = {.swap_in = swap_in};
+
+    return mocked_start(NP_SERVICE_OFF, 0, NULL) &&
+           (np_mapper_add_swapper((uintptr_t)area, MOCKED_AREA, &swapper) ==
+            UCS_OK);
+}
+
+static void end_swapping(void)
+{
+    np_mapper_remove_swapper((uintptr_t)area, MOCKED_AREA);
+    mocked_end();
+}
+
+/* More often than a round of any request takes for enough */
+#define MANY_REFUSALS 50000
+
+static int refuses_no_more(const void *limit)
+{
+    return refusals < *(const unsigned*)limit;
+}
+
+/* A put whose page goes each time is tried again, and nothing overtakes it */
+static int swapped_put_is_repeated(void)
+{
+    const unsigned limit = MANY_REFUSALS - 20000;
+    static const uint64_t first = 1, second = 2;
+    unsigned before;
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(start_swapping());
+    before   = num_messages;
+    refusals = MANY_REFUSALS;
+    MOCKED_POST(status, np_vlink_put_copied(&link_, key, &first, sizeof(first),
+                                            (uintptr_t)area));
+    TAP_CHILD_CHECK(status == UCS_OK);
+    MOCKED_POST(status, np_vlink_put_copied(&link_, key, &second,
+                                            sizeof(second), (uintptr_t)area));
+    TAP_CHILD_CHECK(status == UCS_OK);
+    MOCKED_POST(status, send_message());
+    TAP_CHILD_CHECK(status == UCS_OK);
+    TAP_CHILD_CHECK(mocked_wait(refuses_no_more, &limit, NULL));
+    TAP_CHILD_CHECK(num_messages == before);
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    TAP_CHILD_CHECK(num_messages == (before + 1));
+    TAP_CHILD_CHECK((refusals == 0) && (down == UCS_OK));
+    TAP_CHILD_CHECK(*(const uint64_t*)area == second);
+    end_swapping();
+    return 0;
+}
+
+/* Of what is moved by messages: put from, and got to, memory of any size */
+static int swapped_moves_are_repeated(void)
+{
+    static const size_t sizes[] = {8, 5000, 20000, 300000};
+    unsigned i;
+
+    TAP_CHILD_CHECK(start_swapping());
+    for (i = 0; i < ucs_static_array_size(sizes); ++i) {
+        memset(mine, i + 1, sizes[i]);
+        refusals = MANY_REFUSALS;
+        TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, sizes[i], area) ==
+                        UCS_OK);
+        TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+        TAP_CHILD_CHECK((refusals == 0) && (down == UCS_OK));
+        TAP_CHILD_CHECK(memcmp(area, mine, sizes[i]) == 0);
+        memset(mine, 0, sizes[i]);
+        np_mapper_unmap((uintptr_t)area, MOCKED_AREA);
+        refusals = MANY_REFUSALS;
+        TAP_CHILD_CHECK(mocked_move(NP_DIR_GET, mine, sizes[i], area) ==
+                        UCS_OK);
+        TAP_CHILD_CHECK((refusals == 0) && (down == UCS_OK));
+        TAP_CHILD_CHECK(memcmp(area, mine, sizes[i]) == 0);
+        np_mapper_unmap((uintptr_t)area, MOCKED_AREA);
+    }
+    end_swapping();
+    return 0;
+}
+
+/* Atomics are executed once, also if the queue pair fails while they are tried */
+static int swapped_atomic(int is_broken)
+{
+    const unsigned limit = MANY_REFUSALS - 2000;
+    uint64_t *word;
+    mocked_comp_t comp;
+
+    TAP_CHILD_CHECK(start_swapping());
+    word     = (uint64_t*)area;
+    *word    = 40;
+    refusals = MANY_REFUSALS;
+    TAP_CHILD_CHECK(atomic_add(word, 2, &comp) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_wait(refuses_no_more, &limit, NULL));
+    TAP_CHILD_CHECK(comp.count == 0);
+    if (is_broken) {
+        np_conn_break(link_.conn);
+    }
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &comp, NULL));
+    printf("# %u refusals left, %s\n", refusals,
+           ucs_status_string(comp.status));
+    TAP_CHILD_CHECK((comp.status == UCS_OK) && (refusals == 0));
+    TAP_CHILD_CHECK(*word == 42);
+    TAP_CHILD_CHECK((mocked_flush() == UCS_OK) && (down == UCS_OK));
+    TAP_CHILD_CHECK(!is_broken || (link_.conn->epoch > 0));
+    end_swapping();
+    return 0;
+}
+
+static int swapped_atomic_is_repeated(void)
+{
+    return swapped_atomic(0);
+}
+
+static int swapped_atomic_is_executed_once(void)
+{
+    return swapped_atomic(1);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -674,6 +805,13 @@ int main(void)
     TAP_CHECK(tap_child(views_leave_nothing), "threads that built views are gone");
     TAP_CHECK(tap_child(atomic_is_executed_once),
               "an atomic whose executor is given up meanwhile is executed once");
+    TAP_CHECK(tap_child(swapped_put_is_repeated),
+              "a put whose page its program swaps again and again is repeated, "
+              "and what follows waits");
+    TAP_CHECK(tap_child(swapped_moves_are_repeated), "and puts and gets of all sizes");
+    TAP_CHECK(tap_child(swapped_atomic_is_repeated), "and an atomic");
+    TAP_CHECK(tap_child(swapped_atomic_is_executed_once),
+              "once, if its queue pair fails meanwhile");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

@@ -324,6 +324,10 @@ static int np_vmove_send(np_vop_t *op, size_t end)
         op->status = np_vmove_copy(op, move->moved, ctl + 1, len, 0);
         if (op->status != UCS_OK) {
             np_conn_drop(op->conn, &ctl->msg);
+            if (op->status == UCS_ERR_NO_RESOURCE) {
+                op->status = UCS_OK; /* its swapper takes it away each time */
+                return 0;
+            }
             return 1;
         }
 
@@ -738,6 +742,10 @@ ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
 
     if (op->status == UCS_OK) {
         op->status = np_vmove_copy(op, body->offset, (void*)data, len, 1);
+        if (ucs_unlikely(op->status == UCS_ERR_NO_RESOURCE)) {
+            op->status = UCS_OK;
+            return UCS_ERR_NO_RESOURCE;
+        }
         np_vmove_arrived(op, body->offset + len);
     }
     return UCS_OK;

@@ -323,7 +323,8 @@ int np_vmove_awaits_write(const np_vop_t *op);
 /** A write of ours has been done */
 void np_vmove_posted_done(np_vop_t *op, uint32_t chunk);
 
-/** Messages about a transfer. UCS_ERR_INVALID_PARAM: the peer lies. */
+/** Messages about a transfer. UCS_ERR_INVALID_PARAM: the peer lies;
+ *  UCS_ERR_NO_RESOURCE: this one later, see np_vserve_message. */
 ucs_status_t np_vmove_ready(np_vop_t *op, const np_vbody_t *body);
 ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
                            const void *data, size_t len);
@@ -352,8 +353,12 @@ unsigned np_vreplay_progress(np_vport_t *port);
 /** Forget what was to be sent again */
 void np_vreplay_drop(np_conn_t *conn);
 
-/** A message has come */
-void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+/** A message has come. Returns 0: memory that it is about goes each time that it is
+ *  brought in: it must be tried again, and nothing of it has been done. */
+int np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+
+/** And is tried again */
+int np_vserve_again(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
 /** A service thread has taken a message that its owner will handle: the same but
  *  for what it says */

@@ -63,8 +63,10 @@ void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write)
     port->absent[port->num_absent++] = (np_vabsent_t){va, len, write};
 }
 
-static void np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg,
-                          const np_vbody_t *body, const void *data, size_t len)
+/* UCS_OK, also if the peer has been told of an error; UCS_ERR_NO_RESOURCE: later */
+static ucs_status_t
+np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
+              const void *data, size_t len)
 {
     ucs_status_t status;
 
@@ -72,6 +74,9 @@ static void np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg,
     if (ucs_likely(status == UCS_OK)) {
         status = np_vcopy_put(&conn->port->stage, body->addr, (void*)data,
                               len);
+        if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
+            return status;
+        }
         if (msg->flags & NP_VMSG_ABSENT) {
             np_vserve_absent(conn->port, body->addr, len, 1);
         }
@@ -80,6 +85,7 @@ static void np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg,
         conn->put_status = status;
         np_vserve_answer(conn, NP_VMSG_DONE, body->op, status, 0);
     }
+    return UCS_OK;
 }
 
 /* Work on a transfer of the peer's */
@@ -154,8 +160,9 @@ static void np_vserve_atomic_again(np_conn_t *conn, uint32_t op)
     np_vserve_answer(conn, NP_VMSG_RESULT, op, UCS_ERR_IO_ERROR, 0);
 }
 
-static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
-                             const np_vbody_t *body)
+/* As np_vserve_put: UCS_ERR_NO_RESOURCE says that it was not executed */
+static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
+                                     const np_vbody_t *body)
 {
     const np_slot_atomic_t request = {
         .addr    = body->addr,
@@ -171,12 +178,17 @@ static void np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
 
     if (msg->flags & NP_VMSG_AGAIN) {
         np_vserve_atomic_again(conn, body->op);
-        return;
+        return UCS_OK;
     }
 
     status = np_atomic_serve(&request, &moving, &result);
+    if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
+        return status;
+    }
+
     np_vserve_keep_result(conn, body->op, status, result);
     np_vserve_answer(conn, NP_VMSG_RESULT, body->op, status, result);
+    return UCS_OK;
 }
 
 /* About a transfer that we work on for a peer */
@@ -260,8 +272,7 @@ np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         np_vserve_am(conn, msg, len);
         return UCS_OK;
     case NP_VMSG_PUT:
-        np_vserve_put(conn, msg, body, ctl + 1, payload);
-        return UCS_OK;
+        return np_vserve_put(conn, msg, body, ctl + 1, payload);
     case NP_VMSG_READ:
     case NP_VMSG_WRITE:
         if ((body->len == 0) ||
@@ -271,8 +282,7 @@ np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         np_vserve_move(conn, msg, body);
         return UCS_OK;
     case NP_VMSG_ATOMIC:
-        np_vserve_atomic(conn, msg, body);
-        return UCS_OK;
+        return np_vserve_atomic(conn, msg, body);
     case NP_VMSG_VIEWS:
         np_vremote_serve(conn, body);
         return UCS_OK;
@@ -380,34 +390,45 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     }
 }
 
-void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
+int np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
 {
-    uint32_t ack;
-    ucs_status_t status;
-
     if (ucs_unlikely((len < sizeof(*msg)) || (len > NP_VSEG_SIZE))) {
         np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
-        return;
+        return 1;
     }
 
-    ack = msg->ack;
     np_conn_heard(conn, msg->flags);
+    if (ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW) && !conn->is_link) {
+        np_conn_owe_ack(conn); /* also if it is not taken yet: we are there */
+    }
+    return np_vserve_again(conn, msg, len);
+}
+
+int np_vserve_again(np_conn_t *conn, np_vmsg_t *msg, size_t len)
+{
+    const uint32_t ack = msg->ack;
+    ucs_status_t status;
+
     if (!conn->is_link) {
-        if (ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW)) {
-            np_conn_owe_ack(conn);
-        }
         if (ucs_unlikely(msg->kind == NP_VMSG_BYE)) {
             np_conn_kill(conn);
-            return;
+            return 1;
         }
         if (msg->kind == NP_VMSG_ACK) {
-            return;
+            return 1;
         }
-        ++conn->rx_seq;
+        ++conn->rx_seq; /* its answer says so */
         status = np_vserve_request(conn, msg, len);
+        if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
+            --conn->rx_seq; /* nothing was sent meanwhile */
+            return 0;
+        }
     } else {
         conn->tx_seen = ack;
         status        = np_vserve_response(conn, msg, len);
+        if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
+            return 0;
+        }
         /* after what it says: a put that has failed is not complete */
         if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {
             np_conn_acked(conn, ack);
@@ -420,6 +441,7 @@ void np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
     if (ucs_unlikely(status != UCS_OK)) {
         np_vserve_malformed(conn, msg, len);
     }
+    return 1;
 }
 
 void np_vserve_written(np_conn_t *conn, uint32_t name)

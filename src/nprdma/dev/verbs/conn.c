@@ -9,6 +9,7 @@
 #endif
 
 #include "hello.h"
+#include "vlate.h"
 
 #include "../../proto/vop.h"
 
@@ -139,7 +140,9 @@ np_conn_t *np_conn_create(np_vport_t *port, int is_link)
     ucs_list_head_init(&conn->due);
     ucs_list_head_init(&conn->asking);
     ucs_list_head_init(&conn->replaying);
+    ucs_list_head_init(&conn->retry);
     ucs_queue_head_init(&conn->replies);
+    ucs_queue_head_init(&conn->late);
     if ((conn->sq == NULL) || !np_conn_create_sent(conn) ||
         !np_conn_start_qp(conn)) {
         goto err_free;
@@ -390,6 +393,7 @@ ucs_status_t np_conn_renew(np_conn_t *conn)
     }
 
     np_conn_end_qp(conn, old); /* afterwards: their numbers differ */
+    np_vlate_drop(conn);
     if (!conn->is_link) {
         np_conn_end_answers(conn);
     }
@@ -405,6 +409,7 @@ static void np_conn_die(np_conn_t *conn, ucs_status_t status)
     np_conn_stop(conn);
     np_conn_acked(conn, conn->tx_seq); /* nothing goes again */
     np_vreplay_drop(conn);
+    np_vlate_drop(conn);
     conn->state  = NP_CONN_DEAD;
     conn->status = status;
     ucs_list_del(&conn->list);
@@ -529,6 +534,7 @@ void np_conn_destroy(np_conn_t *conn)
     np_vop_end_served(conn);
     np_conn_acked(conn, conn->tx_seq);
     np_vreplay_drop(conn);
+    np_vlate_drop(conn);
     np_conn_free_replies(conn);
     if (conn->ah != NULL) {
         ibv_destroy_ah(conn->ah);

@@ -68,6 +68,7 @@ struct np_conn {
     ucs_list_link_t due;         /**< of port->replies, or alone */
     ucs_list_link_t asking;      /**< link: of port->asking, or alone */
     ucs_list_link_t replaying;   /**< link: of port->replaying, or alone */
+    ucs_list_link_t retry;       /**< of port->late, or alone */
     np_vport_t      *port;
     np_vlink_t      *link;       /**< NULL: the answering side, or closed */
     int             is_link;
@@ -116,6 +117,9 @@ struct np_conn {
     int             has_rung;    /**< link: for what is not answered yet */
     ucs_time_t      ring_next;   /**< link: how long to wait then */
     uint32_t        rx_seq;      /**< answering side: messages taken */
+    ucs_queue_head_t late;       /**< messages that wait (vlate.h), in order */
+    unsigned        num_late;
+    int             late_ack;    /**< an ACK has come while they did */
     uint32_t        rx_told;     /**< of these, those that an ack may cover: not
                                       while an error of one waits for room */
     int             ack_due;     /**< answering side: say how far; link: ask */

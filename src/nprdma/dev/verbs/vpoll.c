@@ -13,6 +13,7 @@
 
 #include "conn.h"
 #include "hello.h"
+#include "vlate.h"
 
 #include "../../clock.h"
 #include "../../mem/prepare.h"
@@ -46,11 +47,10 @@ void np_vport_forget(np_vport_t *port, const np_conn_t *conn)
     }
 }
 
-/* Leave it to the owner? */
-static int np_vport_is_for_owner(np_vport_t *port, np_conn_t *conn,
-                                 const struct ibv_wc *wc)
+int np_vport_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
+                          const void *data)
 {
-    const np_vmsg_t *msg = (const void*)np_vport_recv_buffer(port, wc->wr_id);
+    const np_vmsg_t *msg = data;
 
     if (conn->is_link) {
         return 1;
@@ -109,6 +109,28 @@ static void np_vport_keep(np_vport_t *port, np_conn_t *conn,
     np_vport_post_recv(port, wc->wr_id);
 }
 
+int np_vport_keep_late(np_vport_t *port, const np_vkept_t *late)
+{
+    if ((port->kept_tail - port->kept_head) == port->kept_size) {
+        return 0;
+    }
+
+    np_vserve_taken(late->conn, late->bytes);
+    port->kept[port->kept_tail++ % port->kept_size] = *late;
+    return 1;
+}
+
+int np_vport_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
+                    int is_first)
+{
+    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        np_vserve_written(conn, wc->imm_data);
+        return 1;
+    }
+    return is_first ? np_vserve_message(conn, data, wc->byte_len) :
+           np_vserve_again(conn, data, wc->byte_len);
+}
+
 static void np_vport_drop_kept(np_vport_t *port, np_vkept_t *kept)
 {
     if (kept->bytes != NULL) {
@@ -140,12 +162,13 @@ static unsigned np_vport_take_kept(np_vport_t *port)
                (np_vmsg_t*)np_vport_recv_buffer(port, kept.wc.wr_id);
         if (kept.conn == NULL) {
             /* its connection has ended */
-        } else if (kept.wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-            np_vserve_written(kept.conn, kept.wc.imm_data);
-        } else if (!kept.conn->is_link && (msg->kind == NP_VMSG_AM)) {
-            np_vserve_am(kept.conn, msg, kept.wc.byte_len);
-        } else {
-            np_vserve_message(kept.conn, msg, kept.wc.byte_len);
+        } else if (!kept.conn->is_link &&
+                   (kept.wc.opcode == IBV_WC_RECV) &&
+                   (msg->kind == NP_VMSG_AM)) {
+            np_vserve_am(kept.conn, msg, kept.wc.byte_len); /* taken before */
+        } else if ((kept.conn->is_link && np_vlate_any(kept.conn)) ||
+                   !np_vport_handle(kept.conn, &kept.wc, msg, 1)) {
+            np_vlate_add(kept.conn, &kept.wc, msg);
         }
         np_vport_drop_kept(port, &kept);
         ++count;
@@ -167,22 +190,21 @@ static void np_vport_recv_done(np_vport_t *port, const struct ibv_wc *wc)
         return;
     }
 
+    data = np_vport_recv_buffer(port, wc->wr_id);
     conn = np_conn_find(port, wc->qp_num);
     if (ucs_likely((conn != NULL) && (conn->state != NP_CONN_DEAD))) {
         if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
             np_conn_lost(conn, UCS_ERR_IO_ERROR);
         } else if (ucs_unlikely(port->is_thread) &&
-                   np_vport_is_for_owner(port, conn, wc)) {
+                   (conn->is_link || !np_vlate_any(conn)) &&
+                   np_vport_is_for_owner(conn, wc, data)) {
             if (!np_vport_is_known(port, conn, wc)) {
                 np_vport_keep(port, conn, wc);
                 return; /* with its buffer */
             }
-        } else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-            np_vserve_written(conn, wc->imm_data);
-        } else {
-            np_vserve_message(conn, (np_vmsg_t*)
-                              np_vport_recv_buffer(port, wc->wr_id),
-                              wc->byte_len);
+        } else if (np_vlate_any(conn) ||
+                   ucs_unlikely(!np_vport_handle(conn, wc, data, 1))) {
+            np_vlate_add(conn, wc, data);
         }
     }
     np_vport_post_recv(port, wc->wr_id);
@@ -360,6 +382,9 @@ np_vport_work(np_vport_t *port, int is_send_due)
     count = np_vport_poll_recv(port);
     if (is_send_due) {
         count += np_vport_poll_send(port);
+    }
+    if (ucs_unlikely(!ucs_list_is_empty(&port->late))) {
+        count += np_vlate_progress(port);
     }
     if (ucs_unlikely(!ucs_list_is_empty(&port->replies))) {
         count += np_vport_send_due(port);

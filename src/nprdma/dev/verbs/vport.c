@@ -309,6 +309,7 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->groups);
     ucs_list_head_init(&port->asking);
     ucs_list_head_init(&port->replaying);
+    ucs_list_head_init(&port->late);
     ucs_list_head_init(&port->asked);
     ucs_list_head_init(&port->open_puts);
 }

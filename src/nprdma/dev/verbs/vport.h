@@ -117,6 +117,8 @@ struct np_vport {
     ucs_list_link_t         down;       /**< link->down: to be reported */
     ucs_list_link_t         asking;     /**< conn->asking: wait for an answer */
     ucs_list_link_t         replaying;  /**< conn->replaying */
+    ucs_list_link_t         late;       /**< conn->retry: messages that wait are
+                                             tried again */
     ucs_list_link_t         asked;      /**< peers that wait for views */
     ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of the
                                              target's entries is not posted */
@@ -195,6 +197,19 @@ int np_vport_is_ours(const np_vport_t *port);
 
 /** np_service_client_t::serve */
 int np_vport_serve(np_service_client_t *client);
+
+/** What only the owner may handle */
+int np_vport_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
+                          const void *data);
+
+/** Handle what has come. Returns 0: not now, and nothing of it was done.
+ *  @param [in] is_first  It was not tried before. */
+int np_vport_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
+                    int is_first);
+
+/** Keep for the owner what has waited, with its allocated bytes. A thread's turn.
+ *  Returns 0: there is no room. */
+int np_vport_keep_late(np_vport_t *port, const np_vkept_t *late);
 
 /** Nothing is kept for the owner any more */
 void np_vport_drop_all_kept(np_vport_t *port);

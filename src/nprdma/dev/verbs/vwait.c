@@ -118,7 +118,7 @@ static ucs_status_t np_vport_try_arm(np_vport_t *port)
     np_vput_confirm_all(port);
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
         !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
-        !ucs_list_is_empty(&port->down) ||
+        !ucs_list_is_empty(&port->down) || !ucs_list_is_empty(&port->late) ||
         !ucs_list_is_empty(&port->replaying) || np_prepare_has_work()) {
         return UCS_ERR_BUSY;
     }
@@ -174,6 +174,7 @@ static void np_vport_wake_owner(np_vport_t *port)
     if (port->is_armed && ((port->kept_head != port->kept_tail) ||
                            !ucs_list_is_empty(&port->todo) ||
                            !ucs_list_is_empty(&port->down) ||
+                           !ucs_list_is_empty(&port->late) ||
                            !ucs_list_is_empty(&port->replaying) ||
                            port->is_ud_broken)) { /* it starts that again */
         port->is_armed = 0;
@@ -218,7 +219,7 @@ static int np_vport_serve_turn(np_vport_t *port)
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
            !ucs_list_is_empty(&port->connecting) ||
            np_vport_has_thread_todo(port) || np_conn_ring_links(port) ||
-           !ucs_list_is_empty(&port->asked) ||
+           !ucs_list_is_empty(&port->asked) || !ucs_list_is_empty(&port->late) ||
            !ucs_list_is_empty(&port->replies);
 }
 

@@ -1,0 +1,166 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Messages that wait.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "vlate.h"
+
+#include "../../proto/vop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A message that waits. Owner: its connection. */
+typedef struct np_vlate {
+    ucs_queue_elem_t queue;
+    np_vkept_t       kept;    /* with bytes of its own */
+} np_vlate_t;
+
+
+/* Messages that the other side may have under way, and writes of what is served */
+static unsigned np_vlate_max(const np_conn_t *conn)
+{
+    return (conn->is_link ? (NP_VASKED_MAX + NP_VONES_MAX) * NP_VDEPTH_MAX * 8 :
+            2 * conn->hello.credits) + (NP_VSERVED_MAX * NP_VDEPTH_MAX);
+}
+
+/* What only says how far it is: that is not the message that waits, and whoever
+ * asks must hear that we are there */
+static void np_vlate_ack(np_conn_t *conn, const np_vmsg_t *msg)
+{
+    np_conn_heard(conn, msg->flags);
+    conn->late_ack = 1; /* once more, when nothing waits */
+    if (!conn->is_link && (msg->flags & NP_VMSG_ACK_NOW)) {
+        np_conn_owe_ack(conn);
+    }
+}
+
+void np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
+{
+    const np_vmsg_t *msg  = data;
+    const int has_message = (wc->opcode == IBV_WC_RECV) &&
+                            (wc->byte_len >= sizeof(*msg));
+    np_vlate_t *late;
+
+    if (np_vlate_any(conn) && has_message && (msg->kind == NP_VMSG_ACK)) {
+        np_vlate_ack(conn, msg);
+        return;
+    }
+
+    if (conn->num_late >= np_vlate_max(conn)) {
+        np_error("a peer has sent more messages than it may: its connection "
+                 "ends");
+        np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
+        return;
+    }
+
+    late = malloc(sizeof(*late));
+    if (late != NULL) {
+        late->kept = (np_vkept_t){.wc = *wc, .conn = conn};
+        late->kept.bytes = malloc(ucs_max(wc->byte_len, 1u));
+    }
+    if ((late == NULL) || (late->kept.bytes == NULL)) {
+        free(late);
+        np_error("no memory for a message that waits for its page");
+        np_conn_fail(conn, UCS_ERR_NO_MEMORY);
+        return;
+    }
+
+    if (np_vlate_any(conn) && has_message) {
+        np_conn_heard(conn, msg->flags); /* else it was */
+    }
+    if (wc->opcode == IBV_WC_RECV) {
+        memcpy(late->kept.bytes, data, wc->byte_len);
+    }
+    if (!np_vlate_any(conn)) {
+        ucs_list_add_tail(&conn->port->late, &conn->retry);
+    }
+    ucs_queue_push(&conn->late, &late->queue);
+    ++conn->num_late;
+}
+
+static void np_vlate_stop(np_conn_t *conn)
+{
+    ucs_list_del(&conn->retry);
+    ucs_list_head_init(&conn->retry);
+}
+
+/* The first one; returns 0: it waits still, or the owner must do it */
+static int np_vlate_one(np_conn_t *conn, np_vlate_t *late)
+{
+    np_vkept_t *kept = &late->kept;
+
+    if (conn->port->is_thread &&
+        np_vport_is_for_owner(conn, &kept->wc, kept->bytes)) {
+        return !conn->is_link && np_vport_keep_late(conn->port, kept);
+    }
+
+    if (!np_vport_handle(conn, &kept->wc, kept->bytes, 0)) {
+        return 0;
+    }
+
+    free(kept->bytes);
+    return 1;
+}
+
+static unsigned np_vlate_run(np_conn_t *conn)
+{
+    unsigned count = 0;
+    np_vlate_t *late;
+
+    while (np_vlate_any(conn)) {
+        /* it may end the connection, and forget all that waits */
+        late = ucs_queue_pull_elem_non_empty(&conn->late, np_vlate_t, queue);
+        --conn->num_late;
+        if (!np_vlate_one(conn, late)) {
+            ucs_queue_push_head(&conn->late, &late->queue);
+            ++conn->num_late;
+            return count;
+        }
+        free(late);
+        ++count;
+    }
+
+    np_vlate_stop(conn);
+    if (conn->late_ack && (conn->state == NP_CONN_READY)) {
+        np_conn_owe_ack(conn);
+    }
+    conn->late_ack = 0;
+    return count;
+}
+
+unsigned np_vlate_progress(np_vport_t *port)
+{
+    ucs_list_link_t todo;
+    unsigned count = 0;
+    np_conn_t *conn;
+
+    ucs_list_head_init(&todo);
+    ucs_list_splice_tail(&todo, &port->late);
+    ucs_list_head_init(&port->late);
+    while (!ucs_list_is_empty(&todo)) {
+        conn = ucs_list_extract_head(&todo, np_conn_t, retry);
+        ucs_list_add_tail(&port->late, &conn->retry);
+        count += np_vlate_run(conn);
+    }
+    return count;
+}
+
+void np_vlate_drop(np_conn_t *conn)
+{
+    np_vlate_t *late;
+
+    while (np_vlate_any(conn)) {
+        late = ucs_queue_pull_elem_non_empty(&conn->late, np_vlate_t, queue);
+        free(late->kept.bytes);
+        free(late);
+    }
+    np_vlate_stop(conn);
+    conn->num_late = 0;
+    conn->late_ack = 0;
+}

@@ -1,0 +1,32 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Messages that have come and cannot be handled yet, since memory that they are
+ * about is not there now. What comes later over the same connection waits behind
+ * them: so the order of its messages stays as it is, and none of them counts as
+ * taken (np_conn_t::rx_seq) before it is handled. Should the queue pair fail, they
+ * are dropped here, and the link sends them again.
+ */
+
+#ifndef NP_VLATE_H_
+#define NP_VLATE_H_
+
+#include "conn.h"
+
+/** Does a message of it wait? */
+static UCS_F_ALWAYS_INLINE int np_vlate_any(const np_conn_t *conn)
+{
+    return ucs_unlikely(!ucs_queue_is_empty(&conn->late));
+}
+
+/** Let one more wait: @a data is copied. More than the other side may have under
+ *  way, or no memory for them: the connection ends. */
+void np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data);
+
+/** Try again what waits; returns how much was handled. Any turn. */
+unsigned np_vlate_progress(np_vport_t *port);
+
+/** Forget what waits: it was not taken */
+void np_vlate_drop(np_conn_t *conn);
+
+#endif
