@@ -253,6 +253,7 @@ static void test_computing(void)
 int main(int argc, char **argv)
 {
     np_vport_config_t config;
+    ucs_status_t check;
     int fd, status;
     side_t ours;
     double end;
@@ -295,9 +296,15 @@ int main(int argc, char **argv)
     kill(target_pid, SIGKILL);
     waitpid(target_pid, &status, 0);
     end = now() + LIMIT;
-    np_vlink_check(&link_);
+    POST(check, np_vlink_check(&link_));
     while ((down == UCS_OK) && (now() < end)) {
         np_vport_progress(port);
+    }
+    if ((down == UCS_OK) && (link_.conn != NULL)) {
+        NP_TURN_WAIT(&port->turn);
+        printf("# state %d, requests %u to %u, stuck %u, silent %u, epoch %u\n",
+               link_.conn->state, link_.conn->sq_head, link_.conn->sq_tail,
+               link_.conn->stuck, link_.conn->silent, link_.conn->epoch);
     }
     TAP_CHECK(down != UCS_OK, "the death of the target is noticed");
     printf("# after %.1f s: %s\n", LIMIT - (end - now()),
