@@ -136,7 +136,7 @@ static ucs_status_t touch_atomic(np_atomic_op_t op, size_t size, uint64_t value,
     np_moving_t word       = {0};
     np_moving_own_t moving = {.shared = &word};
 
-    return np_atomic_serve(&request, &moving, result);
+    return np_atomic_serve(&request, &moving, 1, result);
 }
 
 static int touch_race_child(int fd, void (*hook)(np_pause_point_t point),

@@ -15,6 +15,8 @@
 #include "access.h"
 
 #include "arena.h"
+#include "populate.h"
+#include "swapper.h"
 #include "table.h"
 
 #include <errno.h>
@@ -204,4 +206,21 @@ int np_access_is_present(uint64_t va, size_t len)
         }
     }
     return 1;
+}
+
+ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write)
+{
+    const uint64_t first = va & ~(NP_PAGE_SIZE - 1);
+    ucs_status_t status;
+    uint64_t done;
+
+    if (np_swap_range_touches(va, len)) {
+        status = np_mapper_fault_in(va, len, write);
+        if (status != UCS_ERR_EXCEEDS_LIMIT) {
+            return status;
+        }
+    }
+
+    return np_populate(first, ucs_align_up_pow2(va + len, NP_PAGE_SIZE) - first,
+                       write, &done);
 }

@@ -86,4 +86,12 @@ ucs_status_t np_access_read_some(void *dst, uint64_t va, size_t len,
  */
 int np_access_is_present(uint64_t va, size_t len);
 
+/**
+ * Bring pages in, to be read or written: whoever swaps them does it, else the kernel.
+ * May sleep for as long as their pager likes. They may be gone at once.
+ *
+ * @return As np_mapper_fault_in, but for UCS_ERR_EXCEEDS_LIMIT; a part may be in.
+ */
+ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write);
+
 #endif

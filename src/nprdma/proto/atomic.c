@@ -156,8 +156,29 @@ static int np_atomic_is_valid(const np_slot_atomic_t *request)
            (request->op < NP_ATOMIC_LAST);
 }
 
+/* A page that the program swaps, and that must be there by now: once, since whoever
+ * has brought it in may hold it, and tries again */
+static ucs_status_t
+np_atomic_serve_swapped(const np_slot_atomic_t *request,
+                        np_moving_own_t *moving, uint64_t *result)
+{
+    ucs_status_t status;
+    int phase;
+
+    status = np_touch_arm();
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    phase  = np_swap_hold(request->addr, request->size);
+    status = np_atomic_touch_mapped(request, moving, result);
+    np_swap_let_go(phase);
+    return (status == UCS_ERR_NO_PROGRESS) ? UCS_ERR_NO_RESOURCE : status;
+}
+
 ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
-                             np_moving_own_t *moving, uint64_t *result)
+                             np_moving_own_t *moving, int may_sleep,
+                             uint64_t *result)
 {
     const uint64_t addr = request->addr;
     const size_t size   = request->size;
@@ -179,7 +200,15 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
         return status;
     }
 
+    if (!may_sleep && np_swap_range_touches(addr, size)) {
+        return np_atomic_serve_swapped(request, moving, result);
+    }
+
     for (round = 0; round < NP_ATOMIC_ROUNDS; ++round) {
+        if (!may_sleep && !np_access_is_present(addr, size)) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+
         status = np_access_fault_in(addr, size, 1, NULL);
         if ((status != UCS_OK) && (status != UCS_ERR_EXCEEDS_LIMIT)) {
             return status;

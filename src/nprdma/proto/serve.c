@@ -543,7 +543,7 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
     uint64_t result = 0;
 
     if (np_word_kind(job->word) == NP_SLOT_ATOMIC) {
-        status = np_atomic_serve(&job->slot.atomic, moving, &result);
+        status = np_atomic_serve(&job->slot.atomic, moving, 1, &result);
         np_assert(atomic_load_explicit(&peer->has_atomic,
                                        memory_order_relaxed));
         /* release: the next one finds what this one has stored */

@@ -16,6 +16,7 @@
 
 #include "../mem/access.h"
 #include "../mem/swapper.h"
+#include "../mem/table.h"
 
 #include <errno.h>
 #include <string.h>
@@ -74,12 +75,49 @@ np_vcopy_swapped(uint64_t addr, void *data, size_t len, int to_memory,
     return UCS_ERR_NO_RESOURCE;
 }
 
-ucs_status_t np_vcopy(uint64_t addr, void *data, size_t len, int to_memory,
-                      int is_peers)
+/* Of memory that is swapped: nobody asks who has no table of it */
+static int np_vcopy_is_mapped(uint64_t addr, size_t len, int to_memory)
 {
-    return ucs_likely(!np_swap_range_touches(addr, len)) ?
+    return (np_table_find(addr >> NP_ARENA_SHIFT) == NULL) ||
+           (np_table_find((addr + len - 1) >> NP_ARENA_SHIFT) == NULL) ||
+           np_mapper_is_mapped(addr, len, to_memory);
+}
+
+int np_vcopy_is_there(uint64_t addr, size_t len, int to_memory)
+{
+    return np_swap_range_touches(addr, len) ?
+           np_vcopy_is_mapped(addr, len, to_memory) :
+           np_access_is_present(addr, len);
+}
+
+/* The same as np_vcopy_swapped, if it is there */
+static ucs_status_t
+np_vcopy_mapped(uint64_t addr, void *data, size_t len, int to_memory,
+                int is_peers)
+{
+    ucs_status_t status = UCS_ERR_NO_RESOURCE;
+    int phase;
+
+    phase = np_swap_copy_begin();
+    if (np_vcopy_is_mapped(addr, len, to_memory)) {
+        status = np_vcopy_now(addr, data, len, to_memory, is_peers);
+    }
+    np_swap_copy_end(phase);
+    return status;
+}
+
+ucs_status_t np_vcopy(uint64_t addr, void *data, size_t len, int to_memory,
+                      int is_peers, int may_sleep)
+{
+    if (ucs_unlikely(np_swap_range_touches(addr, len))) {
+        return may_sleep ? np_vcopy_swapped(addr, data, len, to_memory,
+                                            is_peers) :
+               np_vcopy_mapped(addr, data, len, to_memory, is_peers);
+    }
+
+    return (may_sleep || np_access_is_present(addr, len)) ?
            np_vcopy_now(addr, data, len, to_memory, is_peers) :
-           np_vcopy_swapped(addr, data, len, to_memory, is_peers);
+           UCS_ERR_NO_RESOURCE;
 }
 
 /* A forked child must not change the page under its parent: it has none */
@@ -123,13 +161,17 @@ void np_vstage_cleanup(np_vstage_t *stage)
 }
 
 ucs_status_t np_vcopy_put(np_vstage_t *stage, uint64_t addr, void *data,
-                          size_t len)
+                          size_t len, int may_sleep)
 {
     ssize_t ret;
 
     if ((len > NP_PAGE_SIZE) || np_swap_range_touches(addr, len) ||
         (ucs_unlikely(stage->page == NULL) && !np_vstage_make(stage))) {
-        return np_vcopy(addr, data, len, 1, 1);
+        return np_vcopy(addr, data, len, 1, 1, may_sleep);
+    }
+
+    if (!may_sleep && !np_access_is_present(addr, len)) {
+        return UCS_ERR_NO_RESOURCE;
     }
 
     memcpy(stage->page, data, len);
@@ -138,5 +180,5 @@ ucs_status_t np_vcopy_put(np_vstage_t *stage, uint64_t addr, void *data,
         return UCS_OK;
     }
     return ((ret >= 0) || (errno == EFAULT)) ? UCS_ERR_INVALID_ADDR :
-           np_vcopy(addr, data, len, 1, 1);
+           np_vcopy(addr, data, len, 1, 1, may_sleep);
 }

@@ -18,6 +18,7 @@
 #include "vcopy.h"
 #include "vop.h"
 
+#include "../dev/verbs/vbring.h"
 #include "../mem/access.h"
 #include "../mem/swapper.h"
 
@@ -31,6 +32,9 @@
  * packets before the next queue pair fails. And of a transfer that begins when all
  * others have registered as much as they may. */
 #define NP_VMOVE_SMALL  ((size_t)(64 * UCS_KBYTE))
+
+/* What is brought in at once for a peer's transfer, if there is so much */
+#define NP_VMOVE_BRING  ((size_t)(1 * UCS_MBYTE))
 
 
 static UCS_F_ALWAYS_INLINE unsigned np_vmove_chunks(const np_vmove_t *move)
@@ -181,6 +185,45 @@ void np_vmove_reset(np_vop_t *op)
     move->has_sent    = 0;
 }
 
+/* May what is done for a transfer sleep in a page? What the program has posted sleeps
+ * in its own, as its own copy would. */
+static int np_vmove_may_sleep(const np_vop_t *op)
+{
+    return (op->link != NULL) || op->move.is_patient || op->port->is_patient;
+}
+
+/* np_errand_t::retry */
+static void np_vmove_brought(void *waiter)
+{
+    np_vop_t *op = waiter;
+
+    op->bring = NULL;
+    if ((op->conn->state == NP_CONN_READY) && np_vmove_run(op)) {
+        np_vop_todo(op);
+    }
+}
+
+/* What is served goes on when the bytes from @a offset on are there */
+static void np_vmove_want(np_vop_t *op, size_t offset, size_t len)
+{
+    const np_vmove_t *move = &op->move;
+    np_vabsent_t pages     = {(uintptr_t)np_vmove_local(move, offset), len,
+                              !move->is_source};
+
+    if (op->port->is_closing) {
+        return;
+    }
+
+    if (!np_swap_range_touches(pages.va, len)) {
+        pages.len = ucs_max(len, ucs_min(move->len - offset, NP_VMOVE_BRING));
+    }
+    op->bring = np_vbring_begin(op->port, &pages, np_vmove_brought, op);
+    if (op->bring == NULL) {
+        op->move.is_patient = 1;
+        np_vop_todo(op);
+    }
+}
+
 /* Bytes of the next piece. What all transfers have registered is pinned, so it is
  * bounded: 0: when a piece of this one is done. One that has none gets a small one in
  * any case, since its peer may wait for it, and with it one of ours. */
@@ -198,7 +241,8 @@ static size_t np_vmove_next_len(const np_vop_t *op)
            ucs_min(len, NP_VMOVE_SMALL);
 }
 
-/* Register the next piece. UCS_ERR_NO_RESOURCE: later. UCS_ERR_EXCEEDS_LIMIT: not
+/* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for the sake
+ * of its pages. UCS_ERR_EXCEEDS_LIMIT: not
  * even a small one, or none at all: what the program swaps by itself it may need back at any time, and would
  * have to wait until a peer has made its part of the transfer. */
 static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
@@ -219,6 +263,13 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
         if (np_swap_range_touches((uintptr_t)np_vmove_local(move, move->next),
                                   len)) {
             return UCS_ERR_EXCEEDS_LIMIT;
+        }
+
+        if (!np_vmove_may_sleep(op) &&
+            !np_access_is_present((uintptr_t)np_vmove_local(move, move->next),
+                                  len)) {
+            np_vmove_want(op, move->next, len);
+            return UCS_ERR_NO_RESOURCE;
         }
 
         status = np_nic_reg(op->port->nic, np_vmove_local(move, move->next),
@@ -265,7 +316,8 @@ np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
     for (i = 0; i < count; data = UCS_PTR_BYTE_OFFSET(data, piece[i++].len)) {
         /* what was to be registered may not be there: an error, as of that */
         status = np_vcopy((uintptr_t)piece[i].base, data, piece[i].len, to_ours,
-                          (op->link == NULL) || !move->no_keys);
+                          (op->link == NULL) || !move->no_keys,
+                          np_vmove_may_sleep(op));
         if (status != UCS_OK) {
             return status;
         }
@@ -304,6 +356,10 @@ static int np_vmove_send(np_vop_t *op, size_t end)
     size_t len;
 
     while ((move->moved < end) && (op->status == UCS_OK)) {
+        if (op->bring != NULL) {
+            return 0;
+        }
+
         ctl = np_vmove_has_room(op) ?
               (np_vctl_t*)np_conn_begin(op->conn, NP_VMSG_DATA) : NULL;
         if (ctl == NULL) {
@@ -325,7 +381,10 @@ static int np_vmove_send(np_vop_t *op, size_t end)
         if (op->status != UCS_OK) {
             np_conn_drop(op->conn, &ctl->msg);
             if (op->status == UCS_ERR_NO_RESOURCE) {
-                op->status = UCS_OK; /* its swapper takes it away each time */
+                op->status = UCS_OK;
+                if (!np_vmove_may_sleep(op)) {
+                    np_vmove_want(op, move->moved, len);
+                } /* else its swapper takes it away each time */
                 return 0;
             }
             return 1;
@@ -413,7 +472,8 @@ static int np_vmove_prepare_source(np_vop_t *op)
     np_vchunk_t *chunk;
     ucs_status_t status;
 
-    if (move->no_keys || move->no_register || (move->next == move->len) ||
+    if (move->no_keys || move->no_register || (op->bring != NULL) ||
+        (move->next == move->len) ||
         (np_vmove_chunks(move) == np_vmove_depth(op)) ||
         (op->port->config.is_sequential &&
          (move->ready_head == move->ready_tail))) {
@@ -509,7 +569,7 @@ static int np_vmove_source(np_vop_t *op)
             np_conn_want_credit(op->conn);
         }
     }
-    return again || !has_room;
+    return again || (!has_room && (op->bring == NULL));
 }
 
 int np_vmove_is_for_thread(np_vop_t *op)
@@ -561,7 +621,7 @@ static int np_vmove_expose(np_vop_t *op)
     np_vchunk_t *chunk;
     ucs_status_t status;
 
-    if (!move->is_prepared && (move->no_keys || (move->next == move->len) ||
+    if (!move->is_prepared && (move->no_keys || (op->bring != NULL) || (move->next == move->len) ||
                                (np_vmove_chunks(move) == np_vmove_depth(op)))) {
         return 0;
     }
@@ -743,7 +803,11 @@ ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
     if (op->status == UCS_OK) {
         op->status = np_vmove_copy(op, body->offset, (void*)data, len, 1);
         if (ucs_unlikely(op->status == UCS_ERR_NO_RESOURCE)) {
-            op->status = UCS_OK;
+            op->status       = UCS_OK;
+            op->port->wanted = (np_vabsent_t){
+                (uintptr_t)np_vmove_local(move, body->offset),
+                np_vmove_may_sleep(op) ? 0 : len, 1
+            };
             return UCS_ERR_NO_RESOURCE;
         }
         np_vmove_arrived(op, body->offset + len);

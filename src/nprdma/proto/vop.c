@@ -10,6 +10,7 @@
 
 #include "vput.h"
 
+#include "../dev/verbs/vbring.h"
 #include "../trace.h"
 
 #include <stddef.h>
@@ -81,6 +82,7 @@ np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp)
     op->comp       = comp;
     op->sequence   = 0;
     op->copy       = NULL;
+    op->bring      = NULL;
     op->is_ordered = 0;
     op->request    = (np_vctl_t){.msg = {.kind = NP_VMSG_AM}};
     ucs_list_head_init(&op->todo);
@@ -99,6 +101,7 @@ void np_vop_put(np_vop_t *op)
         np_vport_buffer_put(op->port, op->copy);
         op->copy = NULL;
     }
+    np_vbring_end(&op->bring);
     ucs_list_del(&op->todo);
     ucs_list_head_init(&op->todo);
     op->name           = 0;

@@ -62,6 +62,8 @@ typedef struct np_vmove {
     int         no_register;    /**< source: registering has failed */
     int         is_told;        /**< the other side knows of our error */
     int         is_over;        /**< the other side moves nothing more */
+    int         is_patient;     /**< served: nobody brings pages in: they are
+                                     touched */
     int         is_prepared;    /**< the one chunk is registered, not READY */
     int         has_sent;       /**< some of it went by messages */
     int         is_absent;      /**< the target's pages were not in its views; it is
@@ -148,6 +150,7 @@ struct np_vop {
     uint32_t        request_seq; /**< and by which message */
     int             is_ordered;  /**< interval is in the link's table */
     np_interval_t   interval;    /**< of the remote side */
+    struct np_errand *bring;      /**< served: pages that it waits for, or NULL */
     union {
         np_vmove_t      move;
         np_vone_t       one;

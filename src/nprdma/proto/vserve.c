@@ -63,6 +63,14 @@ void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write)
     port->absent[port->num_absent++] = (np_vabsent_t){va, len, write};
 }
 
+/* Memory of a peer's request is not there now: later. See np_vport_t::wanted. */
+static ucs_status_t
+np_vserve_later(np_vport_t *port, uint64_t va, uint64_t len, int write)
+{
+    port->wanted = (np_vabsent_t){va, port->is_patient ? 0 : len, write};
+    return UCS_ERR_NO_RESOURCE;
+}
+
 /* UCS_OK, also if the peer has been told of an error; UCS_ERR_NO_RESOURCE: later */
 static ucs_status_t
 np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
@@ -73,9 +81,9 @@ np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
     status = np_access_check(body->addr, len);
     if (ucs_likely(status == UCS_OK)) {
         status = np_vcopy_put(&conn->port->stage, body->addr, (void*)data,
-                              len);
+                              len, conn->port->is_patient);
         if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-            return status;
+            return np_vserve_later(conn->port, body->addr, len, 1);
         }
         if (msg->flags & NP_VMSG_ABSENT) {
             np_vserve_absent(conn->port, body->addr, len, 1);
@@ -181,9 +189,10 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
         return UCS_OK;
     }
 
-    status = np_atomic_serve(&request, &moving, &result);
+    status = np_atomic_serve(&request, &moving, conn->port->is_patient,
+                             &result);
     if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-        return status;
+        return np_vserve_later(conn->port, body->addr, msg->size, 1);
     }
 
     np_vserve_keep_result(conn, body->op, status, result);

@@ -119,6 +119,9 @@ struct np_conn {
     uint32_t        rx_seq;      /**< answering side: messages taken */
     ucs_queue_head_t late;       /**< messages that wait (vlate.h), in order */
     unsigned        num_late;
+    struct np_errand *bring;      /**< pages that the first of them waits for, or
+                                      NULL: it is tried in each turn */
+    int             is_patient;  /**< nobody brings them in: they are touched */
     int             late_ack;    /**< an ACK has come while they did */
     uint32_t        rx_told;     /**< of these, those that an ack may cover: not
                                       while an error of one waits for room */

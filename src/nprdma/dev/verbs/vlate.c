@@ -10,8 +10,11 @@
 
 #include "vlate.h"
 
+#include "vbring.h"
+
 #include "../../proto/vop.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +30,36 @@ static unsigned np_vlate_max(const np_conn_t *conn)
 {
     return (conn->is_link ? (NP_VASKED_MAX + NP_VONES_MAX) * NP_VDEPTH_MAX * 8 :
             2 * conn->hello.credits) + (NP_VSERVED_MAX * NP_VDEPTH_MAX);
+}
+
+static void np_vlate_retry(void *waiter);
+
+static void np_vlate_stop(np_conn_t *conn)
+{
+    ucs_list_del(&conn->retry);
+    ucs_list_head_init(&conn->retry);
+}
+
+/* The first one was put off just now: until its pages are there, or to the next
+ * turn */
+static void np_vlate_wait(np_conn_t *conn)
+{
+    np_vport_t *port = conn->port;
+
+    np_assert(conn->bring == NULL);
+    np_vlate_stop(conn);
+    if (port->wanted.len > 0) {
+        if (port->is_closing) {
+            return; /* it is dropped with the connection */
+        }
+
+        conn->bring      = np_vbring_begin(port, &port->wanted, np_vlate_retry,
+                                           conn);
+        conn->is_patient = conn->bring == NULL;
+    }
+    if (conn->bring == NULL) {
+        ucs_list_add_tail(&port->late, &conn->retry);
+    }
 }
 
 /* What only says how far it is: that is not the message that waits, and whoever
@@ -77,49 +110,51 @@ void np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
     if (wc->opcode == IBV_WC_RECV) {
         memcpy(late->kept.bytes, data, wc->byte_len);
     }
-    if (!np_vlate_any(conn)) {
-        ucs_list_add_tail(&conn->port->late, &conn->retry);
-    }
     ucs_queue_push(&conn->late, &late->queue);
-    ++conn->num_late;
-}
-
-static void np_vlate_stop(np_conn_t *conn)
-{
-    ucs_list_del(&conn->retry);
-    ucs_list_head_init(&conn->retry);
+    if (++conn->num_late == 1) {
+        np_vlate_wait(conn);
+    }
 }
 
 /* The first one; returns 0: it waits still, or the owner must do it */
 static int np_vlate_one(np_conn_t *conn, np_vlate_t *late)
 {
-    np_vkept_t *kept = &late->kept;
+    np_vport_t *port       = conn->port;
+    const int  was_patient = port->is_patient;
+    np_vkept_t *kept       = &late->kept;
+    int is_handled;
 
-    if (conn->port->is_thread &&
+    port->wanted.len = 0;
+    if (port->is_thread &&
         np_vport_is_for_owner(conn, &kept->wc, kept->bytes)) {
-        return !conn->is_link && np_vport_keep_late(conn->port, kept);
+        return !conn->is_link && np_vport_keep_late(port, kept);
     }
 
-    if (!np_vport_handle(conn, &kept->wc, kept->bytes, 0)) {
-        return 0;
+    port->is_patient |= conn->is_patient;
+    conn->is_patient  = 0;
+    is_handled        = np_vport_handle(conn, &kept->wc, kept->bytes, 0);
+    port->is_patient  = was_patient;
+    if (is_handled) {
+        free(kept->bytes);
     }
-
-    free(kept->bytes);
-    return 1;
+    return is_handled;
 }
 
-static unsigned np_vlate_run(np_conn_t *conn)
+/* Handle at most so many; returns how many were. Whether the rest waits for pages or
+ * for the next turn has been seen to. */
+static unsigned np_vlate_run(np_conn_t *conn, unsigned max)
 {
     unsigned count = 0;
     np_vlate_t *late;
 
-    while (np_vlate_any(conn)) {
+    while (np_vlate_any(conn) && (count < max)) {
         /* it may end the connection, and forget all that waits */
         late = ucs_queue_pull_elem_non_empty(&conn->late, np_vlate_t, queue);
         --conn->num_late;
         if (!np_vlate_one(conn, late)) {
             ucs_queue_push_head(&conn->late, &late->queue);
             ++conn->num_late;
+            np_vlate_wait(conn);
             return count;
         }
         free(late);
@@ -127,11 +162,25 @@ static unsigned np_vlate_run(np_conn_t *conn)
     }
 
     np_vlate_stop(conn);
+    if (np_vlate_any(conn)) {
+        ucs_list_add_tail(&conn->port->late, &conn->retry);
+        return count;
+    }
+
     if (conn->late_ack && (conn->state == NP_CONN_READY)) {
         np_conn_owe_ack(conn);
     }
     conn->late_ack = 0;
     return count;
+}
+
+/* np_errand_t::retry: of the pages that are held others may need some */
+static void np_vlate_retry(void *waiter)
+{
+    np_conn_t *conn = waiter;
+
+    conn->bring = NULL;
+    (void)np_vlate_run(conn, 1);
 }
 
 unsigned np_vlate_progress(np_vport_t *port)
@@ -146,7 +195,7 @@ unsigned np_vlate_progress(np_vport_t *port)
     while (!ucs_list_is_empty(&todo)) {
         conn = ucs_list_extract_head(&todo, np_conn_t, retry);
         ucs_list_add_tail(&port->late, &conn->retry);
-        count += np_vlate_run(conn);
+        count += np_vlate_run(conn, UINT_MAX);
     }
     return count;
 }
@@ -161,6 +210,8 @@ void np_vlate_drop(np_conn_t *conn)
         free(late);
     }
     np_vlate_stop(conn);
-    conn->num_late = 0;
-    conn->late_ack = 0;
+    np_vbring_end(&conn->bring);
+    conn->num_late   = 0;
+    conn->late_ack   = 0;
+    conn->is_patient = 0;
 }

@@ -275,7 +275,7 @@ unsigned np_vport_poll_send(np_vport_t *port)
     return ucs_max(count, 0);
 }
 
-static unsigned np_vport_send_due(np_vport_t *port)
+unsigned np_vport_send_due(np_vport_t *port)
 {
     np_conn_t *conn, *next;
     unsigned count = 0;

@@ -17,6 +17,7 @@
 #include "conn.h"
 #include "hello.h"
 
+#include "../../svc/bringer.h"
 #include "../../engine.h"
 #include "../../mem/kmod.h"
 #include "../../mem/prepare.h"
@@ -253,6 +254,7 @@ static int np_vport_create_events(np_vport_t *port)
 
     port->event_fd   = epoll_create1(EPOLL_CLOEXEC);
     port->service_fd = epoll_create1(EPOLL_CLOEXEC);
+    port->brought_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     port->bell_fd    = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     port->timer_fd   = timerfd_create(CLOCK_MONOTONIC,
                                       TFD_CLOEXEC | TFD_NONBLOCK);
@@ -261,8 +263,10 @@ static int np_vport_create_events(np_vport_t *port)
     flags            = fcntl(port->channel->fd, F_GETFL);
     return (port->event_fd >= 0) && (port->timer_fd >= 0) &&
            (port->bell_fd >= 0) && (port->service_fd >= 0) &&
-           (port->keys_fd >= 0) &&
+           (port->keys_fd >= 0) && (port->brought_fd >= 0) &&
            (epoll_ctl(port->service_fd, EPOLL_CTL_ADD, port->keys_fd,
+                      &event) == 0) &&
+           (epoll_ctl(port->service_fd, EPOLL_CTL_ADD, port->brought_fd,
                       &event) == 0) &&
            (epoll_ctl(port->service_fd, EPOLL_CTL_ADD, port->channel->fd,
                       &event) == 0) &&
@@ -391,6 +395,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     port->bell_fd    = -1;
     port->service_fd = -1;
     port->keys_fd    = -1;
+    port->brought_fd = -1;
     port->wr.sg_list = &port->sge;
     port->wr.num_sge = 1;
     port->cookie     = np_engine.cookie;
@@ -438,6 +443,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     np_vport_arm_low(port);
     port->service.fd    = port->service_fd;
     port->service.serve = np_vport_serve;
+    np_bringer_open();
     np_service_add_client(&port->service);
     *port_p = port;
     return UCS_OK;
@@ -448,6 +454,7 @@ err_events:
     close(port->bell_fd);
     close(port->service_fd);
     close(port->keys_fd);
+    close(port->brought_fd);
 err_queues:
     free(port->kept);
     np_vport_destroy_queues(port);
@@ -511,7 +518,9 @@ void np_vport_close(np_vport_t *port)
         return;
     }
 
-    np_service_remove_client(&port->service); /* the owner's for good */
+    np_service_remove_client(&port->service);
+    np_bringer_leave(port); /* the owner's for good */
+    port->is_closing = 1;
     np_vport_say_goodbye(port);
 
     /* What was sent shall arrive */
@@ -534,6 +543,7 @@ void np_vport_close(np_vport_t *port)
     close(port->bell_fd);
     close(port->service_fd);
     close(port->keys_fd);
+    close(port->brought_fd);
     np_vport_destroy_queues(port);
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);
@@ -543,6 +553,7 @@ void np_vport_close(np_vport_t *port)
     free(port->kept);
     np_vstage_cleanup(&port->stage);
     free(port);
+    np_bringer_close();
 }
 
 void np_vport_query(np_vport_t *port, np_vport_attr_t *attr)

@@ -54,6 +54,7 @@ typedef struct np_vkept {
 /** Ranges that peers have missed in our views (np_vserve_absent) */
 #define NP_VPORT_ABSENT  16u
 
+/** Pages that are not there */
 typedef struct np_vabsent {
     uint64_t va;
     uint64_t len;
@@ -70,7 +71,11 @@ struct np_vport {
     pid_t                   pid;        /**< whose it is: a forked child's not */
     np_stats_t              *stats;     /**< of the owner's turns */
     np_service_client_t     service;
-    int                     is_thread;  /**< a service thread has the turn */
+    int                     is_thread;  /**< a thread of ours has the turn */
+    int                     is_patient; /**< what is absent is touched all the same */
+    int                     is_closing; /**< nothing more is brought in */
+    struct np_errand         *retrying;  /**< what waited for it is tried again, by a
+                                             bringer in its turn; or NULL */
     _Atomic int             is_armed;   /**< the owner sleeps, or is about to; set
                                              and cleared by who has the turn, read
                                              without */
@@ -125,6 +130,9 @@ struct np_vport {
     int                     has_views;  /**< memory may move one-sided */
     np_vstage_t             stage;      /**< for puts of peers */
     struct np_nic_views     *own;       /**< the last that were used, or NULL */
+    np_vabsent_t            wanted;     /**< what the message must have that has just
+                                             been put off; len 0: nothing, it is to
+                                             be tried again */
     unsigned                num_served; /**< transfers of peers in work */
     unsigned                num_absent;
     np_vabsent_t            absent[NP_VPORT_ABSENT];
@@ -138,12 +146,14 @@ struct np_vport {
     int                     timer_fd;
     int                     bell_fd;    /**< threads wake the owner */
     int                     service_fd; /**< epoll, for the service threads:
-                                             channel, events of the device, keys */
+                                             channel, events of the device, keys, and
+                                             what was brought in */
     int                     keys_fd;    /**< timer: keys that were given out may be
                                              unused; once for each time that has_keys
                                              was set */
     _Atomic int             has_keys;   /**< links may have such; written in a turn,
                                              read by threads before theirs */
+    int                     brought_fd; /**< a bringer has left something to do */
     _Atomic int             is_low;     /**< the device has few receive buffers
                                              left, and will not say so again */
     _Atomic unsigned        ticks;      /**< the owner's progress calls; written
@@ -162,6 +172,7 @@ struct np_vport {
 /** What progress and waiting (vwait.c) are made of */
 unsigned np_vport_poll_recv(np_vport_t *port);
 unsigned np_vport_poll_send(np_vport_t *port);
+unsigned np_vport_send_due(np_vport_t *port);
 
 /** All that a service thread does for peers, once; returns how much. Its turn. */
 unsigned np_vport_serve_some(np_vport_t *port);
@@ -194,6 +205,10 @@ void np_vport_arm_low(np_vport_t *port);
 /** Does it belong to this process? What a forked child has inherited it must leave
  *  alone: the device knows it as its parent's. */
 int np_vport_is_ours(const np_vport_t *port);
+
+/** A bringer has tried again what waited for its pages: what that has made to do is
+ *  for others. Its turn. */
+void np_vport_brought(np_vport_t *port);
 
 /** np_service_client_t::serve */
 int np_vport_serve(np_service_client_t *client);

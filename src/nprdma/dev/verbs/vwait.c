@@ -184,6 +184,18 @@ static void np_vport_wake_owner(np_vport_t *port)
     }
 }
 
+void np_vport_brought(np_vport_t *port)
+{
+    const uint64_t one = 1;
+
+    (void)np_vport_send_due(port);
+    np_vport_wake_owner(port);
+    if (write(port->brought_fd, &one, sizeof(one)) != sizeof(one)) {
+        np_error("%s: the service threads cannot be told: %m",
+                 port->nic->name);
+    }
+}
+
 /* Told again of what comes: of requests, and of whatever the owner waits for */
 static void np_vport_arm_thread(np_vport_t *port)
 {
@@ -256,9 +268,12 @@ static int np_vport_leave_alone(np_vport_t *port)
 int np_vport_serve(np_service_client_t *client)
 {
     np_vport_t *port = ucs_container_of(client, np_vport_t, service);
+    uint64_t times;
     int is_again;
 
     np_nic_take_events(port->nic);
+    while (read(port->brought_fd, &times, sizeof(times)) > 0) {
+    }
     if (np_vport_is_attended(port) && np_vport_leave_alone(port)) {
         /* until the program has seen that buffers were few, or that a key is not
          * used, or has left */
