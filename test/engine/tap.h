@@ -56,6 +56,7 @@ void test_table_children(void);
 void test_populate_children(void);
 void test_link_children(void);
 void test_foreign_children(void);
+void test_discard_children(void);
 void test_process_children(void);
 void test_barrier_children(void);
 void test_drain_children(void);

@@ -23,6 +23,7 @@ int main(void)
     test_populate_children();
     test_link_children();
     test_foreign_children();
+    test_discard_children();
     test_process_children();
     test_barrier_children();
     test_drain_children();

@@ -81,12 +81,11 @@ static void np_discard_fork_end(void)
     pthread_mutex_unlock(&np_discard_lock);
 }
 
-/* The child has copies of all that waits, of which none is the last */
+/* The child has copies of all that waits, which may be the last by now: to close them
+ * could take long. They stay open until it ends or calls exec(). */
 static void np_discard_after_fork(void)
 {
-    while (np_discard_count > 0) {
-        close(np_discard_fds[--np_discard_count]);
-    }
+    np_discard_count      = 0;
     np_discard_has_porter = 0;
     np_discard_fork_end();
 }
