@@ -9,7 +9,9 @@
 #include "sandbox.h"
 #include "tap.h"
 
+#include "nprdma/engine.h"
 #include "nprdma/dev/soft/discard.h"
+#include "nprdma/dev/soft/sock.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -74,6 +76,68 @@ static int discard_child_forks(void)
     return 0;
 }
 
+/* The two ends of a connection, the second one accepted */
+static int discard_connect(int *ends)
+{
+    const uint64_t id = getpid();
+    int listener, spare = -1;
+    np_sock_cred_t cred;
+
+    TAP_CHILD_CHECK(np_sock_listen(id, &listener) == UCS_OK);
+    TAP_CHILD_CHECK(np_sock_connect(id, &ends[0], &cred) == UCS_OK);
+    TAP_CHILD_CHECK(np_sock_accept(listener, &spare, &ends[1], &cred) ==
+                    UCS_OK);
+    close(spare);
+    close(listener);
+    return 0;
+}
+
+/* Needs no thread: memory, and sockets on which messages of peers wait */
+static int discard_child_at_once(void)
+{
+    np_msg_t connect = {.type = NP_MSG_CONNECT, .version = NP_WIRE_VERSION};
+    np_msg_t accept  = {.type = NP_MSG_ACCEPT, .version = NP_WIRE_VERSION};
+    np_msg_t segment = {.type = NP_MSG_SEGMENT, .version = NP_WIRE_VERSION};
+    np_msg_t wake    = {.type = NP_MSG_WAKE, .version = NP_WIRE_VERSION};
+    int ends[2], fds[3];
+    unsigned i;
+
+    connect.cookie = np_engine.cookie;
+    for (i = 0; i < 3; ++i) {
+        fds[i] = foreign_open(FOREIGN_MEMFD);
+        TAP_CHILD_CHECK(fds[i] >= 0);
+    }
+    if (discard_without_threads() != 0) {
+        return 77;
+    }
+
+    TAP_CHILD_CHECK(discard_connect(ends) == 0);
+    TAP_CHILD_CHECK(np_sock_send(ends[0], &connect, fds, 3) == UCS_OK);
+    TAP_CHILD_CHECK(np_sock_send(ends[0], &wake, NULL, 0) == UCS_OK);
+    TAP_CHILD_CHECK(np_sock_send(ends[1], &wake, NULL, 0) == UCS_OK);
+    TAP_CHILD_CHECK(np_sock_send(ends[1], &accept, fds, 2) == UCS_OK);
+    TAP_CHILD_CHECK(np_sock_send(ends[1], &segment, fds, 1) == UCS_OK);
+    np_sock_close(ends[1]);
+    TAP_CHILD_CHECK(!discard_is_open(ends[1]));
+    np_sock_close_link(ends[0]);
+    TAP_CHILD_CHECK(!discard_is_open(ends[0]));
+    np_discard(fds[0]);
+    TAP_CHILD_CHECK(!discard_is_open(fds[0]));
+
+    /* A stranger's, and what is no memory, stay on their sockets */
+    ++connect.cookie;
+    TAP_CHILD_CHECK(discard_connect(ends) == 0);
+    fds[0] = fds[1];
+    TAP_CHILD_CHECK(np_sock_send(ends[0], &connect, fds, 3) == UCS_OK);
+    fds[0] = foreign_open(FOREIGN_LINGER);
+    TAP_CHILD_CHECK(np_sock_send(ends[1], &segment, fds, 1) == UCS_OK);
+    np_sock_close(ends[1]);
+    TAP_CHILD_CHECK(discard_is_open(ends[1]));
+    np_sock_close_link(ends[0]);
+    TAP_CHILD_CHECK(discard_is_open(ends[0]));
+    return 0;
+}
+
 static void discard_check(int (*function)(void), const char *what)
 {
     int status = -1;
@@ -100,4 +164,6 @@ void test_discard_children(void)
 {
     discard_check(discard_child_forks,
                   "what waits is not closed inside fork()");
+    discard_check(discard_child_at_once,
+                  "memory, and what waits with it, is closed at once");
 }

@@ -31,6 +31,7 @@
 #include "../../seldom.h"
 #include "../../thread.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -178,6 +179,11 @@ static void *np_discard_porter_main(void *arg)
     }
 }
 
+int np_discard_is_memory(int fd)
+{
+    return fcntl(fd, F_GET_SEALS) >= 0;
+}
+
 void np_discard(int fd)
 {
     pthread_t thread;
@@ -187,6 +193,11 @@ void np_discard(int fd)
     close(fd);
     return;
 #endif
+    if (np_discard_is_memory(fd)) {
+        close(fd);
+        return;
+    }
+
     pthread_once(&np_discard_once, np_discard_init);
     pthread_mutex_lock(&np_discard_lock);
     is_full = (np_discard_count == NP_DISCARD_MAX);

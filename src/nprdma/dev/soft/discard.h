@@ -9,10 +9,14 @@
 #ifndef NP_SOFT_DISCARD_H_
 #define NP_SOFT_DISCARD_H_
 
+/** Is it memory (a memfd), at which no file system of somebody's is asked? Neither
+ *  is this question, nor the end of it. */
+int np_discard_is_memory(int fd);
+
 /**
  * Close @a fd, which is a file of somebody else's, or a socket on which such
- * files wait. Never waits; the descriptor is not used any more. It is closed soon,
- * by a thread which is started for it.
+ * files wait. Never waits; the descriptor is not used any more. Memory is closed at
+ * once, anything else soon, by a thread which is started for it.
  */
 void np_discard(int fd);
 

@@ -78,7 +78,7 @@ static void np_link_free(np_link_t *link)
     np_link_unwatch(link);
     np_process_close(&link->process);
     if (link->fd >= 0) {
-        np_sock_close(link->fd);
+        np_sock_close_link(link->fd);
         link->fd = -1;
     }
 
@@ -394,7 +394,7 @@ int np_link_is_alive(np_link_t *link)
     /* never used: is anybody listening? */
     status = np_sock_connect(link->addr.port_id, &fd, &cred);
     if (status == UCS_OK) {
-        np_sock_close(fd);
+        np_sock_close_link(fd);
     }
     return status != UCS_ERR_CONNECTION_RESET;
 }

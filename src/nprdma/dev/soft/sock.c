@@ -16,6 +16,7 @@
 
 #include "discard.h"
 
+#include "../../engine.h"
 #include "../../seldom.h"
 
 #include <errno.h>
@@ -279,24 +280,13 @@ ucs_status_t np_sock_look(int fd, np_msg_t *msg)
     return np_sock_peek(fd, msg, &flags);
 }
 
-/* Memory of somebody's, at which no file system of his is asked: neither is this
- * question, nor the end of it */
-static int np_sock_is_memory(int fd)
-{
-    return fcntl(fd, F_GET_SEALS) >= 0;
-}
-
 static void np_sock_drop_fds(const int *fds, unsigned num_fds)
 {
 #ifdef NP_FUZZ_MUTANT /* the deliberate fault that fuzzing must find */
     return;
 #endif
     while (num_fds > 0) {
-        if (np_sock_is_memory(fds[--num_fds])) {
-            close(fds[num_fds]);
-        } else {
-            np_discard(fds[num_fds]);
-        }
+        np_discard(fds[--num_fds]);
     }
 }
 
@@ -312,7 +302,7 @@ np_sock_copy_fds(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         return UCS_ERR_CONNECTION_RESET;
     }
 
-    for (i = 0; (i < *num_fds) && np_sock_is_memory(fds[i]); ++i) {
+    for (i = 0; (i < *num_fds) && np_discard_is_memory(fds[i]); ++i) {
     }
 
     if ((i == *num_fds) && (*num_fds == np_msg_fds(msg)) &&
@@ -395,24 +385,73 @@ static ucs_status_t np_sock_is_next_plain(int fd)
     return (hdr.msg_controllen == 0) ? UCS_ERR_NO_ELEM : UCS_OK;
 }
 
-void np_sock_close(int fd)
+/* Have each message show its sender's name, or not */
+static int np_sock_name_senders(int fd, int are_named)
 {
-    const int yes       = 1;
-    ucs_status_t status = UCS_ERR_INVALID_PARAM;
-    unsigned i;
+    return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &are_named,
+                      sizeof(are_named)) == 0;
+}
+
+/* Take a message with descriptors that we may look at: of a peer's to its link, or
+ * with our cookie. A stranger's are never copied into our table. */
+static ucs_status_t np_sock_drop_memory(int fd, int is_link)
+{
+    int fds[NP_MSG_MAX_FDS];
+    ucs_status_t status;
+    unsigned num_fds;
+    np_msg_t msg;
+
+    if (!np_sock_name_senders(fd, 0)) {
+        return UCS_ERR_IO_ERROR;
+    }
+
+    status = np_sock_look(fd, &msg);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (!is_link && ((msg.type != NP_MSG_CONNECT) ||
+                     (msg.cookie != np_engine.cookie))) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    status = np_sock_recv(fd, &msg, fds, &num_fds);
+    if (status == UCS_OK) {
+        np_sock_drop_fds(fds, num_fds);
+    }
+    return status;
+}
+
+/* Take the next message; UCS_ERR_NO_ELEM: there is none; any other: it stays */
+static ucs_status_t np_sock_drop_next(int fd, int is_link)
+{
+    ucs_status_t status;
     char byte;
+
+    if (!np_sock_name_senders(fd, 1)) {
+        return UCS_ERR_IO_ERROR;
+    }
+
+    status = np_sock_is_next_plain(fd);
+    if (status == UCS_ERR_INVALID_PARAM) {
+        return np_sock_drop_memory(fd, is_link);
+    }
+
+    return ((status == UCS_OK) &&
+            (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT) < 0)) ?
+           UCS_ERR_IO_ERROR : status;
+}
+
+static void np_sock_end(int fd, int is_link)
+{
+    ucs_status_t status;
+    unsigned i;
 
     /* Nothing more comes in after this. An error has the same end as a file of
      * somebody's. */
-    if ((shutdown(fd, SHUT_RDWR) == 0) &&
-        (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0)) {
-        for (i = 0; i < NP_SOCK_MAX_QUEUED; ++i) {
-            status = np_sock_is_next_plain(fd);
-            if ((status != UCS_OK) ||
-                (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT) < 0)) {
-                break;
-            }
-        }
+    status = (shutdown(fd, SHUT_RDWR) == 0) ? UCS_OK : UCS_ERR_IO_ERROR;
+    for (i = 0; (i < NP_SOCK_MAX_QUEUED) && (status == UCS_OK); ++i) {
+        status = np_sock_drop_next(fd, is_link);
     }
 
     if (status == UCS_ERR_NO_ELEM) {
@@ -420,6 +459,16 @@ void np_sock_close(int fd)
     } else {
         np_discard(fd);
     }
+}
+
+void np_sock_close(int fd)
+{
+    np_sock_end(fd, 0);
+}
+
+void np_sock_close_link(int fd)
+{
+    np_sock_end(fd, 1);
 }
 
 void np_sock_close_listener(int listen_fd)

@@ -83,8 +83,11 @@ ucs_status_t np_sock_look(int fd, np_msg_t *msg);
  */
 ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds);
 
-/** Close a connection, whatever waits on it. Never waits. */
+/** Close a connection that was accepted, whatever waits on it. Never waits. */
 void np_sock_close(int fd);
+
+/** Close a link's connection: what waits on it is from a peer, not a stranger */
+void np_sock_close_link(int fd);
 
 /** Close a listener, and all connections that wait to be accepted */
 void np_sock_close_listener(int listen_fd);
