@@ -30,7 +30,8 @@
     X(FAULT_SEND)        /* a FAULT is about to be sent */ \
     X(SERVE_MAPPED)      /* target: pages in and mapped, nothing moved */ \
     X(SERVE_MOVED)       /* target: moved, entries not compared */ \
-    X(ANSWERED)          /* initiator: answer seen, not yet acted on */
+    X(ANSWERED)          /* initiator: answer seen, not yet acted on */ \
+    X(DISCARD)           /* porter: about to close what is somebody else's */
 
 typedef enum np_pause_point {
 #define NP_PAUSE_ENUM(_name) NP_PAUSE_##_name,

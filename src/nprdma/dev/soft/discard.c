@@ -7,13 +7,14 @@
  * that gives up the last reference to a file, for it would wait as long as the
  * file says. So it starts another one, the heir, which makes a table of
  * descriptors of its own, a copy, and ends when the porter has closed those of the
- * process. A socket does not linger when it is closed by the end of a task; and
+ * process. What else is in the copy it closes at once: a pipe that the program
+ * closes meanwhile would have no end. A socket does not linger when it is closed by the end of a task; and
  * whatever else an heir hangs in, nobody waits for an heir.
  *
  *     porter                               heir
  *     takes descriptors, starts the heir
  *                                          copies the table
- *     closes them                          waits
+ *     closes them                          closes all others, waits
  *                                          ends: they are closed
  */
 
@@ -28,6 +29,7 @@
 #include "discard.h"
 
 #include "../../np.h"
+#include "../../pause.h"
 #include "../../seldom.h"
 #include "../../thread.h"
 
@@ -55,11 +57,16 @@
 /* More wait only where no thread can be started, or where it has no heir */
 #define NP_DISCARD_MAX   1024
 
+/* Numbers that are closed one by one where a range cannot be, at most */
+#define NP_DISCARD_NUMBERS 65536
+
 /* Owner: the porter; the heir's last use of it is the wait for is_closed. */
 typedef struct np_discard_heir {
-    sem_t is_copied;
-    sem_t is_closed;
-    int   has_table;
+    sem_t    is_copied;
+    sem_t    is_closed;
+    int      has_table;
+    unsigned count;
+    int      fds[NP_DISCARD_BATCH];
 } np_discard_heir_t;
 
 /* Guards what follows */
@@ -97,6 +104,46 @@ static void np_discard_init(void)
                np_discard_after_fork);
 }
 
+static void np_discard_wait(sem_t *sem)
+{
+    while (sem_wait(sem) != 0) {
+    }
+}
+
+static int np_discard_compare(const void *a, const void *b)
+{
+    return *(const int*)a - *(const int*)b;
+}
+
+/* All numbers from @a first up to @a end, without that */
+static void np_discard_close_range(unsigned first, unsigned end)
+{
+    unsigned fd;
+
+    if ((first >= end) ||
+        (syscall(SYS_close_range, first, end - 1, 0) == 0)) {
+        return;
+    }
+
+    for (fd = first; (fd < end) && (fd < NP_DISCARD_NUMBERS); ++fd) {
+        close(fd);
+    }
+}
+
+/* All that the heir has not for the porter: it would keep alive what the program
+ * closes meanwhile */
+static void np_discard_close_others(np_discard_heir_t *heir)
+{
+    unsigned first = 0, i;
+
+    qsort(heir->fds, heir->count, sizeof(*heir->fds), np_discard_compare);
+    for (i = 0; i < heir->count; ++i) {
+        np_discard_close_range(first, heir->fds[i]);
+        first = heir->fds[i] + 1u;
+    }
+    np_discard_close_range(first, UINT_MAX);
+}
+
 static void *np_discard_heir_main(void *arg)
 {
     np_discard_heir_t *heir = arg;
@@ -106,20 +153,16 @@ static void *np_discard_heir_main(void *arg)
                                CLOSE_RANGE_UNSHARE) == 0) ||
                       (unshare(CLONE_FILES) == 0);
     sem_post(&heir->is_copied);
-    while (sem_wait(&heir->is_closed) != 0) {
+    if (heir->has_table) {
+        np_discard_close_others(heir); /* may wait; the porter does not, for it */
     }
+    np_discard_wait(&heir->is_closed);
     free(heir);
     return NULL;
 }
 
-static void np_discard_wait(sem_t *sem)
-{
-    while (sem_wait(sem) != 0) {
-    }
-}
-
 /* NULL: whoever closes is the last */
-static np_discard_heir_t *np_discard_start_heir(void)
+static np_discard_heir_t *np_discard_start_heir(const int *fds, unsigned count)
 {
     np_discard_heir_t *heir;
     pthread_t thread;
@@ -129,6 +172,8 @@ static np_discard_heir_t *np_discard_start_heir(void)
         return NULL;
     }
 
+    heir->count = count;
+    memcpy(heir->fds, fds, count * sizeof(*fds));
     sem_init(&heir->is_copied, 0, 0);
     sem_init(&heir->is_closed, 0, 0);
     if (np_thread_start(&thread, "nprdma-heir", np_discard_heir_main, heir) !=
@@ -144,7 +189,7 @@ static np_discard_heir_t *np_discard_start_heir(void)
 
 static void np_discard_close(const int *fds, unsigned count)
 {
-    np_discard_heir_t *heir = np_discard_start_heir();
+    np_discard_heir_t *heir = np_discard_start_heir(fds, count);
 
     if ((heir == NULL) || !heir->has_table) {
         np_debug("%u descriptors of others are closed without an heir: that "
@@ -152,6 +197,7 @@ static void np_discard_close(const int *fds, unsigned count)
     }
 
     while (count > 0) {
+        NP_PAUSE(DISCARD);
         close(fds[--count]);
     }
 
