@@ -20,6 +20,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* s; a case takes milliseconds */
@@ -203,6 +204,84 @@ static int discard_child_leaves_others(void)
     return 0;
 }
 
+/* As many as three porters are held by a file each, for ever: what else was sent is
+ * closed */
+static int discard_child_goes_on(void)
+{
+    const struct timespec wait = {.tv_nsec = 20000000};
+    int held[3], others[8];
+    unsigned i, j, open;
+
+    discard_hold_porters(3);
+    for (i = 0; i < 3; ++i) {
+        held[i] = foreign_open(FOREIGN_LINGER);
+        TAP_CHILD_CHECK(held[i] >= 0);
+        np_discard(held[i]);
+        sem_wait(&discard_held);
+        nanosleep(&wait, NULL); /* longer than anybody is waited for */
+    }
+
+    for (j = 0; j < 3; ++j) {
+        for (i = 0; i < 8; ++i) {
+            others[i] = foreign_open(FOREIGN_LINGER);
+            TAP_CHILD_CHECK(others[i] >= 0);
+        }
+        for (i = 0; i < 8; ++i) {
+            np_discard(others[i]);
+        }
+        for (i = 0; i < 8; ++i) {
+            discard_wait_closed(others[i]);
+        }
+    }
+
+    for (i = 0, open = 0; i < 3; ++i) {
+        open += discard_is_open(held[i]);
+        sem_post(&discard_hold);
+    }
+    TAP_CHILD_CHECK(open == 3);
+    for (i = 0; i < 3; ++i) {
+        discard_wait_closed(held[i]);
+    }
+    return 0;
+}
+
+/* What a porter that a file holds has taken with that is closed by another one */
+static int discard_child_takes_back(void)
+{
+    const struct timespec wait = {.tv_nsec = 20000000};
+    unsigned i, open;
+    int fds[8];
+
+    for (i = 0; i < 8; ++i) {
+        fds[i] = foreign_open(FOREIGN_LINGER);
+        TAP_CHILD_CHECK(fds[i] >= 0);
+    }
+
+    /* the first one, and then the first of all that came meanwhile */
+    discard_hold_porters(2);
+    np_discard(fds[0]);
+    sem_wait(&discard_held);
+    for (i = 1; i < 7; ++i) {
+        np_discard(fds[i]);
+    }
+    sem_post(&discard_hold);
+    sem_wait(&discard_held);
+    nanosleep(&wait, NULL);
+    np_discard(fds[7]);
+    do {
+        sched_yield();
+        for (i = 0, open = 0; i < 8; ++i) {
+            open += discard_is_open(fds[i]);
+        }
+    } while (open > 1);
+    TAP_CHILD_CHECK(open == 1);
+    sem_post(&discard_hold);
+    for (i = 0; i < 8; ++i) {
+        discard_wait_closed(fds[i]);
+    }
+    return 0;
+}
+
 static void discard_check(int (*function)(void), const char *what)
 {
     int status = -1;
@@ -239,4 +318,8 @@ void test_discard_children(void)
                   "memory, and what waits with it, is closed at once");
     discard_check(discard_child_leaves_others,
                   "what the program closes meanwhile has an end");
+    discard_check(discard_child_goes_on,
+                  "three porters may be held for ever");
+    discard_check(discard_child_takes_back,
+                  "and keep nothing but what holds them");
 }

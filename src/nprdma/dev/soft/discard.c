@@ -8,8 +8,12 @@
  * file says. So it starts another one, the heir, which makes a table of
  * descriptors of its own, a copy, and ends when the porter has closed those of the
  * process. What else is in the copy it closes at once: a pipe that the program
- * closes meanwhile would have no end. A socket does not linger when it is closed by the end of a task; and
- * whatever else an heir hangs in, nobody waits for an heir.
+ * closes meanwhile would have no end. A socket does not linger when it is closed by
+ * the end of a task; and whatever else an heir hangs in, nobody waits for an heir.
+ *
+ * A file system in user space is asked at each close, the last one or not. A porter
+ * that it holds is left with that file, in a sleep that no signal ends, until that
+ * file system answers or is gone; another porter takes the rest. There are four.
  *
  *     porter                               heir
  *     takes descriptors, starts the heir
@@ -28,6 +32,7 @@
 
 #include "discard.h"
 
+#include "../../clock.h"
 #include "../../np.h"
 #include "../../pause.h"
 #include "../../seldom.h"
@@ -54,8 +59,14 @@
 /* Descriptors that a porter takes at once */
 #define NP_DISCARD_BATCH 64
 
-/* More wait only where no thread can be started, or where it has no heir */
+/* More wait only where no thread can be started, or where all are held */
 #define NP_DISCARD_MAX   1024
+
+/* Porters, of which all but one are held by some file */
+#define NP_DISCARD_PORTERS  4
+
+/* ns; who is at one thing for longer is held */
+#define NP_DISCARD_PATIENCE UINT64_C(10000000)
 
 /* Numbers that are closed one by one where a range cannot be, at most */
 #define NP_DISCARD_NUMBERS 65536
@@ -69,12 +80,20 @@ typedef struct np_discard_heir {
     int      fds[NP_DISCARD_BATCH];
 } np_discard_heir_t;
 
+/* Owner: its thread, which alone closes; others take from it under the lock. */
+typedef struct np_discard_porter {
+    int      is_here;
+    uint64_t since;                 /* it is at what it does now; np_clock() */
+    unsigned count;
+    int      fds[NP_DISCARD_BATCH]; /* yet to be closed */
+} np_discard_porter_t;
+
 /* Guards what follows */
 static pthread_mutex_t np_discard_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int np_discard_fds[NP_DISCARD_MAX];
 static unsigned np_discard_count;
-static int np_discard_has_porter;
+static np_discard_porter_t np_discard_porters[NP_DISCARD_PORTERS];
 
 static pthread_once_t np_discard_once = PTHREAD_ONCE_INIT;
 
@@ -93,8 +112,8 @@ static void np_discard_fork_end(void)
  * could take long. They stay open until it ends or calls exec(). */
 static void np_discard_after_fork(void)
 {
-    np_discard_count      = 0;
-    np_discard_has_porter = 0;
+    np_discard_count = 0;
+    memset(np_discard_porters, 0, sizeof(np_discard_porters));
     np_discard_fork_end();
 }
 
@@ -187,41 +206,97 @@ static np_discard_heir_t *np_discard_start_heir(const int *fds, unsigned count)
     return heir;
 }
 
-static void np_discard_close(const int *fds, unsigned count)
+/* Takes what waits; returns how much */
+static unsigned np_discard_take(np_discard_porter_t *porter, int *fds)
 {
-    np_discard_heir_t *heir = np_discard_start_heir(fds, count);
+    unsigned count;
 
-    if ((heir == NULL) || !heir->has_table) {
-        np_debug("%u descriptors of others are closed without an heir: that "
-                 "may take long", count);
-    }
+    pthread_mutex_lock(&np_discard_lock);
+    count             = ucs_min(np_discard_count, NP_DISCARD_BATCH);
+    np_discard_count -= count;
+    memcpy(fds, np_discard_fds + np_discard_count, count * sizeof(*fds));
+    memcpy(porter->fds, fds, count * sizeof(*fds));
+    porter->count   = count;
+    porter->since   = np_clock();
+    porter->is_here = (count > 0);
+    pthread_mutex_unlock(&np_discard_lock);
+    return count;
+}
 
-    while (count > 0) {
-        NP_PAUSE(DISCARD);
-        close(fds[--count]);
-    }
+/* What it closes next; -1: nothing is left, perhaps since another has it */
+static int np_discard_next(np_discard_porter_t *porter)
+{
+    int fd;
 
-    if (heir != NULL) {
-        sem_post(&heir->is_closed);
-    }
+    pthread_mutex_lock(&np_discard_lock);
+    fd            = (porter->count > 0) ? porter->fds[--porter->count] : -1;
+    porter->since = np_clock();
+    pthread_mutex_unlock(&np_discard_lock);
+    return fd;
 }
 
 static void *np_discard_porter_main(void *arg)
 {
-    int fds[NP_DISCARD_BATCH];
+    np_discard_porter_t *porter = arg;
+    int fds[NP_DISCARD_BATCH], fd;
+    np_discard_heir_t *heir;
     unsigned count;
 
-    for (;;) {
-        pthread_mutex_lock(&np_discard_lock);
-        count             = ucs_min(np_discard_count, NP_DISCARD_BATCH);
-        np_discard_count -= count;
-        memcpy(fds, np_discard_fds + np_discard_count, count * sizeof(*fds));
-        np_discard_has_porter = (count > 0);
-        pthread_mutex_unlock(&np_discard_lock);
-        if (count == 0) {
-            return arg;
+    while ((count = np_discard_take(porter, fds)) > 0) {
+        heir = np_discard_start_heir(fds, count);
+        if ((heir == NULL) || !heir->has_table) {
+            np_debug("%u descriptors of others are closed without an heir: "
+                     "that may take long", count);
         }
-        np_discard_close(fds, count);
+
+        while ((fd = np_discard_next(porter)) >= 0) {
+            NP_PAUSE(DISCARD);
+            close(fd);
+        }
+
+        if (heir != NULL) {
+            sem_post(&heir->is_closed);
+        }
+    }
+    return NULL;
+}
+
+/* The rest of a porter that is held waits for another one */
+static void np_discard_take_back(np_discard_porter_t *porter)
+{
+    while ((porter->count > 0) && (np_discard_count < NP_DISCARD_MAX)) {
+        np_discard_fds[np_discard_count++] = porter->fds[--porter->count];
+    }
+}
+
+/* Somebody comes for what waits, if anybody can; under the lock */
+static void np_discard_call_porter(void)
+{
+    const uint64_t now         = np_clock();
+    np_discard_porter_t *place = NULL, *porter;
+    pthread_t thread;
+    unsigned i;
+
+    for (i = 0; i < NP_DISCARD_PORTERS; ++i) {
+        porter = &np_discard_porters[i];
+        if (!porter->is_here) {
+            place = porter;
+        } else if ((now - porter->since) < NP_DISCARD_PATIENCE) {
+            return;
+        }
+    }
+
+    if ((place == NULL) ||
+        (np_thread_start(&thread, "nprdma-porter", np_discard_porter_main,
+                         place) != 0)) {
+        return;
+    }
+
+    pthread_detach(thread);
+    place->is_here = 1;
+    place->since   = now;
+    for (i = 0; i < NP_DISCARD_PORTERS; ++i) {
+        np_discard_take_back(&np_discard_porters[i]);
     }
 }
 
@@ -232,7 +307,6 @@ int np_discard_is_memory(int fd)
 
 void np_discard(int fd)
 {
-    pthread_t thread;
     int is_full;
 
 #ifdef NP_FUZZ_MUTANT /* the deliberate fault that fuzzing must find */
@@ -251,16 +325,12 @@ void np_discard(int fd)
         np_discard_fds[np_discard_count++] = fd;
     }
 
-    if (!np_discard_has_porter &&
-        (np_thread_start(&thread, "nprdma-porter", np_discard_porter_main,
-                         NULL) == 0)) {
-        pthread_detach(thread);
-        np_discard_has_porter = 1;
-    }
+    np_discard_call_porter();
     pthread_mutex_unlock(&np_discard_lock);
 
     if (is_full) {
         np_error_seldom("%d descriptors of others wait to be closed: one more "
-                        "stays open. Check 'ulimit -u'", NP_DISCARD_MAX);
+                        "stays open. Check 'ulimit -u', and whether a file "
+                        "system in user space has stopped", NP_DISCARD_MAX);
     }
 }

@@ -1,9 +1,11 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Closing what somebody else has sent. The last close() of a file may take as
- * long as its maker likes: a socket lingers, a file of a file system in user
- * space waits for its server. Nobody of ours waits for that.
+ * Closing what somebody else has sent. A close() may take as long as the file's
+ * maker likes: the last one of a socket that lingers, each one of a file of a file
+ * system in user space, which is asked. Nobody waits for that but threads that are
+ * there for it; those that a file holds sleep, so that the process cannot end, until
+ * its file system answers or is gone.
  */
 
 #ifndef NP_SOFT_DISCARD_H_
