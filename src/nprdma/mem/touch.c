@@ -295,49 +295,86 @@ static int np_touch_is_same(const struct sigaction *a, const struct sigaction *b
             (a->sa_handler == b->sa_handler));
 }
 
-/* Come above the handler that is there now; under the lock */
+/* Whoever had this handler below knows a newer level now */
+static void np_touch_move(np_touch_signal_t *signal, unsigned level,
+                          const struct sigaction *now)
+{
+    unsigned i;
+
+    for (i = 0; i < level; ++i) {
+        if (np_touch_is_same(&signal->below[i], now)) {
+            atomic_store_explicit(&signal->state[i], NP_TOUCH_MOVED,
+                                  memory_order_release);
+        }
+    }
+}
+
+static ucs_status_t np_touch_refuse(np_touch_signal_t *signal, unsigned vain)
+{
+    if (atomic_exchange(&signal->is_told, 1)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (vain > 0) {
+        np_error("a handler of signal %d is not taken, though sigaction() says "
+                 "nothing of it: atomics of peers are refused. Do not preload "
+                 "libucs_signal.so, or any other library that replaces "
+                 "sigaction()", signal->number);
+    } else {
+        np_error("the program has installed a handler of signal %d %u times: "
+                 "atomics of peers are refused from now on. Install it once, "
+                 "before UCX is initialized", signal->number, signal->used);
+    }
+    return UCS_ERR_UNSUPPORTED;
+}
+
+/* Come above the handler that is there now; under the lock. Twice in vain is no
+ * program that has put its own there again just now. */
 static ucs_status_t np_touch_install(np_touch_signal_t *signal)
 {
     struct sigaction now, action, before;
-    unsigned level, i;
+    unsigned level, vain = 0;
 
     memset(&action, 0, sizeof(action));
-    while ((sigaction(signal->number, NULL, &now) == 0) &&
-           !np_touch_is_ours(&now)) {
+    for (;;) {
+        if (sigaction(signal->number, NULL, &now) != 0) {
+            return np_touch_refuse(signal, 1);
+        }
+
+        if (np_touch_is_ours(&now)) {
+            return UCS_OK;
+        }
+
         level = signal->used;
-        if ((level == NP_TOUCH_LEVELS) ||
-            atomic_load_explicit(&np_touch_is_over, memory_order_relaxed)) {
-            if (!atomic_exchange(&signal->is_told, 1)) {
-                np_error("the program has installed a handler of signal %d "
-                         "%u times: atomics of peers are refused from now on. "
-                         "Install it once, before UCX is initialized",
-                         signal->number, level);
-            }
+        if (atomic_load_explicit(&np_touch_is_over, memory_order_relaxed)) {
             return UCS_ERR_UNSUPPORTED;
         }
 
-        for (i = 0; i < level; ++i) {
-            if (np_touch_is_same(&signal->below[i], &now)) {
-                atomic_store_explicit(&signal->state[i], NP_TOUCH_MOVED,
-                                      memory_order_release);
-            }
+        if ((vain == 2) || (level == NP_TOUCH_LEVELS)) {
+            signal->used -= vain; /* nobody knows these */
+            return np_touch_refuse(signal, vain);
         }
+
+        np_touch_move(signal, level, &now);
 
         /* before it is installed: it may be called at once */
         signal->below[level] = now;
         signal->used         = level + 1;
+        atomic_store_explicit(&signal->state[level], NP_TOUCH_CALLED,
+                              memory_order_release);
         action.sa_sigaction  = np_touch_levels[level];
         action.sa_flags      = SA_SIGINFO | SA_ONSTACK | SA_NODEFER |
                                (now.sa_flags & SA_RESTART);
         sigemptyset(&action.sa_mask);
         if ((sigaction(signal->number, &action, &before) != 0) ||
             np_touch_is_same(&before, &now)) {
-            break;
+            ++vain; /* unless it is there now */
+        } else {
+            /* another one has come in between: above that as well */
+            sigaction(signal->number, &before, NULL);
+            vain = 0;
         }
-        /* another one has come in between: above that as well */
-        sigaction(signal->number, &before, NULL);
     }
-    return UCS_OK;
 }
 
 static void np_touch_after_fork(void)

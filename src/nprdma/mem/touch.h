@@ -27,7 +27,8 @@
  * (np_thread_start); the program's threads do if the program wants it.
  *
  * @return UCS_OK; UCS_ERR_UNSUPPORTED: the program has installed its own handlers
- *         again and again (NP_TOUCH_LEVELS), so that nothing may be touched.
+ *         again and again (NP_TOUCH_LEVELS), or a library that it has preloaded
+ *         lets nobody install one, so that nothing may be touched (logged once).
  */
 ucs_status_t np_touch_arm(void);
 
