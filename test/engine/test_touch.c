@@ -351,6 +351,46 @@ static int touch_child_guarded(void)
 }
 #endif
 
+/* On the stack that the program's handler is used to */
+static uint8_t touch_stack[2 * 65536];
+static volatile sig_atomic_t touch_is_on_stack;
+
+static void touch_mend_here(int number, siginfo_t *info, void *context)
+{
+    const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+
+    touch_mend(number, info, context);
+    touch_is_on_stack = (here >= (uintptr_t)touch_stack) &&
+                        (here < (uintptr_t)(touch_stack + sizeof(touch_stack)));
+}
+
+static int touch_child_stack(void)
+{
+    const stack_t stack     = {.ss_sp   = touch_stack,
+                               .ss_size = sizeof(touch_stack)};
+    struct sigaction action = {.sa_sigaction = touch_mend_here,
+                               .sa_flags     = SA_SIGINFO};
+    unsigned i;
+
+    touch_own = touch_anonymous();
+    sigaddset(&action.sa_mask, SIGUSR1);
+    TAP_CHILD_CHECK(sigaltstack(&stack, NULL) == 0);
+    for (i = 0; i < 2; ++i) {
+        sigaction(SIGSEGV, &action, NULL);
+        TAP_CHILD_CHECK(np_touch_arm() == UCS_OK);
+        TAP_CHILD_CHECK(touch_fault_own(1) == 0);
+        TAP_CHILD_CHECK(touch_is_on_stack == (int)i);
+        action.sa_flags |= SA_ONSTACK;
+    }
+
+    /* where there is none, a fault on a stack that is full can be told */
+    signal(SIGSEGV, SIG_DFL);
+    TAP_CHILD_CHECK(np_touch_arm() == UCS_OK);
+    sigaction(SIGSEGV, NULL, &action);
+    TAP_CHILD_CHECK(action.sa_flags & SA_ONSTACK);
+    return 0;
+}
+
 static int touch_child_sent(void)
 {
     struct sigaction action = {.sa_handler = SIG_IGN};
@@ -428,6 +468,7 @@ void test_touch(void)
     TAP_CHECK(tap_child(touch_child_after), "touch: a handler after ours");
     TAP_CHECK(tap_child(touch_child_circle), "touch: one that calls ours");
     TAP_CHECK(tap_child(touch_child_guarded), "touch: none is taken");
+    TAP_CHECK(tap_child(touch_child_stack), "touch: one on its own stack");
 #endif
     TAP_CHECK(tap_child(touch_child_limit), "touch: one again and again");
     TAP_CHECK(tap_child(touch_child_sent), "touch: a signal that is ignored");

@@ -295,6 +295,12 @@ static int np_touch_is_same(const struct sigaction *a, const struct sigaction *b
             (a->sa_handler == b->sa_handler));
 }
 
+static int np_touch_is_default(const struct sigaction *action)
+{
+    return !(action->sa_flags & SA_SIGINFO) &&
+           ((action->sa_handler == SIG_DFL) || (action->sa_handler == SIG_IGN));
+}
+
 /* Whoever had this handler below knows a newer level now */
 static void np_touch_move(np_touch_signal_t *signal, unsigned level,
                           const struct sigaction *now)
@@ -363,8 +369,11 @@ static ucs_status_t np_touch_install(np_touch_signal_t *signal)
         atomic_store_explicit(&signal->state[level], NP_TOUCH_CALLED,
                               memory_order_release);
         action.sa_sigaction  = np_touch_levels[level];
-        action.sa_flags      = SA_SIGINFO | SA_ONSTACK | SA_NODEFER |
-                               (now.sa_flags & SA_RESTART);
+        action.sa_flags      = SA_SIGINFO | SA_NODEFER |
+                               (now.sa_flags & (SA_RESTART | SA_ONSTACK));
+        if (np_touch_is_default(&now)) {
+            action.sa_flags |= SA_ONSTACK;
+        }
         sigemptyset(&action.sa_mask);
         if ((sigaction(signal->number, &action, &before) != 0) ||
             np_touch_is_same(&before, &now)) {
