@@ -102,6 +102,7 @@ static void process_serve(int hello_fd, int end_fd, const np_port_addr_t *back)
     hello.child = fork();
     if (hello.child == 0) {
         close(end_fd);
+        alarm(PROCESS_PATIENCE); /* if a test fails, nobody ends it */
         pause();
     }
     _exit(write(hello_fd, &hello, sizeof(hello)) != sizeof(hello));
@@ -168,8 +169,9 @@ static int process_child_ends(void)
     TAP_CHILD_CHECK(process_begin(&world, &addr));
     np_link_init(&process_link, process_port, &world.hello.addr);
     pair_send(&process_link);
-    for (i = 0; (i < PROGRESS_MAX) && ((process_link.target == NULL) ||
-                                       (process_port->num_peers == 0)); ++i) {
+    for (i = 0; (i < 100 * PROGRESS_MAX) &&
+                ((process_link.target == NULL) ||
+                 (process_port->num_peers == 0)); ++i) {
         pair_progress(process_port);
         np_port_housekeep(process_port);
     }
@@ -303,9 +305,10 @@ static int process_child_files(void)
     before = pair_count_files();
     np_link_init(&process_link, process_port, &world.hello.addr);
     pair_send(&process_link);
-    for (i = 0; (i < PROGRESS_MAX) && ((process_link.target == NULL) ||
-                                       (process_port->num_peers == 0) ||
-                                       !process_port->peers[0]->shm); ++i) {
+    for (i = 0; (i < 100 * PROGRESS_MAX) &&
+                ((process_link.target == NULL) ||
+                 (process_port->num_peers == 0) ||
+                 !process_port->peers[0]->shm); ++i) {
         pair_progress(process_port);
         np_port_housekeep(process_port);
     }
