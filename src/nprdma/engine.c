@@ -10,12 +10,15 @@
 
 #include "engine.h"
 
+#include "clock.h"
 #include "thread.h"
 #include "trace.h"
 #include "mem/model.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -228,7 +231,9 @@ int np_engine_is_owner(void)
  * that, and cannot be told in time */
 static void np_barrier_pause(void)
 {
-    const struct timespec pause = {.tv_nsec = NP_BARRIER_PAUSE_NS};
+    const uint64_t end    = np_clock() + NP_BARRIER_PAUSE_NS;
+    struct timespec pause = {0};
+    uint64_t now;
 
     if (!atomic_exchange(&np_barrier_is_refused, 1)) {
         np_error("the kernel refuses membarrier now (%m), but has allowed it "
@@ -237,7 +242,11 @@ static void np_barrier_pause(void)
                  "UCX is used", NP_BARRIER_PAUSE_NS / 1000000);
     }
     atomic_thread_fence(memory_order_seq_cst);
-    while (nanosleep(&pause, NULL) != 0) { /* interrupted: all of it again */
+    while ((now = np_clock()) < end) {
+        pause.tv_nsec = end - now;
+        if ((nanosleep(&pause, NULL) != 0) && (errno != EINTR)) {
+            sched_yield(); /* a sandbox may refuse that, too */
+        }
     }
     atomic_thread_fence(memory_order_seq_cst);
 }

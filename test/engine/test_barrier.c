@@ -9,9 +9,11 @@
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/op.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* s */
@@ -164,6 +166,65 @@ static int barrier_child_later(void)
     return 0;
 }
 
+/* Sleeps that one signal interrupts after the other, before a pause could be over:
+ * on a busy machine real ones leave gaps */
+#define BARRIER_INTERRUPTS 5000
+
+static int barrier_interrupts;
+
+int nanosleep(const struct timespec *request, struct timespec *rest)
+{
+    const struct timespec some = {.tv_nsec = 100000};
+    const int is_interrupted   = (barrier_interrupts > 0);
+
+    if (is_interrupted && (--barrier_interrupts == 0)) {
+        _exit(1);
+    }
+
+    errno = clock_nanosleep(CLOCK_REALTIME, 0, is_interrupted ? &some : request,
+                            rest);
+    if (is_interrupted) {
+        errno = EINTR;
+    }
+    return (errno == 0) ? 0 : -1;
+}
+
+static int barrier_child_interrupted(void)
+{
+    if (barrier_start(1) != UCS_OK) {
+        return 1;
+    }
+
+    if (!np_engine_has_barrier() || (sandbox_deny(SYS_membarrier) != 0)) {
+        return 77;
+    }
+
+    barrier_interrupts = BARRIER_INTERRUPTS;
+    np_barrier_peers();
+    TAP_CHILD_CHECK(!np_engine_has_barrier());
+    TAP_CHILD_CHECK(barrier_interrupts < BARRIER_INTERRUPTS);
+    return 0;
+}
+
+/* Sleep is refused as well */
+static int barrier_child_sleepless(void)
+{
+    if (barrier_start(1) != UCS_OK) {
+        return 1;
+    }
+
+    if (!np_engine_has_barrier() || (sandbox_deny(SYS_membarrier) != 0) ||
+        (sandbox_deny(SYS_clock_nanosleep) != 0) ||
+        (sandbox_deny(SYS_nanosleep) != 0)) {
+        return 77;
+    }
+
+    alarm(10); /* the pause is of 2 ms */
+    np_barrier_peers();
+    TAP_CHILD_CHECK(!np_engine_has_barrier());
+    return 0;
+}
+
 static void barrier_check(int (*function)(void), const char *what)
 {
     int status = -1;
@@ -203,4 +264,6 @@ void test_barrier_children(void)
     }
     barrier_check(barrier_child_later, "it is refused later: a pause instead, "
                   "and fences for those that come");
+    barrier_check(barrier_child_interrupted, "signals do not prolong the pause");
+    barrier_check(barrier_child_sleepless, "a pause needs no sleep");
 }
