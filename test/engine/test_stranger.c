@@ -12,7 +12,9 @@
 #include "nprdma/clock.h"
 #include "nprdma/engine.h"
 #include "nprdma/seldom.h"
+#include "nprdma/dev/soft/host.h"
 #include "nprdma/dev/soft/sock.h"
+#include "nprdma/mem/segment.h"
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/op.h"
 
@@ -145,6 +147,63 @@ static void stranger_service(void)
     np_proto_close(target);
 }
 
+/* A CONNECT with the cookie, as of a link */
+static int stranger_speak(int fd, np_port_t *port)
+{
+    np_msg_t msg = {
+        .type       = NP_MSG_CONNECT,
+        .version    = NP_WIRE_VERSION,
+        .engine_id  = np_engine.id,
+        .cookie     = np_engine.cookie,
+        .start_time = np_host_own_start_time(),
+        .size       = np_link_shm_size(8, 4096)
+    };
+    np_link_shm_t *shm;
+    void *ptr = NULL;
+    int fds[3], ret;
+
+    if (np_segment_create("stranger", msg.size, &ptr, 0, &fds[0]) != UCS_OK) {
+        return 0;
+    }
+
+    shm               = ptr;
+    shm->magic        = NP_LINK_MAGIC;
+    shm->version      = NP_WIRE_VERSION;
+    shm->data_slots   = 8;
+    shm->payload_size = 4096;
+    fds[1] = port->shm_fd;
+    fds[2] = np_port_directory_fd(port, &msg.has_tables);
+    ret    = np_sock_send(fd, &msg, fds, 3) == UCS_OK;
+    np_segment_unmap(ptr, msg.size);
+    close(fds[0]);
+    return ret;
+}
+
+/* The oldest one has spoken, and nobody has heard it yet, when one more comes */
+static void stranger_late(void)
+{
+    np_port_t *target = pair_port(), *port = pair_port();
+    int fds[NP_PORT_STRANGERS + 1];
+    unsigned count, i;
+
+    count = stranger_come(target, fds, NP_PORT_STRANGERS);
+    for (i = 0; (i < 10) && (target->num_strangers < count); ++i) {
+        np_port_accept(target, 0);
+    }
+    TAP_CHECK((target->num_strangers == NP_PORT_STRANGERS) &&
+              stranger_speak(fds[0], port),
+              "strangers: all places are taken, and the oldest speaks");
+    count += stranger_come(target, &fds[count], 1);
+    np_port_accept(target, 1);
+    TAP_CHECK((target->num_peers == 1) && (target->peers[0] != NULL) &&
+              (target->num_strangers == NP_PORT_STRANGERS) &&
+              (stranger_count_let_go(fds, count) == 0),
+              "strangers: it is heard before it has to go");
+    stranger_leave(fds, count);
+    np_proto_close(port);
+    np_proto_close(target);
+}
+
 /* They come as fast as they can */
 typedef struct stranger_flood {
     np_port_t   *target;
@@ -228,5 +287,6 @@ void test_stranger(void)
     stranger_lines();
     stranger_crowd();
     stranger_service();
+    stranger_late();
     stranger_flood();
 }

@@ -76,7 +76,28 @@ static int np_stranger_may_connect(const np_sock_cred_t *cred)
     return 0;
 }
 
-static void np_stranger_keep(np_port_t *port, int fd, const np_sock_cred_t *cred)
+/* Hear one again. Returns 0 if it has said nothing yet; else it is gone from here: a
+ * peer is watched otherwise. */
+static int np_stranger_settle(np_port_t *port, np_stranger_t *stranger,
+                              int is_owner)
+{
+    ucs_status_t status = np_stranger_hear(port, stranger->fd, is_owner);
+
+    if (status == UCS_ERR_NO_RESOURCE) {
+        return 0;
+    }
+
+    if (status == UCS_OK) {
+        stranger->fd = -1;
+        --port->num_strangers;
+    } else {
+        np_stranger_drop(port, stranger, status);
+    }
+    return 1;
+}
+
+static void np_stranger_keep(np_port_t *port, int fd, const np_sock_cred_t *cred,
+                             int is_owner)
 {
     struct epoll_event speaks = {
         .events   = EPOLLIN | EPOLLRDHUP | EPOLLET,
@@ -96,7 +117,8 @@ static void np_stranger_keep(np_port_t *port, int fd, const np_sock_cred_t *cred
         }
     }
 
-    if (place->fd >= 0) {
+    /* it may have spoken since it was heard */
+    if ((place->fd >= 0) && !np_stranger_settle(port, place, is_owner)) {
         np_stranger_drop(port, place, UCS_ERR_EXCEEDS_LIMIT);
     }
 
@@ -142,7 +164,7 @@ int np_port_accept_some(np_port_t *port, int is_owner, int *met)
 
         *met = 1;
         if (status == UCS_ERR_NO_RESOURCE) {
-            np_stranger_keep(port, fd, &cred);
+            np_stranger_keep(port, fd, &cred, is_owner);
         } else {
             np_stranger_refuse(fd, &cred, status);
         }
@@ -153,7 +175,6 @@ int np_port_accept_some(np_port_t *port, int is_owner, int *met)
 unsigned np_port_hear_strangers(np_port_t *port, int is_owner)
 {
     np_stranger_t *stranger;
-    ucs_status_t status;
     unsigned i;
 
     if (port->num_strangers == 0) {
@@ -166,14 +187,8 @@ unsigned np_port_hear_strangers(np_port_t *port, int is_owner)
             continue;
         }
 
-        /* a peer is watched otherwise */
-        status = np_stranger_hear(port, stranger->fd, is_owner);
-        if (status == UCS_OK) {
-            stranger->fd = -1;
-            --port->num_strangers;
-        } else if (status != UCS_ERR_NO_RESOURCE) {
-            np_stranger_drop(port, stranger, status);
-        } else if (np_clock() >= stranger->until) {
+        if (!np_stranger_settle(port, stranger, is_owner) &&
+            (np_clock() >= stranger->until)) {
             np_stranger_drop(port, stranger, UCS_ERR_TIMED_OUT);
         }
     }
