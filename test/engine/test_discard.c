@@ -6,6 +6,7 @@
 #endif
 
 #include "foreign.h"
+#include "pair.h"
 #include "sandbox.h"
 #include "tap.h"
 
@@ -19,6 +20,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -140,6 +142,46 @@ static int discard_child_at_once(void)
     TAP_CHILD_CHECK(discard_is_open(ends[1]));
     np_sock_close_link(ends[0]);
     TAP_CHILD_CHECK(discard_is_open(ends[0]));
+    return 0;
+}
+
+/* A peer is turned away whose CONNECT cannot be dropped at once, for lack of numbers:
+ * the spare one is used up by that, until there are some again */
+static int discard_child_spare(void)
+{
+    np_msg_t connect = {.type = NP_MSG_CONNECT, .version = NP_WIRE_VERSION};
+    const np_engine_config_t config = {.share_min = 1 << 20};
+    struct rlimit before            = {0}, none;
+    np_port_addr_t addr;
+    np_sock_cred_t cred;
+    np_port_t *port;
+    int ours[2], fds[3], i;
+
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    port           = pair_port();
+    connect.cookie = np_engine.cookie;
+    np_port_get_addr(port, &addr);
+    for (i = 0; i < 3; ++i) {
+        fds[i] = foreign_open(FOREIGN_MEMFD);
+    }
+    if (discard_without_threads() != 0) {
+        return 77;
+    }
+
+    TAP_CHILD_CHECK(np_sock_connect(addr.port_id, &ours[0], &cred) == UCS_OK);
+    TAP_CHILD_CHECK(np_sock_send(ours[0], &connect, fds, 3) == UCS_OK);
+    TAP_CHILD_CHECK(port->spare_fd >= 0);
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = (struct rlimit){port->spare_fd + 1, before.rlim_max};
+    for (i = 0; i <= port->spare_fd; ++i) {
+        (void)!open("/", O_PATH | O_CLOEXEC); /* no hole is left */
+    }
+    setrlimit(RLIMIT_NOFILE, &none);
+    np_port_accept(port, 1);
+    TAP_CHILD_CHECK(port->spare_fd < 0);
+    setrlimit(RLIMIT_NOFILE, &before);
+    np_port_accept(port, 1);
+    TAP_CHILD_CHECK(port->spare_fd >= 0);
     return 0;
 }
 
@@ -316,6 +358,7 @@ void test_discard_children(void)
                   "what waits is not closed inside fork()");
     discard_check(discard_child_at_once,
                   "memory, and what waits with it, is closed at once");
+    discard_check(discard_child_spare, "a spare number is had again");
     discard_check(discard_child_leaves_others,
                   "what the program closes meanwhile has an end");
     discard_check(discard_child_goes_on,

@@ -207,7 +207,7 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
         return status;
     }
 
-    port->spare_fd = fcntl(port->listen_fd, F_DUPFD_CLOEXEC, 0);
+    port->spare_fd = np_sock_spare(port->listen_fd);
     return np_port_watch(port, port->listen_fd, &port->listener);
 }
 

@@ -125,6 +125,11 @@ err_close:
     return status;
 }
 
+int np_sock_spare(int listen_fd)
+{
+    return fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
+}
+
 /* Whoever cannot be accepted for lack of a descriptor must learn it: give up
  * the spare one for the moment that it takes to hang up on him */
 static void np_sock_turn_away(int listen_fd, int *spare_fd)
@@ -142,7 +147,7 @@ static void np_sock_turn_away(int listen_fd, int *spare_fd)
         np_error_seldom("turned a peer away: too many open files. Raise "
                         "'ulimit -n' (" NP_SOCK_FDS_TEXT ")");
     }
-    *spare_fd = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
+    *spare_fd = np_sock_spare(listen_fd);
 }
 
 ucs_status_t np_sock_accept(int listen_fd, int *spare_fd, int *fd_p,

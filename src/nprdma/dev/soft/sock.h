@@ -45,11 +45,15 @@ ucs_status_t np_sock_listen(uint64_t id, int *fd_p);
  */
 ucs_status_t np_sock_connect(uint64_t id, int *fd_p, np_sock_cred_t *cred);
 
+/** A descriptor to be given up where no other is left; -1: none */
+int np_sock_spare(int listen_fd);
+
 /**
  * Accept one connection.
  *
  * @param [in,out] spare_fd  A descriptor that may be closed for a moment if no
- *                           other is left; -1 if none.
+ *                           other is left (np_sock_spare); -1 if none, also
+ *                           afterwards.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: there is none that can be accepted.
  */

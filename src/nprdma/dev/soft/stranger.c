@@ -144,6 +144,10 @@ int np_port_accept_some(np_port_t *port, int is_owner, int *met)
     unsigned i;
     int fd;
 
+    if (port->spare_fd < 0) {
+        port->spare_fd = np_sock_spare(port->listen_fd); /* it was used up */
+    }
+
     *met = 0;
     for (i = 0; i < most; ++i) {
         if (np_sock_accept(port->listen_fd, &port->spare_fd, &fd, &cred) !=
