@@ -170,7 +170,8 @@ unsigned np_port_housekeep(np_port_t *port);
 /** The same, if it is time to */
 unsigned np_port_clock(np_port_t *port);
 
-/** The directory of our arenas, to be sent; if there is none, any descriptor */
+/** The directory of our arenas, to be sent; if there is none, another descriptor of
+ *  memory, since peers take no others */
 int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
 
 /** Take new connections in, if this is not being done: the owner, or a service

@@ -243,7 +243,8 @@ typedef struct np_msg {
                                np_host_proc_start_time */
     uint32_t bit;         /**< ACCEPT: bit in the target's activity map */
     uint32_t has_tables;  /**< CONNECT, ACCEPT: is there a directory of arenas?
-                               Else its descriptor is anything */
+                               Else its descriptor is of any memory: one that is
+                               no memfd ends the connection */
     uint32_t has_barrier; /**< CONNECT, ACCEPT: see np_engine_has_barrier */
     uint32_t reserved;
 } np_msg_t;
