@@ -304,6 +304,84 @@ static int foreign_child_none_left(void)
     return 0;
 }
 
+/* It waits, and costs its owner little. SEGMENT: until there are numbers again; WAKE:
+ * until the peer leaves, with one message behind it; REWAKE: with all that have room */
+static int foreign_child_sleeps(void)
+{
+    np_msg_t msg         = {.type = NP_MSG_SEGMENT, .version = NP_WIRE_VERSION,
+                            .size = 3 * 4096};
+    struct rlimit before = {0}, none;
+    struct pollfd pfd    = {.events = POLLIN};
+    unsigned i, most = 0, events;
+    np_port_t *port;
+    pair_t pair;
+    char byte;
+
+    TAP_CHILD_CHECK(foreign_connect(&pair) == 0);
+    port   = pair.initiator;
+    pfd.fd = port->epoll_fd;
+    TAP_CHILD_CHECK(foreign_give(pair.peer->fd, &msg, sizeof(msg), NULL, 0));
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = (struct rlimit){1, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    for (i = 0; i < 100; ++i) {
+        events = np_port_housekeep(port);
+        most   = ucs_max(most, events);
+    }
+    TAP_CHILD_CHECK(most < 10);
+    for (i = 0; (i < 1000) && (np_port_arm(port) != UCS_OK); ++i) {
+        np_port_housekeep(port);
+    }
+    TAP_CHILD_CHECK((i < 1000) && (poll(&pfd, 1, 0) == 0));
+
+    /* woken by what comes behind it */
+    msg.type = NP_MSG_WAKE;
+    TAP_CHILD_CHECK(np_sock_send(pair.peer->fd, &msg, NULL, 0) == UCS_OK);
+    TAP_CHILD_CHECK(poll(&pfd, 1, 0) == 1);
+    np_port_disarm(port);
+
+    if (foreign_case != FOREIGN_WAKE) {
+        while (np_sock_send(pair.peer->fd, &msg, NULL, 0) == UCS_OK) {
+        }
+        for (i = 0; i < 10; ++i) {
+            np_port_housekeep(port);
+        }
+        /* nothing would wake it now */
+        TAP_CHILD_CHECK((np_port_arm(port) != UCS_OK) ||
+                        (poll(&pfd, 1, 0) == 1));
+        np_port_disarm(port);
+    }
+
+    if (foreign_case == FOREIGN_SEGMENT) {
+        setrlimit(RLIMIT_NOFILE, &before);
+        while (recv(pair.link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
+            np_port_housekeep(port); /* or the clock ends us */
+        }
+        TAP_CHILD_CHECK(!(pair.link.gate & NP_GATE_DOWN));
+        TAP_CHILD_CHECK(ucs_list_is_empty(&port->deaf_links));
+        pair_close(&pair);
+        return 0;
+    }
+
+    shutdown(pair.peer->fd, SHUT_RDWR);
+    for (i = 0; (i < 1000) && !(pair.link.gate & NP_GATE_DOWN); ++i) {
+        np_port_housekeep(port);
+    }
+    TAP_CHILD_CHECK(pair.link.gate & NP_GATE_DOWN);
+    return 0;
+}
+
+static int foreign_child_of_sleep(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+
+    alarm(FOREIGN_PATIENCE);
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    foreign_kind = FOREIGN_MEMFD;
+    foreign_many = 1;
+    return foreign_child_sleeps();
+}
+
 static int foreign_child(void)
 {
     const np_engine_config_t config = {.share_min = 1 << 20};
@@ -387,4 +465,13 @@ void test_foreign_children(void)
               "foreign: a bell is heard, however often it was rung");
     TAP_CHECK(tap_child(foreign_child_of_none),
               "foreign: what no number is left for waits");
+    foreign_case = FOREIGN_SEGMENT;
+    TAP_CHECK(tap_child(foreign_child_of_sleep),
+              "foreign: and its owner sleeps, and is woken");
+    foreign_case = FOREIGN_WAKE;
+    TAP_CHECK(tap_child(foreign_child_of_sleep),
+              "foreign: and whoever leaves meanwhile is down");
+    foreign_case = FOREIGN_REWAKE;
+    TAP_CHECK(tap_child(foreign_child_of_sleep),
+              "foreign: and so is who has filled the socket before");
 }

@@ -37,6 +37,11 @@
 /* Times that a target may let us go before we have spoken */
 #define NP_LINK_DROPS 1000
 
+/* Until the next try, if no descriptor was left for what came; messages that may
+ * wait meanwhile: a socket has room for some 250 */
+#define NP_LINK_DEAF_NS UINT64_C(5000000)
+#define NP_LINK_BEHIND  64
+
 /* Times that the payload area was filled before a link becomes wide */
 #define NP_LINK_BUSY_LAPS 64
 
@@ -62,8 +67,43 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     np_overlap_init(&link->overlap);
 }
 
+/* The message at the head stays: what comes after it still is an event each, so that
+ * the owner can sleep, but what is there is none. Of that there must not be so much
+ * that the target finds no room for one more. */
+static void np_link_deafen(np_link_t *link)
+{
+    if ((link->hear_at == 0) && (np_sock_queued(link->fd) < NP_LINK_BEHIND)) {
+        link->hear_at = np_clock() + NP_LINK_DEAF_NS;
+        ucs_list_add_tail(&link->port->deaf_links, &link->deaf);
+        np_port_watch_news(link->port, link->fd, &link->event);
+    }
+}
+
+static void np_link_undeafen(np_link_t *link)
+{
+    if (link->hear_at != 0) {
+        link->hear_at = 0;
+        ucs_list_del(&link->deaf);
+    }
+}
+
+void np_links_hear(np_port_t *port)
+{
+    const uint64_t now = np_clock();
+    np_link_t *link, *next;
+
+    ucs_list_for_each_safe(link, next, &port->deaf_links, deaf) {
+        if ((now >= link->hear_at) ||
+            (np_sock_queued(link->fd) >= NP_LINK_BEHIND)) {
+            np_link_undeafen(link);
+            np_port_watch(port, link->fd, &link->event);
+        }
+    }
+}
+
 static void np_link_unwatch(np_link_t *link)
 {
+    np_link_undeafen(link);
     if (link->fd >= 0) {
         np_port_unwatch(link->port, link->fd);
     }
@@ -164,6 +204,10 @@ static void np_link_handle_event(np_event_t *event)
     unsigned num_fds, i;
     np_msg_t msg;
 
+    if (link->hear_at != 0) {
+        status = UCS_ERR_EXCEEDS_LIMIT; /* but it has woken us */
+    }
+
     for (i = 0; (i < NP_SOCK_BATCH) && (status == UCS_OK); ++i) {
         status = np_sock_recv(link->fd, &msg, fds, &num_fds);
         if (status != UCS_OK) {
@@ -181,7 +225,10 @@ static void np_link_handle_event(np_event_t *event)
         }
     }
 
-    if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
+    /* whoever has hung up has done so whatever waits */
+    if ((status == UCS_ERR_EXCEEDS_LIMIT) && np_link_is_connected(link)) {
+        np_link_deafen(link);
+    } else if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
         np_link_down(link, UCS_ERR_CONNECTION_RESET);
     }
 }

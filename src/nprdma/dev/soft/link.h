@@ -62,6 +62,10 @@ struct np_link {
     uint32_t         stuck_at;
     np_process_t     process;      /**< the target's */
     np_event_t       death;        /**< of it */
+    uint64_t         hear_at;      /**< no descriptor was left for a message: it
+                                        stays until then, np_clock(); 0: none has
+                                        to. Else in port->deaf_links: */
+    ucs_list_link_t  deaf;
     int              no_vm;        /**< process_vm_* was refused */
     int              no_reverse;   /**< and so to the target, on our memory */
     uint64_t         no_fetch;     /**< np_fault_page: the last of which no entry
@@ -117,6 +121,10 @@ void np_link_close(np_link_t *link);
  *         status: the link is down with it.
  */
 ucs_status_t np_link_connect(np_link_t *link);
+
+/** Those of a port whose message had to stay for lack of descriptors: once more, if
+ *  it is time */
+void np_links_hear(np_port_t *port);
 
 /** The link does not work any more: tell the layers above, once */
 void np_link_down(np_link_t *link, ucs_status_t status);

@@ -145,6 +145,16 @@ ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
     return UCS_OK;
 }
 
+void np_port_watch_news(np_port_t *port, int fd, np_event_t *event)
+{
+    struct epoll_event ev = {
+        .events   = EPOLLIN | EPOLLRDHUP | EPOLLET,
+        .data.ptr = event
+    };
+
+    epoll_ctl(port->epoll_fd, EPOLL_CTL_MOD, fd, &ev);
+}
+
 void np_port_unwatch(np_port_t *port, int fd)
 {
     epoll_ctl(port->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
@@ -270,6 +280,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
         port->strangers[i].fd = -1;
     }
     pthread_mutex_init(&port->lock, NULL);
+    ucs_list_head_init(&port->deaf_links);
     ucs_list_head_init(&port->busy_links);
     ucs_list_head_init(&port->down_links);
     ucs_list_head_init(&port->helps);
@@ -392,6 +403,10 @@ unsigned np_port_housekeep(np_port_t *port)
     struct epoll_event ev;
     np_event_t *event;
     unsigned count;
+
+    if (ucs_unlikely(!ucs_list_is_empty(&port->deaf_links))) {
+        np_links_hear(port);
+    }
 
     /* One at a time: a handler may end what another event belongs to */
     for (count = 0; count < 64; ++count) {

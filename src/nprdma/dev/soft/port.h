@@ -115,6 +115,7 @@ struct np_port {
                                            set has no listener, before; 0: it
                                            does. Its own, as is: */
     uint64_t            hear_at;      /**< it hears no stranger before */
+    ucs_list_link_t     deaf_links;   /**< see np_link_t.hear_at */
     np_event_t          waker;
     int                 waker_fd;     /**< eventfd: a service thread has taken in a
                                            peer, or a WAKE, while we slept */
@@ -192,6 +193,9 @@ void np_port_call_owner(np_port_t *port);
 
 /** Let fd take part in the port's events */
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event);
+
+/** It does already: from now on only with what comes, not with what is there */
+void np_port_watch_news(np_port_t *port, int fd, np_event_t *event);
 
 void np_port_unwatch(np_port_t *port, int fd);
 

@@ -21,8 +21,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -321,7 +323,7 @@ np_sock_copy_fds(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         np_error_seldom("no file descriptor left for a peer's memory: raise "
                         "'ulimit -n' (" NP_SOCK_FDS_TEXT ")");
         if (msg->type == NP_MSG_SEGMENT) {
-            status = UCS_ERR_NO_RESOURCE; /* it goes without, till there is one */
+            status = UCS_ERR_EXCEEDS_LIMIT; /* it goes without, till there is one */
         }
     }
 
@@ -362,6 +364,13 @@ ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         return UCS_ERR_CONNECTION_RESET;
     }
     return UCS_OK;
+}
+
+unsigned np_sock_queued(int fd)
+{
+    int bytes = 0;
+
+    return (ioctl(fd, SIOCINQ, &bytes) == 0) ? (bytes / sizeof(np_msg_t)) : 0;
 }
 
 /* Is the next message one without descriptors? With SO_PASSCRED each has its

@@ -83,9 +83,12 @@ ucs_status_t np_sock_look(int fd, np_msg_t *msg);
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: nothing there;
  *         UCS_ERR_CONNECTION_RESET: the other end is gone;
  *         UCS_ERR_INVALID_PARAM: not a message of ours;
- *         UCS_ERR_NO_RESOURCE also: no number is left for a SEGMENT's descriptor.
+ *         UCS_ERR_EXCEEDS_LIMIT: no number is left for a SEGMENT's descriptor.
  */
 ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds);
+
+/** Messages that wait to be received, about */
+unsigned np_sock_queued(int fd);
 
 /** Close a connection that was accepted, whatever waits on it. Never waits. */
 void np_sock_close(int fd);
