@@ -480,14 +480,21 @@ static void np_vport_destroy_list(ucs_list_link_t *list)
 /* Links to this port need not find out by waiting */
 static void np_vport_say_goodbye(np_vport_t *port)
 {
+    ucs_list_link_t told;
     np_conn_t *conn;
 
-    ucs_list_for_each(conn, &port->ready, list) {
+    ucs_list_head_init(&told);
+    while (!ucs_list_is_empty(&port->ready)) {
+        conn = ucs_list_extract_head(&port->ready, np_conn_t, list);
+        ucs_list_add_tail(&told, &conn->list);
         if (!conn->is_link) {
-            np_vport_poll_send(port); /* room for one more datagram */
             np_hello_gone(conn);
+            /* room for one more datagram; any connection may turn out to have failed,
+             * and change its list */
+            np_vport_poll_send(port);
         }
     }
+    ucs_list_splice_tail(&port->ready, &told);
 }
 
 /* Links that are closed, and repeat what was not taken */
