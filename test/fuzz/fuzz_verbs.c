@@ -362,6 +362,13 @@ static void step(fuzz_input_t *input, const fuzz_record_t *record)
     np_conn_t *conn;
     fuzz_record_t more;
 
+    if ((record->op & 15) == 3) {
+        own_memory(record);
+        return;
+    }
+
+    /* what follows goes into the middle of the engine, beside its threads */
+    NP_TURN_WAIT(&port->turn);
     switch (record->op & 15) {
     case 0:
     case 1:
@@ -373,9 +380,6 @@ static void step(fuzz_input_t *input, const fuzz_record_t *record)
         } else {
             open_link(n % LINKS);
         }
-        break;
-    case 3:
-        own_memory(record);
         break;
     case 4:
         progress(1 + (record->a & 7u));
