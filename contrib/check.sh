@@ -18,6 +18,7 @@ for argument in "$@"; do
     esac
 done
 
+"$nprdma_top/test/run-tests.sh" --try "$@"
 nprdma_prepare build "all check-programs"
 if [ ${#sanitized[@]} -gt 0 ]; then
     nprdma_prepare build-asan "all sanitized-programs" --with-mpi=no \

@@ -6,6 +6,7 @@ set -euo pipefail
 src=$(cd "$(dirname "$0")/.." && pwd)
 only=
 quick=no
+try=no
 sanitized=
 build=
 extra=()
@@ -22,6 +23,7 @@ Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
   --quick           leave out sanitizers, applications, the lab and kmod
   --sanitized DIR   also the GoogleTest programs of this sanitizer build
   --tap COMMAND     also this command, which prints TAP
+  --try             look at the other options, and run nothing
 
 NPRDMA_PREFIX is what is tested (default: BUILD/install), NPRDMA_TEST_TIMEOUT
 bounds each runner, in seconds (default: 600; a script may have a line "# Time
@@ -46,6 +48,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --quick) quick=yes ;;
+    --try) try=yes ;;
     -h | --help)
         usage
         exit 0
@@ -55,6 +58,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+[ "$try" = no ] || exit 0
 [ -n "$build" ] || die "no build directory: run-tests.sh [OPTION...] BUILD"
 [ -f "$build/Makefile" ] || die "$build is no build directory: configure first"
 

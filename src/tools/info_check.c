@@ -40,6 +40,7 @@
 /* A ring as the transport makes it by default */
 #define INFO_SLOTS        128
 #define INFO_PAYLOAD      (32 * 1024)
+#define INFO_PAYLOAD_WIDE (512 * 1024) /* as a link is by default */
 
 /* Active message id and content that the two processes exchange */
 #define INFO_AM_ID        7
@@ -167,7 +168,7 @@ static info_result_t info_check_segment(char *text, size_t size)
 {
     static const char word[] = "seen on both sides";
     size_t len               = np_page_align(
-            np_link_shm_size(INFO_SLOTS, INFO_PAYLOAD));
+            np_link_shm_size(INFO_SLOTS, INFO_PAYLOAD_WIDE));
     void *own = NULL, *other;
     char noexec[16];
     int fd, same = 0;

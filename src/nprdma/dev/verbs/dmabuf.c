@@ -230,7 +230,8 @@ static const np_dmabuf_error_t np_dmabuf_errors[] = {
     {ENOSPC, "ENOSPC", NP_DMABUF_LATER,
      "the device has no room for more regions"},
     {EDQUOT, "EDQUOT", NP_DMABUF_LATER,
-     "this user has all that nprdma.ko allows: check its parameter user_mb"},
+     "this user has all that nprdma.ko allows, or 64 devices have a page: check "
+     "its parameter user_mb"},
     {EAGAIN, "EAGAIN", NP_DMABUF_LATER,
      "the device is busy, or the rdma cgroup's limit is reached"},
     {EBUSY, "EBUSY", NP_DMABUF_LATER, "the device is busy"},
