@@ -34,8 +34,8 @@ extern unsigned tap_count, tap_failures;
         } \
     } while (0)
 
-/* Runs a function in a child; true if it returned 0 there */
-static inline int tap_child(int (*function)(void))
+/* Runs a function in a child; returns how that has ended, as waitpid(2), or -1 */
+static inline int tap_child_status(int (*function)(void))
 {
     int status = -1;
     pid_t pid;
@@ -48,7 +48,26 @@ static inline int tap_child(int (*function)(void))
         _exit(status);
     }
 
-    return (pid > 0) && (waitpid(pid, &status, 0) == pid) && (status == 0);
+    return ((pid > 0) && (waitpid(pid, &status, 0) == pid)) ? status : -1;
+}
+
+/* And whether it returned 0 there */
+static inline int tap_child(int (*function)(void))
+{
+    return tap_child_status(function) == 0;
+}
+
+/* The same as a check, which is skipped for a reason if the child returns 77 */
+static inline void
+tap_child_check(int (*function)(void), const char *what, const char *reason)
+{
+    const int status = tap_child_status(function);
+
+    if (WIFEXITED(status) && (WEXITSTATUS(status) == 77)) {
+        printf("ok %u - %s # SKIP %s\n", ++tap_count, what, reason);
+    } else {
+        TAP_CHECK(status == 0, "%s", what);
+    }
 }
 
 /* What a process can do but once, in children: before it is done here */

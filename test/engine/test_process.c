@@ -332,29 +332,6 @@ static int process_child_port_files(void)
     return 0;
 }
 
-static void process_check_stranger(void)
-{
-    int status = -1;
-    pid_t pid;
-
-    fflush(stdout);
-    pid = fork();
-    if (pid == 0) {
-        status = process_child_stranger();
-        fflush(stdout);
-        _exit(status);
-    }
-
-    waitpid(pid, &status, 0);
-    if (WIFEXITED(status) && (WEXITSTATUS(status) == 77)) {
-        printf("ok %u - process: a pid used again # SKIP the kernel lets this "
-               "user choose no pid\n", ++tap_count);
-        return;
-    }
-    TAP_CHECK(status == 0, "process: nothing moves to or from a stranger that "
-              "has the pid of one that has ended");
-}
-
 void test_process_children(void)
 {
     TAP_CHECK(tap_child(process_child_ends),
@@ -363,7 +340,10 @@ void test_process_children(void)
     printf("ok %u - process: a pid used again # SKIP ThreadSanitizer lets nobody "
            "choose the addresses of memory\n", ++tap_count);
 #else
-    process_check_stranger();
+    tap_child_check(process_child_stranger,
+                    "process: nothing moves to or from a stranger that has the "
+                    "pid of one that has ended",
+                    "the kernel lets this user choose no pid");
 #endif
     TAP_CHECK(tap_child(process_child_files),
               "process: a peer costs as many descriptors as is said");
