@@ -6,12 +6,24 @@
 
 namespace nt {
 
-void paging_only()
+void nprdma_only()
 {
-    if (!is_soft()) {
-        throw Skipped(test_tl() + " over " + test_device() +
-                      " has no page faults of its own");
+    if (!is_nprdma()) {
+        throw Skipped(test_tl() + " knows nothing of memory that goes");
     }
+}
+
+void soft_only(const std::string &reason)
+{
+    nprdma_only();
+    if (!is_soft()) {
+        throw Skipped("over " + test_device() + ": " + reason);
+    }
+}
+
+bool counts_faults()
+{
+    return is_soft();
 }
 
 SharedArea::SharedArea(UctDomain &domain, const Area &area) :

@@ -9,8 +9,20 @@
 
 namespace nt {
 
-// Other transports do not count what these tests look at.
-void paging_only();
+// Other transports know nothing of memory that goes: the test is skipped there.
+void nprdma_only();
+
+// Over RNICs the test is skipped as well, and this is why.
+void soft_only(const std::string &reason);
+
+// Over RNICs without nprdma.ko transfers register their memory: no page is absent
+// to them, and nothing is counted that has to do with it. What counters say is
+// checked where this is true; data, order, completions and errors everywhere.
+bool counts_faults();
+
+// A reason: acknowledgements are numbers, and a queue pair's messages keep their
+// order.
+constexpr char BEHIND_IT[] = "what follows a put whose page sleeps waits for it";
 
 // An area that peers may reach.
 class SharedArea {

@@ -64,7 +64,7 @@ TEST(ForkSwapper, ChildBeginsAnew)
 
     options.ranks = 1;
     run_ranks([](Rank &) {
-        paging_only();
+        nprdma_only();
         UctDomain domain;
         UctIface iface(domain);
         Area area(16 * PAGE);

@@ -162,7 +162,7 @@ public:
 TEST(OrderPending, BeforeIsKept)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        soft_only(BEHIND_IT);
         PendingCase test(rank);
         Node &node = test.node;
         Comp first, second, last;
@@ -208,7 +208,7 @@ TEST(OrderPending, BeforeIsKept)
 TEST(OrderPending, AfterIsKept)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         PendingCase test(rank);
         Node &node = test.node;
         Comp first, second, last;
@@ -262,7 +262,7 @@ TEST(OrderPending, AfterIsKept)
 TEST(OrderPending, CallbacksSetTheirOwn)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         PendingCase test(rank);
         Node &node = test.node;
         Comp first, second;
@@ -305,7 +305,7 @@ TEST(OrderPending, CallbacksSetTheirOwn)
 TEST(OrderPending, NeedsNoRoomForMessages)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         PendingCase test(rank);
         Node &node = test.node;
         uint64_t messages = 0, count = 0;

@@ -162,7 +162,7 @@ void memory_round(MemoryCase &memory, const Event &event, size_t offset,
 
     Growth growth;
     memory.use_memory(offset, length);
-    if (memory.node.rank.initiator()) {
+    if (memory.node.rank.initiator() && counts_faults()) {
         EXPECT_EQ(event.faults && use.is_local,
                   growth.of(&C::local_faults) > 0) << length;
         EXPECT_EQ(event.faults && !use.is_local,
@@ -184,11 +184,17 @@ TEST_P(PagingMemory, IsRightAfter)
         GTEST_SKIP() << m_no_swap;
     }
     run_in(std::get<2>(GetParam()), [=](Rank &rank) {
-        paging_only();
+        nprdma_only();
         for (bool is_small : {true, false}) {
             MemoryCase memory(rank, event, use);
             size_t length = memory.scene.area.length();
 
+            if (!is_small && !use.writes() &&
+                (std::string(event.name) == "ReadOnlyFile")) {
+                soft_only("known defect: Linux 6.1 does not register what is "
+                          "mapped from a file for reading only, and large "
+                          "transfers of it end with an error");
+            }
             // Across the border of two pages; and nearly all of it
             if (is_small) {
                 memory_round(memory, event, 21 * PAGE - 99, 220);

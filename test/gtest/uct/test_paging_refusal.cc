@@ -207,7 +207,9 @@ void ask_for_bad_page(RefusalCase &refusal)
         });
         EXPECT_EQ(1u, node.iface.errors);
     }
-    EXPECT_GT(growth.of(&C::naks), 0u);
+    if (counts_faults()) {
+        EXPECT_GT(growth.of(&C::naks), 0u);
+    }
 }
 
 TEST_P(Refusal, OfThePeersPage)
@@ -217,7 +219,7 @@ TEST_P(Refusal, OfThePeersPage)
     Known known  = std::get<2>(GetParam());
 
     run_in(std::get<3>(GetParam()), [=](Rank &rank) {
-        paging_only();
+        nprdma_only();
         // What is asked for is an error, and is said to be one
         check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
         RefusalCase refusal(rank, kind);
@@ -299,7 +301,7 @@ TEST_P(FencedRefusal, NothingFollows)
     RmaKind kind = std::get<0>(GetParam());
 
     run_in(std::get<1>(GetParam()), [=](Rank &rank) {
-        paging_only();
+        nprdma_only();
         check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
         RefusalCase refusal(rank, kind);
         Node &node    = refusal.node;
@@ -364,7 +366,8 @@ TEST_P(OwnRefusal, OfOnesOwnPage)
     Known known  = std::get<2>(GetParam());
 
     run_ranks([=](Rank &rank) {
-        paging_only();
+        soft_only("known defect: one's own memory is read and written by the "
+                  "CPU, and the process gets a signal instead of an error");
         check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
         Node node(rank);
         Area area(PLACE, PAGES * PAGE);

@@ -46,7 +46,7 @@ std::map<std::string, uint64_t> blocked_signals()
 TEST(Processes, ThreadsMayFault)
 {
     run_in(Topology::Loopback, [](Rank &rank) {
-        paging_only();
+        nprdma_only();
         Node node(rank);
         Area area(PAGE);
         SharedArea shared(node.domain, area);
@@ -71,7 +71,7 @@ TEST(Processes, ThreadsMayFault)
 TEST(Processes, ChildFreesInheritedMemory)
 {
     run_in(Topology::Loopback, [](Rank&) {
-        paging_only();
+        nprdma_only();
         UctDomain domain;
         auto memory = std::make_unique<UctMem>(domain, MemKind::Allocated,
                                                8 * PAGE);

@@ -112,6 +112,15 @@ bool has_completion(RmaKind kind)
     return rma_is_zcopy(kind) || (kind == RmaKind::GetBcopy);
 }
 
+// With SINGLE_COPY=off everything goes through the rings.
+void rings_are_soft(const char *way)
+{
+    nprdma_only();
+    if (way == std::string("off")) {
+        soft_only("rings are soft0's");
+    }
+}
+
 // Rank 1 owns an area; rank 0 has registered memory of its own.
 class ScopeCase {
 public:
@@ -187,6 +196,12 @@ public:
         }
     }
 
+    bool offers(RmaKind kind) const
+    {
+        return (kind != RmaKind::GetShort) ||
+               (node.iface.attr.cap.flags & UCT_IFACE_FLAG_GET_SHORT);
+    }
+
     // Until transfers need no help: both ranks.
     void meet()
     {
@@ -234,15 +249,17 @@ constexpr RmaKind ALL_KINDS[] = {RmaKind::PutShort, RmaKind::PutBcopy,
 TEST(Scope, Attributes)
 {
     run_in(Topology::Loopback, [](Rank&) {
-        paging_only();
+        nprdma_only();
         UctDomain domain(exact());
 
-        EXPECT_TRUE(domain.attr.cap.flags & UCT_MD_FLAG_INVALIDATE);
+        // An RNIC may have registered a piece of a transfer by itself
+        EXPECT_EQ(is_soft(), (domain.attr.cap.flags &
+                              UCT_MD_FLAG_INVALIDATE) != 0);
         EXPECT_TRUE(domain.attr.cap.flags & UCT_MD_FLAG_NEED_MEMH);
         EXPECT_LE(domain.attr.rkey_packed_size, 96u);
     });
     run_in(Topology::Loopback, [](Rank&) {
-        paging_only();
+        nprdma_only();
         UctDomain domain;
         Area area(PAGE);
         Registered memory(domain, area.at(), PAGE);
@@ -258,7 +275,7 @@ TEST(Scope, Attributes)
 TEST(Scope, OneForAProcess)
 {
     run_in(Topology::Loopback, [](Rank&) {
-        paging_only();
+        nprdma_only();
         check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
         UctDomain domain(exact());
         uct_md_config_t *config;
@@ -288,8 +305,9 @@ TEST_P(Scope, InitiatorChecksItsKey)
     const char *way = this->way();
 
     run_ranks([=](Rank &rank) {
-        paging_only();
+        rings_are_soft(way);
         ScopeCase test(rank, exact(way));
+        rma_limit(test.node.iface, kind, 1); // or there is none such
         auto owned = test.own(FIRST, LAST - FIRST);
         UctRemote remote(test.node.domain, test.share(owned.get()));
 
@@ -329,8 +347,9 @@ TEST_P(Scope, TargetRefusesWhatIsOutside)
     const char *way = this->way();
 
     run_ranks([=](Rank &rank) {
-        paging_only();
+        rings_are_soft(way);
         ScopeCase test(rank, exact(way));
+        rma_limit(test.node.iface, kind, 1); // or there is none such
         auto owned         = test.own(FIRST, LAST - FIRST);
         std::string honest = test.share(owned.get());
         UctRemote remote(test.node.domain, honest);
@@ -346,7 +365,9 @@ TEST_P(Scope, TargetRefusesWhatIsOutside)
                               LAST + 5 * PAGE}) {
                 test.expect_refused(kind, at, 100, bad);
             }
-            EXPECT_GT(growth.of(&C::naks) + (strcmp(way, "off") == 0), 0u);
+            if (counts_faults()) {
+                EXPECT_GT(growth.of(&C::naks) + (strcmp(way, "off") == 0), 0u);
+            }
             test.expect_done(RmaKind::GetZcopy, FIRST, LAST - FIRST, remote,
                              1);
             test.expect_refused(kind, FIRST - 5 * PAGE, 100, bad);
@@ -369,8 +390,9 @@ TEST_P(Scope, WhatHasEndedIsRefused)
     const char *way = this->way();
 
     run_ranks([=](Rank &rank) {
-        paging_only();
+        rings_are_soft(way);
         ScopeCase test(rank, exact(way));
+        rma_limit(test.node.iface, kind, 1); // or there is none such
         auto owned   = test.own(FIRST, LAST - FIRST);
         auto beside  = test.own(40 * PAGE, 8 * PAGE);
         UctRemote remote(test.node.domain, test.share(owned.get()));
@@ -414,8 +436,10 @@ TEST_P(Scope, NeighbourInThePage)
     const char *way = this->way();
 
     run_ranks([=](Rank &rank) {
-        paging_only();
+        rings_are_soft(way);
+        soft_only("INVALIDATE is not offered where there are RNICs");
         ScopeCase test(rank, exact(way));
+        rma_limit(test.node.iface, kind, 1); // or there is none such
 
         for (size_t ends : {PAGE_AT, PAGE_AT + 2048}) {
             size_t lives = 2 * PAGE_AT + 2048 - ends;
@@ -455,7 +479,7 @@ TEST_P(Scope, NeighbourInThePage)
 TEST(Scope, OnlyEdgesAreAskedFor)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         ScopeCase test(rank);
         auto owned = test.own(FIRST, LAST - FIRST);
         UctRemote remote(test.node.domain, test.share(owned.get()));
@@ -466,7 +490,10 @@ TEST(Scope, OnlyEdgesAreAskedFor)
                 test.expect_done(kind, FIRST, LAST - FIRST, remote, 1);
                 Growth growth;
                 test.expect_done(kind, FIRST, LAST - FIRST, remote, 1);
-                EXPECT_EQ(2u, growth.of(&C::remote_faults)) << name_of(kind);
+                if (counts_faults()) {
+                    EXPECT_EQ(2u, growth.of(&C::remote_faults))
+                            << name_of(kind);
+                }
                 growth.reset();
                 test.expect_done(kind, 17 * PAGE, 15 * PAGE, remote, 1);
                 EXPECT_EQ(0u, growth.of(&C::remote_faults)) << name_of(kind);
@@ -483,8 +510,9 @@ TEST_P(Scope, EdgeBehindAPage)
     const char *way = this->way();
 
     run_ranks([=](Rank &rank) {
-        paging_only();
+        rings_are_soft(way);
         ScopeCase test(rank, exact(way));
+        rma_limit(test.node.iface, kind, 1); // or there is none such
         auto owned = test.own(16 * PAGE, PAGE + 1904);
         UctRemote remote(test.node.domain, test.share(owned.get()));
 
@@ -510,7 +538,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Scope, Atomics)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         ScopeCase test(rank);
         Node &node   = test.node;
         auto owned   = test.own(16 * PAGE, 64);
@@ -565,7 +593,7 @@ TEST(Scope, Atomics)
 TEST(Scope, Overlaps)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         ScopeCase test(rank);
         auto one   = test.own(10 * PAGE, 10 * PAGE);
         auto same  = test.own(10 * PAGE, 10 * PAGE);
@@ -602,8 +630,10 @@ TEST(Scope, Overlaps)
             Growth growth;
             test.expect_done(RmaKind::GetZcopy, 15 * PAGE + 100, 10 * PAGE,
                              remote_right, 1);
-            EXPECT_EQ(2u, growth.of(&C::remote_faults))
-                    << "its edges are asked for; other pages have gone";
+            if (counts_faults()) {
+                EXPECT_EQ(2u, growth.of(&C::remote_faults))
+                        << "its edges are asked for; other pages have gone";
+            }
         }
         end(right);
         if (rank.initiator()) {
@@ -618,7 +648,7 @@ TEST(Scope, Overlaps)
 TEST(Scope, ManyRegions)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         ScopeCase test(rank);
         constexpr size_t COUNT = 300;
         std::vector<std::pair<size_t, size_t>> ranges;
@@ -698,7 +728,8 @@ TEST_P(ScopeWay, LocalMemory)
     const char *way = GetParam();
 
     run_ranks([=](Rank &rank) {
-        paging_only();
+        rings_are_soft(way);
+        soft_only("known defect: one's own memory need not be registered");
         ScopeCase test(rank, exact(way));
         auto owned = test.own(0, PAGES * PAGE);
         UctRemote remote(test.node.domain, test.share(owned.get()));
@@ -744,7 +775,7 @@ INSTANTIATE_TEST_SUITE_P(Uct, ScopeWay, testing::Values("auto", "off"),
 TEST(Scope, AllocatedMemory)
 {
     run_ranks([](Rank &rank) {
-        paging_only();
+        nprdma_only();
         ScopeCase test(rank);
         auto memory = std::make_unique<UctMem>(test.node.domain,
                                                MemKind::Allocated, 8 * PAGE);
@@ -757,7 +788,9 @@ TEST(Scope, AllocatedMemory)
             test.base = remote.address;
             for (int i = 0; i < 3; ++i) { // the last ones find it mapped
                 for (RmaKind kind : ALL_KINDS) {
-                    test.expect_done(kind, 100, 5000, remote, 1);
+                    if (test.offers(kind)) {
+                        test.expect_done(kind, 100, 5000, remote, 1);
+                    }
                 }
             }
             EXPECT_EQ(UCS_ERR_INVALID_ADDR,
@@ -781,7 +814,7 @@ TEST(Scope, AllocatedMemory)
 TEST(Scope, Fork)
 {
     run_in(Topology::Loopback, [](Rank&) {
-        paging_only();
+        nprdma_only();
         UctDomain domain(exact());
         UctIface iface(domain);
         Area area(4 * PAGE), other(4 * PAGE);
@@ -812,7 +845,7 @@ TEST(Scope, Fork)
 TEST(Scope, Notifications)
 {
     run_in(Topology::Loopback, [](Rank &rank) {
-        paging_only();
+        nprdma_only();
         ScopeCase test(rank);
         Registered memory(test.node.domain, test.area.at(4 * PAGE), PAGE);
 
