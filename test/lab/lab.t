@@ -242,7 +242,7 @@ jobs 1300 --env SHORT=yes rxe-pingpong ucx-one soft0-mpi verbs-engine zram \
 jobs 1100 --env SHORT=yes --env "SCENES=loss beyond kill" \
     rxe-two ucx-two mpi-two verbs-soft0 verbs-faults-two
 jobs 500 verbs-swap
-jobs 1000 --env SHORT=yes rxe-dmabuf verbs-kmod verbs-modes
+jobs 600 --env SHORT=yes rxe-dmabuf verbs-kmod
 jobs 500 --env SHORT=yes iommu-on iommu-pt verbs-iommu
 jobs 300 verbs-path -- tag-8 tags-8 am-8
 run 300 "$lab" prepare --kernel 6.12

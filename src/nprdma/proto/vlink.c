@@ -205,12 +205,12 @@ ucs_status_t np_vlink_check(np_vlink_t *link)
 
     if (link->conn == NULL) {
         np_vlink_connect(link); /* that finds out as well */
-    } else if (np_conn_has_room(link->conn)) {
-        np_conn_probe(link->conn);
-    } else if ((link->conn->state == NP_CONN_CONNECTING) &&
-               (link->conn->epoch > 0)) {
-        /* its other side may have answered, and be gone by now */
-        return UCS_ERR_NO_RESOURCE;
+    } else {
+        /* the queue pair may just be replaced, or be when the probe is lost */
+        link->conn->is_checked = 1;
+        if (np_conn_has_room(link->conn)) {
+            np_conn_probe(link->conn);
+        }
     }
     return UCS_OK;
 }

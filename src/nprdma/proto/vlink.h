@@ -220,8 +220,7 @@ void np_vlink_fence(np_vlink_t *link);
 /** Complete all that is outstanding with @a status */
 void np_vlink_cancel(np_vlink_t *link, ucs_status_t status);
 
-/** Find out whether the peer is there: its death is reported by link_down.
- *  UCS_ERR_NO_RESOURCE: its queue pair is just being replaced, ask again */
+/** Find out whether the peer is there: its death is reported by link_down */
 ucs_status_t np_vlink_check(np_vlink_t *link);
 
 /** Would an operation start? For what waits for room. */

@@ -129,6 +129,8 @@ struct np_conn {
     ucs_queue_head_t replies;    /**< np_vreply_t that found no room */
     ucs_status_t    put_status;  /**< answering side: a put that has failed */
     uint32_t        heard;       /**< signs of life of the other side */
+    int             is_checked;  /**< link: its user asks whether the other side is
+                                      there, which has said nothing since */
     uint32_t        heard_seen;  /**< heard at the last look */
     unsigned        silent;      /**< looks since, while somebody waits for it */
     unsigned        idle;        /**< answering side: looks since, if nobody does */

@@ -42,7 +42,7 @@
 int np_conn_expects(const np_conn_t *conn)
 {
     return !conn->is_link ? (conn->num_served > 0) :
-           (conn->tx_acked != conn->tx_seq) ||
+           (conn->tx_acked != conn->tx_seq) || conn->is_checked ||
            ((conn->link != NULL) && (conn->link->outstanding > 0));
 }
 
@@ -360,9 +360,10 @@ void np_conn_ring_all(np_vport_t *port)
 void np_conn_heard(np_conn_t *conn, unsigned flags)
 {
     ++conn->heard;
-    conn->replaced  = 0;
-    conn->ring_at   = 0;
-    conn->ring_next = 0;
+    conn->is_checked = 0;
+    conn->replaced   = 0;
+    conn->ring_at    = 0;
+    conn->ring_next  = 0;
     if (!conn->is_link) {
         conn->has_rung = 0;
         return;
@@ -383,9 +384,10 @@ void np_conn_heard(np_conn_t *conn, unsigned flags)
 void np_conn_heard_write(np_conn_t *conn)
 {
     ++conn->heard;
-    conn->replaced  = 0;
-    conn->ring_at   = 0;
-    conn->ring_next = 0;
+    conn->is_checked = 0;
+    conn->replaced   = 0;
+    conn->ring_at    = 0;
+    conn->ring_next  = 0;
     if (!conn->is_link && ucs_unlikely(conn->has_rung)) {
         conn->has_rung     = 0;
         conn->is_computing = 1; /* until it says otherwise with its next put */
