@@ -243,8 +243,9 @@ static size_t np_vmove_next_len(const np_vop_t *op)
 
 /* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for the sake
  * of its pages. UCS_ERR_EXCEEDS_LIMIT: not
- * even a small one, or none at all: what the program swaps by itself it may need back at any time, and would
- * have to wait until a peer has made its part of the transfer. */
+ * even a small one, or none at all: what the program swaps by itself it may need
+ * back at any time, and would have to wait until a peer has made its part of the
+ * transfer. */
 static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
 {
     np_vmove_t *move   = &op->move;
@@ -446,7 +447,6 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
     return 1;
 }
 
-
 /* What has gone by messages meanwhile needs no registration: without this, all that
  * may be registered at a time would wait for writes that never come */
 static void np_vmove_skip_sent(np_vop_t *op)
@@ -621,7 +621,8 @@ static int np_vmove_expose(np_vop_t *op)
     np_vchunk_t *chunk;
     ucs_status_t status;
 
-    if (!move->is_prepared && (move->no_keys || (op->bring != NULL) || (move->next == move->len) ||
+    if (!move->is_prepared && (move->no_keys || (op->bring != NULL) ||
+                               (move->next == move->len) ||
                                (np_vmove_chunks(move) == np_vmove_depth(op)))) {
         return 0;
     }
