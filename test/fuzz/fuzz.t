@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Fuzzes what comes from peers, for a bounded time; prints TAP. A failing input
 # is kept, and `fuzz_target FILE` repeats it. NPRDMA_FUZZ_SECONDS: of each target.
+# NPRDMA_FUZZ_SEED: where the search begins, 0 anywhere. It is the same each time, so
+# that a change is judged by what it does; new inputs are searched for with 0.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
@@ -21,6 +23,7 @@ fuzz() {
     "$seeds" "$2" "$corpus"
     run $(($3 + 60)) "$NPRDMA_BUILD/$1" -max_total_time="$3" -max_len=1536 \
         -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+        -seed="${NPRDMA_FUZZ_SEED:-1}" \
         -artifact_prefix="$kept/$1-" "$corpus"
 }
 

@@ -201,6 +201,15 @@ verbs_link() {
     record 2 1 0 0 0
 }
 
+# verbs_answer KIND: of the handshake, which a link of ours hears first
+verbs_answer() {
+    record 2 0 0 0 0
+    record 0 "$1" 0 0 0
+    record 6 0 0 0 0
+    record 4 3 0 0 0
+    record 6 0 0 0 0
+}
+
 # Gets of different lengths, answered in order
 verbs_gets() {
     local len
@@ -298,6 +307,9 @@ verbs)
     verbs_served > "$out/served"
     verbs_module verbs_served > "$out/served_module"
     verbs_all_gets
+    for kind in 0 1 2 3 4 5; do
+        verbs_answer $kind > "$out/answer$kind"
+    done
     for kind in 0 1 2 3 4 5 6 7 8; do
         verbs_link $kind 64 $v_data 65 > "$out/data$kind"
         verbs_link $kind 64 $v_result 0 > "$out/result$kind"

@@ -894,9 +894,26 @@ int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
     return 0;
 }
 
+/* Nobody is told about a queue that is gone */
+static void mock_forget_events(const struct ibv_srq *srq)
+{
+    struct ibv_async_event events[64];
+    ssize_t len, i;
+
+    len = read(mock_async[0], events, sizeof(events));
+    for (i = 0; i < (len / (ssize_t)sizeof(*events)); ++i) {
+        if ((events[i].element.srq != srq) &&
+            (write(mock_async[1], &events[i], sizeof(*events)) !=
+             sizeof(*events))) {
+            abort();
+        }
+    }
+}
+
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
     MOCK_LOCKED;
+    mock_forget_events(srq);
     mock_queue_cleanup(&((mock_srq_t*)srq)->queue);
     free(srq);
     return 0;

@@ -187,6 +187,32 @@ static int flush_ends(void)
     return 0;
 }
 
+/* A peer that ends before it has answered is an error of the link to it */
+static int gone_is_an_error(void)
+{
+    ucs_status_t status;
+    np_vlink_t other;
+    np_hello_t hello;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    np_vlink_init(&other, ours, &link_.dev_addr, &link_.addr);
+    mock_hold();
+    TAP_CHILD_CHECK(np_vlink_check(&other) == UCS_OK);
+    hello      = other.conn->hello;
+    hello.kind = NP_HELLO_GONE;
+    np_hello_received(ours, &hello, sizeof(hello));
+    status = np_vlink_am_short(&other, 1, 7, NULL, 0);
+    TAP_CHILD_CHECK(status == UCS_ERR_CONNECTION_RESET);
+    mock_release();
+    np_vport_progress(ours);
+    TAP_CHILD_CHECK(down == UCS_ERR_CONNECTION_RESET);
+    status = np_vlink_am_short(&other, 1, 7, NULL, 0);
+    TAP_CHILD_CHECK(status == UCS_ERR_CONNECTION_RESET);
+    np_vlink_close(&other);
+    mocked_end();
+    return 0;
+}
+
 static void many_credits(np_vport_config_t *config)
 {
     config->credits      = 1024;
@@ -785,6 +811,8 @@ int main(void)
               "no one-sided put overtakes an atomic of its word");
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
+    TAP_CHECK(tap_child(gone_is_an_error),
+              "a peer that ends before it has answered is an error");
     TAP_CHECK(tap_child(crowd_is_bounded),
               "of a crowd of gets only so many are taken");
     TAP_CHECK(tap_child(nothing_two_sided), "what moves nothing needs no key");

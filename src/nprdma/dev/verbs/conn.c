@@ -402,6 +402,7 @@ ucs_status_t np_conn_renew(np_conn_t *conn)
 
 static void np_conn_die(np_conn_t *conn, ucs_status_t status)
 {
+    np_assert(status != UCS_OK);
     if (conn->state == NP_CONN_DEAD) {
         return;
     }

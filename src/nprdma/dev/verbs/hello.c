@@ -370,7 +370,8 @@ static void np_hello_answered(np_conn_t *conn, const np_hello_t *hello)
     default:
         conn->is_gone = 1; /* an error only for who still wants something */
         if (is_waiting) {
-            np_conn_fail(conn, conn->status);
+            np_conn_fail(conn, (conn->status != UCS_OK) ? conn->status :
+                         UCS_ERR_CONNECTION_RESET);
         }
         break;
     }
