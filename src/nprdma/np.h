@@ -58,6 +58,14 @@
 
 #define NP_LINE_ALIGNED      __attribute__((aligned(NP_LINE)))
 
+/** What a peer says: UCS_OK, or an error of UCX's. All else is one, too: it may be a
+ *  number that UCX, which keeps a status in a byte, would take for UCS_OK. */
+static inline ucs_status_t np_status_of_peer(int32_t status)
+{
+    return ((status <= UCS_OK) && (status > UCS_ERR_LAST)) ?
+           (ucs_status_t)status : UCS_ERR_IO_ERROR;
+}
+
 /** One piece of local memory */
 typedef struct np_iov {
     void   *base;

@@ -49,11 +49,11 @@ fuzz_one() {
 }
 
 # Leaks cannot be looked for where tracing is forbidden
-export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+export ASAN_OPTIONS=detect_leaks=1:print_legend=0 UBSAN_OPTIONS=print_stacktrace=1
 run 60 "$NPRDMA_BUILD/fuzz_target" -runs=1
 if grep -q 'LeakSanitizer has encountered a fatal error' "$TAP_OUT"; then
     echo "# leaks are not looked for: no ptrace permission here"
-    ASAN_OPTIONS=detect_leaks=0
+    ASAN_OPTIONS=detect_leaks=0:print_legend=0
 fi
 
 fuzz_one target "hostile initiators" 600

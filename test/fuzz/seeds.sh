@@ -183,7 +183,7 @@ verbs_served() {
     record 4 3 0 0 0
 }
 
-# verbs_link KIND LENGTH ANSWER BYTES
+# verbs_link KIND LENGTH ANSWER BYTES [STATUS]
 verbs_link() {
     record 2 0 0 0 0 # a link
     record 0 1 0 0 0 # REPLY
@@ -194,17 +194,20 @@ verbs_link() {
     verbs_hear $v_done 0 0
     verbs_hear $v_ack 0 0
     record 6 "$1" 0 "$2" 4096
-    verbs_hear $v_done 0 0 255
+    verbs_hear $v_done 0 0 "${5-255}"
     record 7 1 0 0 0
     record 0 1 0 0 0
     record 4 3 0 0 0
     record 2 1 0 0 0
 }
 
-# verbs_answer KIND: of the handshake, which a link of ours hears first
+# A status of a peer of which nothing is left in one byte
+no_status=$((0xffffff00))
+
+# verbs_answer KIND [WRONG VALUE]: of the handshake, which a link of ours hears first
 verbs_answer() {
     record 2 0 0 0 0
-    record 0 "$1" 0 0 0
+    record 0 "$1" "${2-0}" 0 "${3-0}"
     record 6 0 0 0 0
     record 4 3 0 0 0
     record 6 0 0 0 0
@@ -309,12 +312,14 @@ verbs)
     verbs_all_gets
     for kind in 0 1 2 3 4 5; do
         verbs_answer $kind > "$out/answer$kind"
+        verbs_answer $kind 4 $no_status > "$out/no_status$kind"
     done
     for kind in 0 1 2 3 4 5 6 7 8; do
         verbs_link $kind 64 $v_data 65 > "$out/data$kind"
         verbs_link $kind 64 $v_result 0 > "$out/result$kind"
         verbs_link $kind 30000 $v_ready 0 > "$out/ready$kind"
         verbs_module verbs_link $kind 3000 $v_done 0 > "$out/module$kind"
+        verbs_link $kind 30000 $v_ack 0 $no_status > "$out/status$kind"
     done
     ;;
 verbs-gets)

@@ -187,8 +187,9 @@ static int flush_ends(void)
     return 0;
 }
 
-/* A peer that ends before it has answered is an error of the link to it */
-static int gone_is_an_error(void)
+/* The answer to a link's request to connect, with a status of any number */
+static int answer_is_an_error(np_hello_kind_t kind, int32_t number,
+                              ucs_status_t expected)
 {
     ucs_status_t status;
     np_vlink_t other;
@@ -198,19 +199,42 @@ static int gone_is_an_error(void)
     np_vlink_init(&other, ours, &link_.dev_addr, &link_.addr);
     mock_hold();
     TAP_CHILD_CHECK(np_vlink_check(&other) == UCS_OK);
-    hello      = other.conn->hello;
-    hello.kind = NP_HELLO_GONE;
+    hello        = other.conn->hello;
+    hello.kind   = kind;
+    hello.status = number;
     np_hello_received(ours, &hello, sizeof(hello));
     status = np_vlink_am_short(&other, 1, 7, NULL, 0);
-    TAP_CHILD_CHECK(status == UCS_ERR_CONNECTION_RESET);
+    TAP_CHILD_CHECK(status == expected);
     mock_release();
     np_vport_progress(ours);
-    TAP_CHILD_CHECK(down == UCS_ERR_CONNECTION_RESET);
+    TAP_CHILD_CHECK(down == expected);
     status = np_vlink_am_short(&other, 1, 7, NULL, 0);
-    TAP_CHILD_CHECK(status == UCS_ERR_CONNECTION_RESET);
+    TAP_CHILD_CHECK(status == expected);
     np_vlink_close(&other);
     mocked_end();
     return 0;
+}
+
+static int gone_is_an_error(void)
+{
+    return answer_is_an_error(NP_HELLO_GONE, UCS_OK, UCS_ERR_CONNECTION_RESET);
+}
+
+static int refusal_is_an_error(void)
+{
+    return answer_is_an_error(NP_HELLO_REFUSE, UCS_ERR_NO_MEMORY,
+                              UCS_ERR_NO_MEMORY);
+}
+
+/* In the byte that a ucs_status_t has these would be UCS_OK */
+static int number_is_an_error(void)
+{
+    return answer_is_an_error(NP_HELLO_REFUSE, -256, UCS_ERR_IO_ERROR);
+}
+
+static int answer_with_number_is_an_error(void)
+{
+    return answer_is_an_error(NP_HELLO_REPLY, -512, UCS_ERR_IO_ERROR);
 }
 
 static void many_credits(np_vport_config_t *config)
@@ -813,6 +837,10 @@ int main(void)
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
     TAP_CHECK(tap_child(gone_is_an_error),
               "a peer that ends before it has answered is an error");
+    TAP_CHECK(tap_child(refusal_is_an_error), "and one that refuses");
+    TAP_CHECK(tap_child(number_is_an_error) &&
+              tap_child(answer_with_number_is_an_error),
+              "also with a number that is no status of UCX's");
     TAP_CHECK(tap_child(crowd_is_bounded),
               "of a crowd of gets only so many are taken");
     TAP_CHECK(tap_child(nothing_two_sided), "what moves nothing needs no key");

@@ -387,7 +387,7 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
     /* Has the program begun to take pages away meanwhile? Some of what the target has
      * used may be among them. */
     is_doubtful = copy->is_open && np_mapper_is_paged();
-    status      = copy->share->status;
+    status      = np_status_of_peer(copy->share->status);
     if (((status != UCS_OK) || is_doubtful) && (op->status == UCS_OK) &&
         (back > 0) && (back <= copy->chunks)) {
         /* It could not: do the rest of its last chunk. If that was for an absent

@@ -208,7 +208,7 @@ static int np_op_slot_done(np_link_t *link, np_op_t *op)
     ucs_status_t status;
 
     if (op->status == UCS_OK) {
-        status = ucs_min((ucs_status_t)slot->rma.status, UCS_OK);
+        status = np_status_of_peer(slot->rma.status);
         if ((op->kind == NP_OP_GET) && (status == UCS_OK)) {
             status = np_op_take_get(link, op);
             if (status == UCS_ERR_NO_RESOURCE) {

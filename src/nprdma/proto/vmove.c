@@ -848,7 +848,7 @@ void np_vmove_done(np_vop_t *op, const np_vbody_t *body)
 
     move->is_over = 1;
     if (op->status == UCS_OK) {
-        op->status = (body->status < 0) ? body->status : UCS_ERR_IO_ERROR;
+        op->status = np_status_of_peer(body->status);
     }
     np_vop_todo(op);
 }

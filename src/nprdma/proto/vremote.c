@@ -225,7 +225,7 @@ ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body)
     }
 
     if (body->status != UCS_OK) {
-        np_vremote_refused(remote, body->status);
+        np_vremote_refused(remote, np_status_of_peer(body->status));
         return UCS_OK;
     }
 

@@ -309,7 +309,7 @@ static void np_vserve_result(np_vop_t *op, const np_vbody_t *body)
     if ((body->status == UCS_OK) && (op->atomic.result != NULL)) {
         memcpy(op->atomic.result, &body->offset, op->atomic.size);
     }
-    np_vop_finish(op, (body->status <= 0) ? body->status : UCS_ERR_IO_ERROR);
+    np_vop_finish(op, np_status_of_peer(body->status));
 }
 
 /* The bytes of a read, or why there are none */
@@ -329,10 +329,10 @@ np_vserve_unpack(np_vop_t *op, const np_vmsg_t *msg, const np_vbody_t *body,
         return UCS_OK;
     }
 
-    if ((msg->kind != NP_VMSG_DONE) || (body->status >= 0)) {
+    if ((msg->kind != NP_VMSG_DONE) || (body->status == UCS_OK)) {
         return UCS_ERR_INVALID_PARAM;
     }
-    np_vop_finish(op, body->status);
+    np_vop_finish(op, np_status_of_peer(body->status));
     return UCS_OK;
 }
 
@@ -342,6 +342,7 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 {
     const np_vctl_t *ctl   = (const np_vctl_t*)msg;
     const np_vbody_t *body = &ctl->body;
+    ucs_status_t status;
     np_vop_t *op;
 
     if (msg->kind == NP_VMSG_ACK) {
@@ -353,10 +354,13 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     }
 
     if ((body->op == 0) && (msg->kind == NP_VMSG_DONE)) {
+        status = np_status_of_peer(body->status);
+        if (status == UCS_OK) {
+            return UCS_ERR_INVALID_PARAM;
+        }
         np_diag("a put has failed at the target: %s",
-                ucs_status_string(body->status));
-        np_conn_fail(conn, (body->status < 0) ? body->status :
-                     UCS_ERR_IO_ERROR);
+                ucs_status_string(status));
+        np_conn_fail(conn, status);
         return UCS_OK;
     }
 

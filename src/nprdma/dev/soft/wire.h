@@ -299,7 +299,7 @@ static inline int np_answer_is_to(uint64_t word, uint32_t sequence)
 
 static inline ucs_status_t np_answer_status(uint64_t word)
 {
-    return (ucs_status_t)-(int)((word >> 32) & 0xff);
+    return np_status_of_peer(-(int32_t)((word >> 32) & 0xff));
 }
 
 static inline np_slot_t *np_link_shm_data(void *shm)

@@ -330,8 +330,7 @@ static void np_hello_replied(np_conn_t *conn, const np_hello_t *hello)
     if (np_conn_activate(conn, hello) != UCS_OK) {
         np_conn_fail(conn, UCS_ERR_IO_ERROR);
     } else if (hello->status != UCS_OK) {
-        np_conn_fail(conn, (hello->status < 0) ? hello->status :
-                     UCS_ERR_IO_ERROR);
+        np_conn_fail(conn, np_status_of_peer(hello->status));
     } else if (conn->epoch == 0) {
         np_vlink_connected(conn->link);
     } else {
@@ -341,11 +340,11 @@ static void np_hello_replied(np_conn_t *conn, const np_hello_t *hello)
 
 static void np_hello_refused(np_conn_t *conn, const np_hello_t *hello)
 {
+    ucs_status_t status = np_status_of_peer(hello->status);
+
     np_diag("%s: a peer refuses to connect%s: %s", conn->port->nic->name,
-            (conn->epoch > 0) ? " again" : "",
-            ucs_status_string(hello->status));
-    np_conn_fail(conn, (hello->status < 0) ? hello->status :
-                 UCS_ERR_UNREACHABLE);
+            (conn->epoch > 0) ? " again" : "", ucs_status_string(status));
+    np_conn_fail(conn, (status != UCS_OK) ? status : UCS_ERR_UNREACHABLE);
 }
 
 /* About a link of ours */
