@@ -213,7 +213,8 @@ static int row(uint64_t limit, uint64_t size)
     TAP_CHILD_CHECK((views->count == count) &&
                     ((UINT64_C(1) << views->shift) == size));
     TAP_CHILD_CHECK(np_nic_view_size(ours->nic) == size);
-    TAP_CHILD_CHECK((link_.row == size) && !link_.remotes->delay);
+    TAP_CHILD_CHECK(((UINT64_C(1) << link_.remotes->shift) == size) &&
+                    !link_.remotes->delay);
     printf("# %u lines: %s\n", num_lines, last_line);
     TAP_CHILD_CHECK(num_lines == ((size < (UINT64_C(1) << NP_ARENA_SHIFT)) ?
                                   1 : 0));
@@ -377,6 +378,32 @@ static int part_of_a_row(void)
     return 0;
 }
 
+static int is_known(const void *arg)
+{
+    return np_vremote_get(&link_, *(const uint64_t*)arg, 1) != NULL;
+}
+
+/* That one arena has small regions changes nothing in another one */
+static int rows_of_different_sizes(void)
+{
+    np_vbody_t body = {.len = 16 * MIB, .offset = 16 * MIB};
+    np_arenas_t arenas;
+    uint64_t other;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, NULL) && mocked_warm());
+    other = (uintptr_t)mine;
+    TAP_CHILD_CHECK(np_arenas_share(other, MOCKED_AREA, &arenas) == UCS_OK);
+    TAP_CHILD_CHECK(mocked_wait(is_known, &other, NULL));
+    body.addr = link_.remotes->va;
+    link_.remotes->state = NP_VREMOTE_ASKED;
+    link_.remotes->count = 0;
+    TAP_CHILD_CHECK(np_vremote_told(&link_, &body) == UCS_OK);
+    TAP_CHILD_CHECK(map_around(area, 256 * MIB) != MAP_FAILED);
+    TAP_CHILD_CHECK(cross_copied(256 * MIB) == 0);
+    mocked_end();
+    return 0;
+}
+
 /* What a peer may say of its row; else the connection ends */
 static int strange_rows(void)
 {
@@ -501,6 +528,8 @@ int main(void)
               "a size that was taken is no reason to look for a smaller one");
     TAP_CHECK(tap_child(part_of_a_row),
               "part of a row leaves nothing behind");
+    TAP_CHECK(tap_child(rows_of_different_sizes),
+              "each arena has a row of its own");
     TAP_CHECK(tap_child(strange_rows), "what peers say of rows is looked at");
     printf("1..%u\n", tap_count);
     return tap_failures != 0;

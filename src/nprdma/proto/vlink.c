@@ -34,7 +34,6 @@ void np_vlink_init(np_vlink_t *link, np_vport_t *port,
     ucs_list_head_init(&link->down);
     ucs_list_head_init(&link->blocks);
     np_overlap_init(&link->overlap);
-    link->row = UINT64_C(1) << NP_ARENA_SHIFT;
     ucs_list_add_tail(&port->links, &link->list);
 }
 

@@ -133,8 +133,6 @@ struct np_vlink {
     ucs_list_link_t flushes;
     np_overlap_t    overlap;      /**< remote ranges in flight */
     struct np_vremote *remotes;   /**< what is known of the target's memory */
-    uint64_t        row;          /**< bytes of the smallest region that a view of
-                                       it has: nothing crosses a multiple of this */
     ucs_list_link_t blocks;       /**< of its entries (vremote.h) */
     unsigned        num_blocks;
     struct np_vputs *puts;        /**< small ones under way (vput.c), or NULL */

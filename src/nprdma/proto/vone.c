@@ -351,12 +351,14 @@ static void np_vone_cut(np_vop_t *op)
     np_vpiece_t *piece = &one->pieces[one->tail % NP_VONE_DEPTH];
     uint64_t remote    = one->remote + one->next;
     uint64_t local     = (uintptr_t)one->base + one->next;
+    np_vremote_t *row  = np_vremote_get(op->link, remote, 1);
 
     *piece = (np_vpiece_t){
         .offset = one->next,
         .len    = ucs_min(one->len - one->next, NP_VPIECE_SIZE)
     };
-    piece->len = ucs_min(piece->len, np_vone_room(remote, op->link->row));
+    piece->len = ucs_min(piece->len, np_vone_room(remote, UINT64_C(1) <<
+                         ((row == NULL) ? NP_ARENA_SHIFT : row->shift)));
     if ((one->unpack == NULL) && (op->copy == NULL)) {
         piece->len = ucs_min(piece->len, np_vone_room(local,
                              np_nic_view_size(op->port->nic)));

@@ -240,7 +240,6 @@ ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body)
         .read  = body->rkey,
         .write = body->reserved
     };
-    link->row                     = ucs_min(link->row, body->offset);
     if (((uint64_t)remote->count << remote->shift) >= remote->len) {
         remote->state = NP_VREMOTE_READY;
     }
