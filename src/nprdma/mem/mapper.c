@@ -63,10 +63,16 @@
 #include "../trace.h"
 #include "../unit.h"
 
+#include <time.h>
+
 /* Pages that are mapped with one flush: 4 MiB, in at most two pieces */
 #define NP_BATCH_PAGES  1024
 
 _Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
+
+/* Until a page that went under a map is looked for again, ns: its program has said
+ * that it takes it away, and is about to */
+#define NP_LOST_PAUSE   200000
 
 static void (*_Atomic np_mapper_flush_func)(void);
 static void (*_Atomic np_mapper_refresh_func)(void);
@@ -453,6 +459,18 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
     return status;
 }
 
+/* Pages went while they were mapped. If their program takes them away, that call is
+ * over, or about to be, and for a moment they are there still: to map them in it, and
+ * to move what has gone by then, is to wait for a pager that may wait for us. */
+static void np_batch_was_lost(np_batch_t *batch)
+{
+    const struct timespec pause = {.tv_nsec = NP_LOST_PAUSE};
+
+    if (np_mapper_is_paged() && (np_batch_see(batch) < batch->count)) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 static ucs_status_t np_batch_fault_in(np_batch_t *batch)
 {
     ucs_status_t status = UCS_OK, error;
@@ -471,6 +489,7 @@ static ucs_status_t np_batch_fault_in(np_batch_t *batch)
         if (lost == 0) {
             return status;
         }
+        np_batch_was_lost(batch);
         if (batch->bring != NULL) {
             batch->bring->is_done = 0;
         }
