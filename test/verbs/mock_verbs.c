@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,6 +31,7 @@ typedef struct mock_mr {
     struct ibv_mr mr;
     uint64_t      iova;
     int           access;
+    int           is_forced; /* the program may not read it */
     int           has_view;
     mock_view_t   view;
 } mock_mr_t;
@@ -284,6 +286,17 @@ static mock_mr_t *mock_mr_find(uint32_t key, uint64_t addr, size_t len,
             ((addr - mr->iova) <= (mr->mr.length - len))) ? mr : NULL;
 }
 
+/* As a device reads what it has pinned, whoever may */
+static void mock_mr_force(void *bytes, uint64_t addr, size_t len)
+{
+    int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+
+    if ((fd < 0) || (pread(fd, bytes, len, addr) != (ssize_t)len)) {
+        abort();
+    }
+    close(fd);
+}
+
 /* Between memory of a region and bytes, page by page: a view changes there */
 static void mock_mr_copy(const mock_mr_t *mr, uint64_t addr, void *bytes,
                          size_t len, int to_region)
@@ -294,6 +307,10 @@ static void mock_mr_copy(const mock_mr_t *mr, uint64_t addr, void *bytes,
     for (; len > 0; len -= piece, addr += piece, bytes += piece) {
         piece = MOCK_PAGE - (addr % MOCK_PAGE);
         piece = (piece < len) ? piece : len;
+        if (mr->is_forced && !to_region) {
+            mock_mr_force(bytes, addr, piece);
+            continue;
+        }
         at    = !mr->has_view ? (uint8_t*)mr->mr.addr + (addr - mr->iova) :
                 to_region ? mr->view.write(mr->view.arg, addr) :
                 (void*)mr->view.read(mr->view.arg, addr);
@@ -329,21 +346,49 @@ void mock_refuse(const void *addr, size_t len)
     mock_refused_end = mock_refused + len;
 }
 
+/* What may be done with all of a range */
+#define MOCK_READ  1
+#define MOCK_WRITE 2
+#define MOCK_FORCE 4  /* write, or have a copy of one's own to write */
+
+static unsigned mock_rights(uint64_t va, uint64_t end)
+{
+    unsigned rights = MOCK_READ | MOCK_WRITE | MOCK_FORCE;
+    FILE *maps      = fopen("/proc/self/maps", "re");
+    unsigned long first, last;
+    char line[512], rwxp[8];
+
+    while ((va < end) && (maps != NULL) &&
+           (fgets(line, sizeof(line), maps) != NULL)) {
+        if ((sscanf(line, "%lx-%lx %7s", &first, &last, rwxp) != 3) ||
+            (last <= va)) {
+            continue;
+        }
+        if (first > va) {
+            break;
+        }
+        rights &= ((rwxp[0] == 'r') ? MOCK_READ : 0) |
+                  ((rwxp[1] == 'w') ? MOCK_WRITE : 0) |
+                  (((rwxp[1] == 'w') || (rwxp[3] == 'p')) ? MOCK_FORCE : 0);
+        va      = last;
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    return (va < end) ? 0 : rights;
+}
+
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
-    const uint64_t end = (uintptr_t)addr + len;
-    uint64_t va        = (uintptr_t)addr & ~(MOCK_PAGE - 1);
-    unsigned char pages[1024];
+    const uint64_t end    = (uintptr_t)addr + len;
+    const unsigned rights = mock_rights((uintptr_t)addr, end);
     mock_mr_t *mr;
 
-    /* what is not mapped is refused */
-    for (; va < end; va += sizeof(pages) * MOCK_PAGE) {
-        if (mincore((void*)va, (((end - va) < (sizeof(pages) * MOCK_PAGE)) ?
-                                (end - va) : (sizeof(pages) * MOCK_PAGE)),
-                    pages) != 0) {
-            errno = EFAULT;
-            return NULL;
-        }
+    /* as Linux 6.1: it pins to write, and what nobody shall write by force */
+    if (!(rights & ((access & IBV_ACCESS_LOCAL_WRITE) ? MOCK_WRITE :
+                    MOCK_FORCE))) {
+        errno = EFAULT;
+        return NULL;
     }
 
     mr = calloc(1, sizeof(*mr));
@@ -351,6 +396,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
     mr->mr.length = len;
     mr->iova      = (uintptr_t)addr;
     mr->access    = access;
+    mr->is_forced = !(rights & MOCK_READ);
     MOCK_LOCKED;
     if ((((uintptr_t)addr < mock_refused_end) && (end > mock_refused)) ||
         !mock_mr_add(mr, pd)) {

@@ -5,6 +5,9 @@
  * posted, in order, unless a test holds it. Linked into a program, or loaded
  * before one, it stands for the library.
  *
+ * It registers memory as Linux 6.1 does: what the program may not read all the same,
+ * what it may only read of a file that others share not at all.
+ *
  * Thread-safe. A queue pair fails as a device's does: what it had to do comes back
  * with an error.
  */
