@@ -79,8 +79,9 @@ unsigned fuzz_get_regions(fuzz_region_t *regions)
 
     if (port != NULL) {
         regions[count++] = (fuzz_region_t){port->slab, port->slab_size};
-        if (port->stage.page != NULL) {
-            regions[count++] = (fuzz_region_t){port->stage.page, 4096};
+        if (port->stage.bytes != NULL) {
+            regions[count++] = (fuzz_region_t){port->stage.bytes,
+                                               NP_VSTAGE_SIZE};
         }
     }
     return count;

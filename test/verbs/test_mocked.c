@@ -825,6 +825,96 @@ static int swapped_atomic_is_executed_once(void)
     return swapped_atomic(1);
 }
 
+/* A list with the page at @a bad in it; NULL: all of it is there */
+static ucs_status_t move_list(np_dir_t dir, uint8_t *bad)
+{
+    const np_iov_t iov[] = {
+        {mine, 100}, {NULL, 0}, {(bad == NULL) ? mine + 8192 : bad, 3000},
+        {mine + 4096, 8}
+    };
+    mocked_comp_t comp = {0, UCS_OK};
+    ucs_status_t status;
+
+    MOCKED_POST(status, np_vlink_move(dir, &link_, key, iov,
+                                      ucs_static_array_size(iov),
+                                      (uintptr_t)area, &comp));
+    if (status == UCS_INPROGRESS) {
+        status = mocked_wait(mocked_is_done, &comp, NULL) ? comp.status :
+                 UCS_ERR_TIMED_OUT;
+    }
+    return status;
+}
+
+/* Our own memory ends within what is to move: an error, and the link goes on */
+static int own_ends(np_dir_t dir, uint8_t *bad, size_t max)
+{
+    static const size_t sizes[] = {80, 5000, 20000, 100000};
+    uint8_t *at;
+    unsigned i;
+
+    for (i = 0; (i < ucs_static_array_size(sizes)) && (sizes[i] <= max); ++i) {
+        at = bad - ((i + 1) * 16);
+        memset(at, 0x33, bad - at);
+        memset(area, 0x44, sizes[i]);
+        TAP_CHILD_CHECK(mocked_move(dir, at, sizes[i], area) ==
+                        UCS_ERR_INVALID_ADDR);
+        TAP_CHILD_CHECK((area[sizes[i] - 1] == 0x44) &&
+                        (area[bad - at] == 0x44));
+    }
+
+    TAP_CHILD_CHECK(move_list(dir, bad - 16) == UCS_ERR_INVALID_ADDR);
+    memset(mine, 0x55, 12288);
+    TAP_CHILD_CHECK(move_list(NP_DIR_PUT, NULL) == UCS_OK);
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    TAP_CHILD_CHECK((area[0] == 0x55) && (area[3107] == 0x55) &&
+                    (area[3108] == 0x44));
+    memset(mine, 0, 12288);
+    TAP_CHILD_CHECK(move_list(NP_DIR_GET, NULL) == UCS_OK);
+    TAP_CHILD_CHECK((mine[99] == 0x55) && (mine[100] == 0) &&
+                    (mine[8192] == 0x55) && (mine[8192 + 2999] == 0x55) &&
+                    (mine[8192 + 3000] == 0) && (mine[4103] == 0x55));
+    TAP_CHILD_CHECK((mocked_flush() == UCS_OK) && (down == UCS_OK));
+    return 0;
+}
+
+static int own_is_missing(int is_unmapped, np_dir_t dir)
+{
+    /* the kernel registers a large source that nobody may read */
+    const size_t max = (is_unmapped || (dir == NP_DIR_GET)) ? SIZE_MAX : 20000;
+    uint8_t *bad;
+
+    error_names = "";
+    ucs_log_push_handler(count_errors);
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    bad = mine + (1 << 20);
+    TAP_CHILD_CHECK((is_unmapped ? munmap(bad, 1 << 20) :
+                     mprotect(bad, 1 << 20, PROT_NONE)) == 0);
+    TAP_CHILD_CHECK(own_ends(dir, bad, max) == 0);
+    TAP_CHILD_CHECK(errors_said > 0);
+    mocked_end();
+    return 0;
+}
+
+static int own_source_is_unmapped(void)
+{
+    return own_is_missing(1, NP_DIR_PUT);
+}
+
+static int own_sink_is_unmapped(void)
+{
+    return own_is_missing(1, NP_DIR_GET);
+}
+
+static int own_source_is_protected(void)
+{
+    return own_is_missing(0, NP_DIR_PUT);
+}
+
+static int own_sink_is_protected(void)
+{
+    return own_is_missing(0, NP_DIR_GET);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -870,6 +960,11 @@ int main(void)
     TAP_CHECK(tap_child(swapped_atomic_is_repeated), "and an atomic");
     TAP_CHECK(tap_child(swapped_atomic_is_executed_once),
               "once, if its queue pair fails meanwhile");
+    TAP_CHECK(tap_child(own_source_is_unmapped) &&
+              tap_child(own_sink_is_unmapped),
+              "one's own memory that is not mapped is an error, no signal");
+    TAP_CHECK(tap_child(own_source_is_protected) &&
+              tap_child(own_sink_is_protected), "nor is what has no rights");
     test_sleep();
     printf("1..%u\n", tap_count);
     return tap_failures != 0;

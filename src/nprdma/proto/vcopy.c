@@ -14,42 +14,136 @@
 
 #include "vcopy.h"
 
+#include "../dev/verbs/vwire.h"
+#include "../iov.h"
 #include "../mem/access.h"
 #include "../mem/swapper.h"
 #include "../mem/table.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Times that a swapper may take the memory away between bringing it in and the
  * copy */
 #define NP_VCOPY_ROUNDS  1024
 
+_Static_assert((sizeof(np_iov_t) == sizeof(struct iovec)) &&
+               (offsetof(np_iov_t, base) == offsetof(struct iovec, iov_base)) &&
+               (offsetof(np_iov_t, len) == offsetof(struct iovec, iov_len)),
+               "the kernel takes our lists");
+_Static_assert(NP_VSTAGE_SIZE >= NP_VSEG_DATA, "all of a message fits");
 
-static ucs_status_t
-np_vcopy_now(uint64_t addr, void *data, size_t len, int to_memory, int is_peers)
+
+void np_vstage_cleanup(np_vstage_t *stage)
 {
-    if (is_peers) {
-        return to_memory ? np_access_write(addr, data, len) :
-               np_access_read(data, addr, len);
+    if (stage->bytes != NULL) {
+        munmap(stage->bytes, NP_VSTAGE_SIZE);
+        stage->bytes = NULL;
     }
+    if (stage->is_tried && (stage->fd >= 0)) {
+        close(stage->fd);
+        stage->fd = -1;
+    }
+}
+
+/* A forked child must not change the pages under its parent: it has none */
+static int np_vstage_make(np_vstage_t *stage)
+{
+    if (stage->is_tried) {
+        return 0;
+    }
+
+    stage->is_tried = 1;
+    stage->fd       = memfd_create("nprdma-copies", MFD_CLOEXEC);
+    if (stage->fd < 0) {
+        return 0;
+    }
+
+    if (ftruncate(stage->fd, NP_VSTAGE_SIZE) == 0) {
+        stage->bytes = mmap(NULL, NP_VSTAGE_SIZE, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_POPULATE, stage->fd, 0);
+        if (stage->bytes == MAP_FAILED) {
+            stage->bytes = NULL;
+        }
+    }
+    if ((stage->bytes == NULL) ||
+        (madvise(stage->bytes, NP_VSTAGE_SIZE, MADV_DONTFORK) != 0)) {
+        np_vstage_cleanup(stage);
+        return 0;
+    }
+    return 1;
+}
+
+static UCS_F_ALWAYS_INLINE int np_vstage_is_made(np_vstage_t *stage)
+{
+    return ucs_likely(stage->bytes != NULL) || np_vstage_make(stage);
+}
+
+/* By the kernel, from the file's pages or to them; UCS_ERR_UNSUPPORTED: another way */
+static ucs_status_t
+np_vcopy_staged(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
+                void *data, size_t len, int to_memory)
+{
+    const struct iovec *vec = (const struct iovec*)iov;
+    ssize_t ret;
 
     if (to_memory) {
-        memcpy((void*)addr, data, len);
+        memcpy(stage->bytes, data, len);
+        ret = (iovcnt == 1) ? pread(stage->fd, vec->iov_base, len, 0) :
+              preadv(stage->fd, vec, iovcnt, 0);
     } else {
-        memcpy(data, (void*)addr, len);
+        ret = (iovcnt == 1) ? pwrite(stage->fd, vec->iov_base, len, 0) :
+              pwritev(stage->fd, vec, iovcnt, 0);
+    }
+
+    if (ucs_unlikely(ret != (ssize_t)len)) {
+        return ((ret >= 0) || (errno == EFAULT)) ? UCS_ERR_INVALID_ADDR :
+               UCS_ERR_UNSUPPORTED;
+    }
+
+    if (!to_memory) {
+        memcpy(data, stage->bytes, len);
     }
     return UCS_OK;
+}
+
+static ucs_status_t
+np_vcopy_now(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
+             int to_memory)
+{
+    const size_t len    = np_iov_length(iov, iovcnt);
+    ucs_status_t status = UCS_OK;
+    size_t i;
+
+    if (ucs_likely((len <= NP_VSTAGE_SIZE) && np_vstage_is_made(stage))) {
+        status = np_vcopy_staged(stage, iov, iovcnt, data, len, to_memory);
+        if (ucs_likely(status != UCS_ERR_UNSUPPORTED)) {
+            return status;
+        }
+        status = UCS_OK;
+    }
+
+    for (i = 0; (i < iovcnt) && (status == UCS_OK);
+         data = UCS_PTR_BYTE_OFFSET(data, iov[i++].len)) {
+        status = to_memory ?
+                 np_access_write((uintptr_t)iov[i].base, data, iov[i].len) :
+                 np_access_read(data, (uintptr_t)iov[i].base, iov[i].len);
+    }
+    return status;
 }
 
 /* A swapper that takes the memory away after np_mapper_is_mapped has said that it
  * is there waits for the end of the copy (np_swap_wait_copies) */
 static ucs_status_t
-np_vcopy_swapped(uint64_t addr, void *data, size_t len, int to_memory,
-                 int is_peers)
+np_vcopy_swapped(np_vstage_t *stage, const np_iov_t *memory, void *data,
+                 int to_memory)
 {
+    const uint64_t addr = (uintptr_t)memory->base;
+    const size_t len    = memory->len;
     ucs_status_t status;
     unsigned round;
     int phase, has_table;
@@ -66,7 +160,7 @@ np_vcopy_swapped(uint64_t addr, void *data, size_t len, int to_memory,
 
         phase = np_swap_copy_begin();
         if (!has_table || np_mapper_is_mapped(addr, len, to_memory)) {
-            status = np_vcopy_now(addr, data, len, to_memory, is_peers);
+            status = np_vcopy_now(stage, memory, 1, data, to_memory);
             np_swap_copy_end(phase);
             return status;
         }
@@ -92,93 +186,59 @@ int np_vcopy_is_there(uint64_t addr, size_t len, int to_memory)
 
 /* The same as np_vcopy_swapped, if it is there */
 static ucs_status_t
-np_vcopy_mapped(uint64_t addr, void *data, size_t len, int to_memory,
-                int is_peers)
+np_vcopy_mapped(np_vstage_t *stage, const np_iov_t *memory, void *data,
+                int to_memory)
 {
     ucs_status_t status = UCS_ERR_NO_RESOURCE;
     int phase;
 
     phase = np_swap_copy_begin();
-    if (np_vcopy_is_mapped(addr, len, to_memory)) {
-        status = np_vcopy_now(addr, data, len, to_memory, is_peers);
+    if (np_vcopy_is_mapped((uintptr_t)memory->base, memory->len, to_memory)) {
+        status = np_vcopy_now(stage, memory, 1, data, to_memory);
     }
     np_swap_copy_end(phase);
     return status;
 }
 
-ucs_status_t np_vcopy(uint64_t addr, void *data, size_t len, int to_memory,
-                      int is_peers, int may_sleep)
+static int np_vcopy_is_swapped(const np_iov_t *memory)
 {
-    if (ucs_unlikely(np_swap_range_touches(addr, len))) {
-        return may_sleep ? np_vcopy_swapped(addr, data, len, to_memory,
-                                            is_peers) :
-               np_vcopy_mapped(addr, data, len, to_memory, is_peers);
-    }
-
-    return (may_sleep || np_access_is_present(addr, len)) ?
-           np_vcopy_now(addr, data, len, to_memory, is_peers) :
-           UCS_ERR_NO_RESOURCE;
+    return np_swap_range_touches((uintptr_t)memory->base, memory->len);
 }
 
-/* A forked child must not change the page under its parent: it has none */
-static int np_vstage_make(np_vstage_t *stage)
+/* One that is not swapped by the program */
+static ucs_status_t
+np_vcopy_list(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
+              int to_memory, int may_sleep)
 {
-    if (stage->is_tried) {
-        return 0;
-    }
+    size_t i;
 
-    stage->is_tried = 1;
-    stage->fd         = memfd_create("nprdma-puts", MFD_CLOEXEC);
-    if (stage->fd < 0) {
-        return 0;
-    }
-
-    if (ftruncate(stage->fd, NP_PAGE_SIZE) == 0) {
-        stage->page = mmap(NULL, NP_PAGE_SIZE, PROT_READ | PROT_WRITE,
-                           MAP_SHARED, stage->fd, 0);
-        if (stage->page == MAP_FAILED) {
-            stage->page = NULL;
+    for (i = 0; !may_sleep && (i < iovcnt); ++i) {
+        if (!np_access_is_present((uintptr_t)iov[i].base, iov[i].len)) {
+            return UCS_ERR_NO_RESOURCE;
         }
     }
-    if ((stage->page == NULL) ||
-        (madvise(stage->page, NP_PAGE_SIZE, MADV_DONTFORK) != 0)) {
-        np_vstage_cleanup(stage);
-        return 0;
-    }
-    return 1;
+    return np_vcopy_now(stage, iov, iovcnt, data, to_memory);
 }
 
-void np_vstage_cleanup(np_vstage_t *stage)
+ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
+                      void *data, int to_memory, int may_sleep)
 {
-    if (stage->page != NULL) {
-        munmap(stage->page, NP_PAGE_SIZE);
-        stage->page = NULL;
-    }
-    if (stage->is_tried && (stage->fd >= 0)) {
-        close(stage->fd);
-        stage->fd = -1;
-    }
-}
+    ucs_status_t status = UCS_OK;
+    size_t i;
 
-ucs_status_t np_vcopy_put(np_vstage_t *stage, uint64_t addr, void *data,
-                          size_t len, int may_sleep)
-{
-    ssize_t ret;
-
-    if ((len > NP_PAGE_SIZE) || np_swap_range_touches(addr, len) ||
-        (ucs_unlikely(stage->page == NULL) && !np_vstage_make(stage))) {
-        return np_vcopy(addr, data, len, 1, 1, may_sleep);
+    for (i = 0; (i < iovcnt) && ucs_likely(!np_vcopy_is_swapped(&iov[i])); ++i) {
+    }
+    if (ucs_likely(i == iovcnt)) {
+        return np_vcopy_list(stage, iov, iovcnt, data, to_memory, may_sleep);
     }
 
-    if (!may_sleep && !np_access_is_present(addr, len)) {
-        return UCS_ERR_NO_RESOURCE;
+    for (i = 0; (i < iovcnt) && (status == UCS_OK);
+         data = UCS_PTR_BYTE_OFFSET(data, iov[i++].len)) {
+        status = !np_vcopy_is_swapped(&iov[i]) ?
+                 np_vcopy_list(stage, &iov[i], 1, data, to_memory, may_sleep) :
+                 may_sleep ?
+                 np_vcopy_swapped(stage, &iov[i], data, to_memory) :
+                 np_vcopy_mapped(stage, &iov[i], data, to_memory);
     }
-
-    memcpy(stage->page, data, len);
-    ret = pread(stage->fd, (void*)addr, len, 0);
-    if (ucs_likely(ret == (ssize_t)len)) {
-        return UCS_OK;
-    }
-    return ((ret >= 0) || (errno == EFAULT)) ? UCS_ERR_INVALID_ADDR :
-           np_vcopy(addr, data, len, 1, 1, may_sleep);
+    return status;
 }

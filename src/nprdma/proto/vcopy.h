@@ -10,34 +10,34 @@
 
 #include "../np.h"
 
-/** A page of a file of our own, from which the kernel copies to memory what is
- *  small: in a third of the time of process_vm_writev. Owner: a port; used in
- *  its turn. */
+/** Bytes of a message that are copied at once */
+#define NP_VSTAGE_SIZE  (3 * NP_PAGE_SIZE)
+
+/** Pages of a file of our own, between which and memory the kernel copies what is in
+ *  a message: in a third to two thirds of the time of process_vm_*. Owner: a port;
+ *  used in its turn. */
 typedef struct np_vstage {
-    void *page;       /**< NULL: not made yet, or it cannot be */
+    void *bytes;      /**< NULL: not made yet, or it cannot be */
     int  fd;
     int  is_tried;    /**< to make it */
 } np_vstage_t;
 
 /**
- * Copy @a len bytes between a message and memory.
+ * Copy between a message and memory, of a peer's choice or of the program's: what is
+ * not there is an error, no signal.
  *
- * @param [in] addr       The memory.
- * @param [in] data       In the message.
+ * @param [in] iov        The memory, at most NP_MAX_IOV pieces.
+ * @param [in] data       In the message: as many bytes.
  * @param [in] to_memory  Else from it.
- * @param [in] is_peers   The address is a peer's word: it may be wrong.
  * @param [in] may_sleep  In a page of the memory; else it must be there.
  *
- * @return UCS_OK; UCS_ERR_INVALID_ADDR: not mapped, or not with these rights;
- *         UCS_ERR_NO_RESOURCE: it is not there, or, if that may sleep, its swapper
- *         takes it away again each time; UCS_ERR_NO_MEMORY.
+ * @return UCS_OK; UCS_ERR_INVALID_ADDR: not mapped, or not with these rights, and a
+ *         part may have been copied; UCS_ERR_NO_RESOURCE: it is not there, or, if
+ *         that may sleep, its swapper takes it away again each time;
+ *         UCS_ERR_NO_MEMORY.
  */
-ucs_status_t np_vcopy(uint64_t addr, void *data, size_t len, int to_memory,
-                      int is_peers, int may_sleep);
-
-/** As np_vcopy of a peer's bytes to memory */
-ucs_status_t np_vcopy_put(np_vstage_t *stage, uint64_t addr, void *data,
-                          size_t len, int may_sleep);
+ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
+                      void *data, int to_memory, int may_sleep);
 
 /** Would np_vcopy find the memory there? It may be gone at once. */
 int np_vcopy_is_there(uint64_t addr, size_t len, int to_memory);

@@ -311,19 +311,17 @@ np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
     np_vmove_t *move = &op->move;
     np_iov_t piece[NP_MAX_IOV];
     ucs_status_t status;
-    size_t i, count;
+    size_t count;
 
-    count = np_iov_slice(move->iov, move->iovcnt, offset, len, piece);
-    for (i = 0; i < count; data = UCS_PTR_BYTE_OFFSET(data, piece[i++].len)) {
-        /* what was to be registered may not be there: an error, as of that */
-        status = np_vcopy((uintptr_t)piece[i].base, data, piece[i].len, to_ours,
-                          (op->link == NULL) || !move->no_keys,
-                          np_vmove_may_sleep(op));
-        if (status != UCS_OK) {
-            return status;
-        }
+    count  = np_iov_slice(move->iov, move->iovcnt, offset, len, piece);
+    status = np_vcopy(&op->port->stage, piece, count, data, to_ours,
+                      np_vmove_may_sleep(op));
+    if (ucs_unlikely(status == UCS_ERR_INVALID_ADDR) && (op->link != NULL)) {
+        np_error("%zu bytes of local memory, from %p on, in %zu pieces, cannot "
+                 "be %s: %s", len, piece[0].base, count,
+                 to_ours ? "written" : "read", ucs_status_string(status));
     }
-    return UCS_OK;
+    return status;
 }
 
 /* May a thread touch these bytes, for the program that has posted them? It must not

@@ -76,12 +76,13 @@ static ucs_status_t
 np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
               const void *data, size_t len)
 {
+    const np_iov_t memory = {(void*)body->addr, len};
     ucs_status_t status;
 
     status = np_access_check(body->addr, len);
     if (ucs_likely(status == UCS_OK)) {
-        status = np_vcopy_put(&conn->port->stage, body->addr, (void*)data,
-                              len, conn->port->is_patient);
+        status = np_vcopy(&conn->port->stage, &memory, 1, (void*)data, 1,
+                          conn->port->is_patient);
         if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
             return np_vserve_later(conn->port, body->addr, len, 1);
         }

@@ -366,8 +366,7 @@ TEST_P(OwnRefusal, OfOnesOwnPage)
     Known known  = std::get<2>(GetParam());
 
     run_ranks([=](Rank &rank) {
-        soft_only("known defect: one's own memory is read and written by the "
-                  "CPU, and the process gets a signal instead of an error");
+        nprdma_only();
         check(ucs_global_opts_set_value("LOG_LEVEL", "fatal"), "LOG_LEVEL");
         Node node(rank);
         Area area(PLACE, PAGES * PAGE);

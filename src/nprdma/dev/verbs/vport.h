@@ -128,7 +128,7 @@ struct np_vport {
     ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of the
                                              target's entries is not posted */
     int                     has_views;  /**< memory may move one-sided */
-    np_vstage_t             stage;      /**< for puts of peers */
+    np_vstage_t             stage;      /**< for what messages carry */
     struct np_nic_views     *own;       /**< the last that were used, or NULL */
     np_vabsent_t            wanted;     /**< what the message must have that has just
                                              been put off; len 0: nothing, it is to
