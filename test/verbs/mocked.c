@@ -190,8 +190,8 @@ int mocked_start(np_service_mode_t service, int has_module,
         return 0;
     }
 
-    area = map_area(UINT64_C(0x300000000000));
-    mine = map_area(UINT64_C(0x310000000000));
+    area = map_area(MOCKED_AREA_AT);
+    mine = map_area(MOCKED_MINE_AT);
     if ((np_arenas_share((uintptr_t)area, MOCKED_AREA, &arenas) != UCS_OK)) {
         return 0;
     }

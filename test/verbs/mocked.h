@@ -16,6 +16,11 @@
 #include "../engine/tap.h"
 
 #define MOCKED_AREA  (4ul << 20)
+
+/** Where area and mine are */
+#define MOCKED_AREA_AT  UINT64_C(0x300000000000)
+#define MOCKED_MINE_AT  UINT64_C(0x310000000000)
+
 #define MOCKED_LIMIT 60.0   /* seconds that anything may take */
 
 typedef struct mocked_comp {

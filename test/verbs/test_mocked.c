@@ -15,6 +15,7 @@
 #include "nprdma/extension.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
+#include "nprdma/mem/region.h"
 #include "nprdma/proto/vop.h"
 #include "nprdma/svc/service.h"
 
@@ -915,6 +916,66 @@ static int own_sink_is_protected(void)
     return own_is_missing(0, NP_DIR_GET);
 }
 
+static np_region_t *half_of_mine;
+
+/* All of theirs is registered, and of ours the first half */
+static void set_exact(np_engine_config_t *config)
+{
+    static np_region_t *all_of_theirs;
+
+    config->mr_scope = NP_MR_SCOPE_EXACT;
+    if ((np_region_get(MOCKED_AREA_AT, MOCKED_AREA, &all_of_theirs) !=
+         UCS_OK) ||
+        (np_region_get(MOCKED_MINE_AT, MOCKED_AREA / 2, &half_of_mine) !=
+         UCS_OK)) {
+        half_of_mine = NULL;
+    }
+}
+
+/* With exact scope our own memory must be registered too, but for what its caller
+ * copies */
+static int own_must_be_registered(void)
+{
+    static const size_t sizes[] = {8, 5000, 100000};
+    uint8_t *end, *area_end;
+    ucs_status_t status;
+    unsigned i, dir;
+
+    error_names   = "UCX_NPRDMA_MR_SCOPE";
+    mocked_engine = set_exact;
+    ucs_log_push_handler(count_errors);
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    TAP_CHILD_CHECK(half_of_mine != NULL);
+    end      = mine + (MOCKED_AREA / 2);
+    area_end = area + MOCKED_AREA;
+    for (i = 0; i < ucs_static_array_size(sizes); ++i) {
+        for (dir = NP_DIR_GET; dir <= NP_DIR_PUT; ++dir) {
+            memset(mine, i + 1, MOCKED_AREA);
+            memset(area, dir + 1, MOCKED_AREA);
+            TAP_CHILD_CHECK(mocked_move(dir, end - sizes[i] + 1, sizes[i],
+                                        area) == UCS_ERR_INVALID_ADDR);
+            TAP_CHILD_CHECK(mocked_move(dir, end, sizes[i], area) ==
+                            UCS_ERR_INVALID_ADDR);
+            TAP_CHILD_CHECK((area[0] == (dir + 1)) && (*end == (i + 1)));
+            TAP_CHILD_CHECK(mocked_move(dir, end - sizes[i], sizes[i],
+                                        area_end - sizes[i]) == UCS_OK);
+            TAP_CHILD_CHECK(end[-1] == area_end[-1]);
+        }
+    }
+    TAP_CHILD_CHECK(errors_said == (4 * i));
+    TAP_CHILD_CHECK(move_list(NP_DIR_PUT, end - 2999) == UCS_ERR_INVALID_ADDR);
+    TAP_CHILD_CHECK(move_list(NP_DIR_PUT, end - 3000) == UCS_OK);
+    MOCKED_POST(status, np_vlink_put_copied(&link_, key, end, 8,
+                                            (uintptr_t)area));
+    TAP_CHILD_CHECK((status == UCS_OK) && (mocked_flush() == UCS_OK));
+
+    np_region_put(half_of_mine);
+    TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, 8, area) ==
+                    UCS_ERR_INVALID_ADDR);
+    mocked_end();
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -965,6 +1026,8 @@ int main(void)
               "one's own memory that is not mapped is an error, no signal");
     TAP_CHECK(tap_child(own_source_is_protected) &&
               tap_child(own_sink_is_protected), "nor is what has no rights");
+    TAP_CHECK(tap_child(own_must_be_registered),
+              "with exact scope it must be registered");
     test_sleep();
     printf("1..%u\n", tap_count);
     return tap_failures != 0;

@@ -14,6 +14,7 @@
 #include "vput.h"
 
 #include "../extension.h"
+#include "../mem/access.h"
 
 #include <string.h>
 
@@ -126,6 +127,24 @@ np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
     status = np_vlink_enter_key(link, key, addr, len);
     return ucs_likely(status == UCS_OK) ?
            np_vlink_order(link, addr, len, is_write) : status;
+}
+
+/* With exact scope, may our own memory be moved? As on soft0, but for what is copied
+ * by the caller. */
+static ucs_status_t np_vlink_check_own(const np_iov_t *iov, size_t iovcnt)
+{
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        if ((iov[i].len > 0) &&
+            !np_access_is_allowed((uintptr_t)iov[i].base, iov[i].len)) {
+            np_error("local memory %p..%p is not registered, as "
+                     "UCX_NPRDMA_MR_SCOPE=exact wants it", iov[i].base,
+                     UCS_PTR_BYTE_OFFSET(iov[i].base, iov[i].len));
+            return UCS_ERR_INVALID_ADDR;
+        }
+    }
+    return UCS_OK;
 }
 
 int np_vlink_has_resources(np_vlink_t *link)
@@ -521,6 +540,13 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     status = np_vlink_enter_transfer(link, key, addr, len, dir == NP_DIR_PUT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
+    }
+
+    if (np_region_is_exact()) {
+        status = np_vlink_check_own(iov, iovcnt);
+        if (status != UCS_OK) {
+            return status;
+        }
     }
 
     if (link->port->has_views &&
