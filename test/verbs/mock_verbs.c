@@ -338,10 +338,12 @@ static int mock_mr_add(mock_mr_t *mr, struct ibv_pd *pd)
 
 /* What cannot be registered; guarded by the lock */
 static uint64_t mock_refused, mock_refused_end;
+static int mock_refused_error = ENOMEM;
 
-void mock_refuse(const void *addr, size_t len)
+void mock_refuse(const void *addr, size_t len, int error)
 {
     MOCK_LOCKED;
+    mock_refused_error = error;
     mock_refused     = (uintptr_t)addr;
     mock_refused_end = mock_refused + len;
 }
@@ -398,8 +400,12 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
     mr->access    = access;
     mr->is_forced = !(rights & MOCK_READ);
     MOCK_LOCKED;
-    if ((((uintptr_t)addr < mock_refused_end) && (end > mock_refused)) ||
-        !mock_mr_add(mr, pd)) {
+    if (((uintptr_t)addr < mock_refused_end) && (end > mock_refused)) {
+        free(mr);
+        errno = mock_refused_error;
+        return NULL;
+    }
+    if (!mock_mr_add(mr, pd)) {
         free(mr);
         errno = ENOMEM;
         return NULL;

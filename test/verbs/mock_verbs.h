@@ -29,8 +29,9 @@ unsigned mock_step(unsigned count);
 extern int mock_swallows;
 extern uint8_t mock_swallowed;
 
-/** Memory of which no part can be registered: ENOMEM, as at a limit */
-void mock_refuse(const void *addr, size_t len);
+/** Memory of which no part can be registered: ENOMEM, as at a limit, or EFAULT, as
+ *  what the kernel does not pin */
+void mock_refuse(const void *addr, size_t len, int error);
 
 /** Calls of ibv_create_ah so far */
 unsigned mock_num_ahs(void);

@@ -22,6 +22,7 @@
 #include <ucs/debug/log.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -481,7 +482,7 @@ static int late_keys_are_used(void)
 {
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
     memset(mine, 0x45, MOCKED_AREA);
-    mock_refuse(area, 5 * 65536);
+    mock_refuse(area, 5 * 65536, ENOMEM);
     TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, MOCKED_AREA, area) == UCS_OK);
     TAP_CHILD_CHECK(memcmp(area, mine, MOCKED_AREA) == 0);
     mocked_end();
@@ -916,6 +917,118 @@ static int own_sink_is_protected(void)
     return own_is_missing(0, NP_DIR_GET);
 }
 
+#define FILE_PART (1ul << 20) /* that is a file's, of area or mine */
+
+/* From there on it is a file that is mapped for reading only, full of a byte */
+static int map_to_read(uint8_t *at, uint8_t byte)
+{
+    int fd = memfd_create("read", MFD_CLOEXEC);
+    uint8_t *bytes;
+
+    if ((fd < 0) || (ftruncate(fd, FILE_PART) != 0)) {
+        return 0;
+    }
+
+    bytes = mmap(NULL, FILE_PART, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED) {
+        return 0;
+    }
+
+    memset(bytes, byte, FILE_PART);
+    munmap(bytes, FILE_PART);
+    bytes = mmap(at, FILE_PART, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+    close(fd);
+    return bytes == at;
+}
+
+/* Between mine and area, at the same offset of both */
+static ucs_status_t move_at(np_dir_t dir, size_t offset, size_t len)
+{
+    return mocked_move(dir, mine + offset, len, area + offset);
+}
+
+/* What is mapped from a file for reading only can be read, of either side: all of what
+ * moves, or a part in the middle */
+static int file_is_read(np_dir_t dir)
+{
+    static const size_t sizes[] = {80, 8192, 100000, 1 << 20, (1 << 20) + 90000};
+    uint8_t *from, *to;
+    size_t offset;
+    unsigned i;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    from = (dir == NP_DIR_GET) ? area : mine;
+    to   = (dir == NP_DIR_GET) ? mine : area;
+    memset(from, 1, MOCKED_AREA);
+    TAP_CHILD_CHECK(map_to_read(from + FILE_PART, 2));
+    for (i = 0; i < ucs_static_array_size(sizes); ++i) {
+        offset = FILE_PART - ((sizes[i] > FILE_PART) ? 80000 : 0);
+        memset(to, 0, MOCKED_AREA);
+        TAP_CHILD_CHECK(move_at(dir, offset, sizes[i]) == UCS_OK);
+        TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+        TAP_CHILD_CHECK(memcmp(to + offset, from + offset, sizes[i]) == 0);
+        TAP_CHILD_CHECK((to[offset - 1] == 0) && (to[offset + sizes[i]] == 0));
+    }
+    TAP_CHILD_CHECK(down == UCS_OK);
+    mocked_end();
+    return 0;
+}
+
+/* And not be written: an error, and the link goes on */
+static int file_is_not_written(np_dir_t dir)
+{
+    const size_t len = 100000;
+    uint8_t *part;
+
+    error_names = "";
+    ucs_log_push_handler(count_errors);
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    part = ((dir == NP_DIR_GET) ? mine : area) + FILE_PART;
+    TAP_CHILD_CHECK(map_to_read(part, 2));
+    TAP_CHILD_CHECK(move_at(dir, FILE_PART, len) == UCS_ERR_INVALID_ADDR);
+    TAP_CHILD_CHECK(move_at(dir, FILE_PART - len, 2 * len) ==
+                    UCS_ERR_INVALID_ADDR);
+    TAP_CHILD_CHECK((part[0] == 2) && (part[len - 1] == 2));
+    memset(mine, 3, len);
+    TAP_CHILD_CHECK(move_at(NP_DIR_PUT, 0, len) == UCS_OK);
+    TAP_CHILD_CHECK((mocked_flush() == UCS_OK) && (area[len - 1] == 3));
+    TAP_CHILD_CHECK(down == UCS_OK);
+    mocked_end();
+    return 0;
+}
+
+/* What the kernel does not pin, though it can be written, is written by messages */
+static int unpinned_is_written(np_dir_t dir)
+{
+    const size_t len = 1 << 20;
+    uint8_t *from, *to;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    from = (dir == NP_DIR_GET) ? area : mine;
+    to   = (dir == NP_DIR_GET) ? mine : area;
+    memset(from, 5, len);
+    mock_refuse(to + 200000, 300000, EFAULT);
+    TAP_CHILD_CHECK(move_at(dir, 0, len) == UCS_OK);
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    TAP_CHILD_CHECK((memcmp(from, to, len) == 0) && (to[len] == 0));
+    mocked_end();
+    return 0;
+}
+
+/* Each in a process of its own */
+#define ONE_WAY(_name, _test, _dir) \
+    static int _name(void) \
+    { \
+        return _test(_dir); \
+    }
+
+ONE_WAY(peers_file_is_read, file_is_read, NP_DIR_GET)
+ONE_WAY(own_file_is_read, file_is_read, NP_DIR_PUT)
+ONE_WAY(own_file_is_not_written, file_is_not_written, NP_DIR_GET)
+ONE_WAY(peers_file_is_not_written, file_is_not_written, NP_DIR_PUT)
+ONE_WAY(own_unpinned_is_written, unpinned_is_written, NP_DIR_GET)
+ONE_WAY(peers_unpinned_is_written, unpinned_is_written, NP_DIR_PUT)
+
 static np_region_t *half_of_mine;
 
 /* All of theirs is registered, and of ours the first half */
@@ -1026,6 +1139,13 @@ int main(void)
               "one's own memory that is not mapped is an error, no signal");
     TAP_CHECK(tap_child(own_source_is_protected) &&
               tap_child(own_sink_is_protected), "nor is what has no rights");
+    TAP_CHECK(tap_child(peers_file_is_read) && tap_child(own_file_is_read),
+              "what is mapped from a file for reading only is read");
+    TAP_CHECK(tap_child(own_file_is_not_written) &&
+              tap_child(peers_file_is_not_written), "and not written");
+    TAP_CHECK(tap_child(own_unpinned_is_written) &&
+              tap_child(peers_unpinned_is_written),
+              "what the kernel does not pin is written");
     TAP_CHECK(tap_child(own_must_be_registered),
               "with exact scope it must be registered");
     test_sleep();

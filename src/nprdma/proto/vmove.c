@@ -242,10 +242,11 @@ static size_t np_vmove_next_len(const np_vop_t *op)
 }
 
 /* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for the sake
- * of its pages. UCS_ERR_EXCEEDS_LIMIT: not
- * even a small one, or none at all: what the program swaps by itself it may need
- * back at any time, and would have to wait until a peer has made its part of the
- * transfer. */
+ * of its pages. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none at all, and it
+ * goes by messages. What the program swaps by itself it may need back at any time,
+ * and would have to wait until a peer has made its part of the transfer. What the
+ * kernel does not register may be there all the same, such as a file that is mapped
+ * for reading (Linux 6.1): the copy finds out. */
 static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
 {
     np_vmove_t *move   = &op->move;
@@ -283,7 +284,7 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
     }
 
     if (status != UCS_OK) {
-        return status;
+        return UCS_ERR_EXCEEDS_LIMIT;
     }
 
     chunk->offset = move->next;
@@ -300,7 +301,7 @@ void np_vmove_prepare(np_vop_t *op)
 {
     np_vchunk_t *chunk;
 
-    /* should it fail it is tried again, and then reported */
+    /* should it fail it is tried again, and then goes by messages */
     op->move.is_prepared = np_vmove_register(op, &chunk) == UCS_OK;
 }
 
@@ -490,8 +491,6 @@ static int np_vmove_prepare_source(np_vop_t *op)
 
     if (status == UCS_ERR_EXCEEDS_LIMIT) {
         move->no_register = 1;
-    } else if (status != UCS_OK) {
-        op->status = status;
     }
     return 1;
 }
@@ -651,9 +650,6 @@ static int np_vmove_expose(np_vop_t *op)
         chunk->len    = ucs_min(move->len - move->next,
                                 (size_t)NP_VMOVE_BY_MESSAGES);
         move->next   += chunk->len;
-    } else if (status != UCS_OK) {
-        op->status = status;
-        return 1;
     }
 
     np_vmove_say_ready(op, chunk);

@@ -189,12 +189,6 @@ TEST_P(PagingMemory, IsRightAfter)
             MemoryCase memory(rank, event, use);
             size_t length = memory.scene.area.length();
 
-            if (!is_small && !use.writes() &&
-                (std::string(event.name) == "ReadOnlyFile")) {
-                soft_only("known defect: Linux 6.1 does not register what is "
-                          "mapped from a file for reading only, and large "
-                          "transfers of it end with an error");
-            }
             // Across the border of two pages; and nearly all of it
             if (is_small) {
                 memory_round(memory, event, 21 * PAGE - 99, 220);
