@@ -997,6 +997,38 @@ static int file_is_not_written(np_dir_t dir)
     return 0;
 }
 
+/* Nobody gets what its process may not read, in small or in large; what comes before
+ * it, and what may only be read, all get */
+static int protected_is_not_got(void)
+{
+    static const size_t sizes[] = {80, 20000, 100000, 1 << 20};
+    uint8_t *part;
+    unsigned i;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    part = area + FILE_PART;
+    memset(area, 6, MOCKED_AREA);
+    TAP_CHILD_CHECK(mprotect(part, FILE_PART, PROT_NONE) == 0);
+    for (i = 0; i < ucs_static_array_size(sizes); ++i) {
+        memset(mine, 0, MOCKED_AREA);
+        TAP_CHILD_CHECK(move_at(NP_DIR_GET, FILE_PART, sizes[i]) ==
+                        UCS_ERR_INVALID_ADDR);
+        TAP_CHILD_CHECK(move_at(NP_DIR_GET, FILE_PART - 4096, sizes[i] + 4096) ==
+                        UCS_ERR_INVALID_ADDR);
+        TAP_CHILD_CHECK((mine[FILE_PART] == 0) &&
+                        (mine[FILE_PART + sizes[i] - 1] == 0));
+        TAP_CHILD_CHECK(move_at(NP_DIR_GET, FILE_PART - sizes[i], sizes[i]) ==
+                        UCS_OK);
+        TAP_CHILD_CHECK(mine[FILE_PART - 1] == 6);
+    }
+    TAP_CHILD_CHECK(mprotect(part, FILE_PART, PROT_READ) == 0);
+    TAP_CHILD_CHECK(move_at(NP_DIR_GET, 0, MOCKED_AREA) == UCS_OK);
+    TAP_CHILD_CHECK(memcmp(mine, area, MOCKED_AREA) == 0);
+    TAP_CHILD_CHECK((mocked_flush() == UCS_OK) && (down == UCS_OK));
+    mocked_end();
+    return 0;
+}
+
 /* What the kernel does not pin, though it can be written, is written by messages */
 static int unpinned_is_written(np_dir_t dir)
 {
@@ -1146,6 +1178,8 @@ int main(void)
     TAP_CHECK(tap_child(own_unpinned_is_written) &&
               tap_child(peers_unpinned_is_written),
               "what the kernel does not pin is written");
+    TAP_CHECK(tap_child(protected_is_not_got),
+              "what its process may not read no peer gets");
     TAP_CHECK(tap_child(own_must_be_registered),
               "with exact scope it must be registered");
     test_sleep();

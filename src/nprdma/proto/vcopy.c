@@ -31,6 +31,9 @@
  * copy */
 #define NP_VCOPY_ROUNDS  1024
 
+/* Pages that one call looks at */
+#define NP_VCOPY_PAGES   256
+
 _Static_assert((sizeof(np_iov_t) == sizeof(struct iovec)) &&
                (offsetof(np_iov_t, base) == offsetof(struct iovec, iov_base)) &&
                (offsetof(np_iov_t, len) == offsetof(struct iovec, iov_len)),
@@ -241,4 +244,38 @@ ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
                  np_vcopy_mapped(stage, &iov[i], data, to_memory);
     }
     return status;
+}
+
+/* As many pages as a call takes; returns how many bytes they have, or 0: not all can
+ * be read */
+static size_t
+np_vcopy_look_some(np_vstage_t *stage, uint64_t addr, size_t len)
+{
+    struct iovec bytes[NP_VCOPY_PAGES];
+    const uint64_t end = addr + len;
+    uint64_t va        = addr;
+    int count;
+
+    for (count = 0; (va < end) && (count < NP_VCOPY_PAGES); ++count) {
+        bytes[count] = (struct iovec){(void*)va, 1};
+        va           = (va & ~(NP_PAGE_SIZE - 1)) + NP_PAGE_SIZE;
+    }
+    return (pwritev(stage->fd, bytes, count, 0) != count) ? 0 :
+           (ucs_min(va, end) - addr);
+}
+
+ucs_status_t np_vcopy_look(np_vstage_t *stage, uint64_t addr, size_t len)
+{
+    size_t done = 0, some = 1;
+
+    if (ucs_likely(np_vstage_is_made(stage))) {
+        for (; (done < len) && (some > 0); done += some) {
+            some = np_vcopy_look_some(stage, addr + done, len - done);
+        }
+        if (ucs_likely(some > 0)) {
+            return UCS_OK;
+        }
+    }
+
+    return np_access_bring_in(addr + done, len - done, 0);
 }

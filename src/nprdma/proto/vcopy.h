@@ -39,6 +39,15 @@ typedef struct np_vstage {
 ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
                       void *data, int to_memory, int may_sleep);
 
+/**
+ * May this process read all of [@a addr, @a addr + @a len)? A byte of each page is
+ * read, so absent pages are brought in, and that may sleep. A system call for each
+ * 256 pages.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_ADDR; UCS_ERR_NO_MEMORY. It may change at once.
+ */
+ucs_status_t np_vcopy_look(np_vstage_t *stage, uint64_t addr, size_t len);
+
 /** Would np_vcopy find the memory there? It may be gone at once. */
 int np_vcopy_is_there(uint64_t addr, size_t len, int to_memory);
 

@@ -241,6 +241,18 @@ static size_t np_vmove_next_len(const np_vop_t *op)
            ucs_min(len, NP_VMOVE_SMALL);
 }
 
+/* Linux 6.1 registers for a device what its process may not read. So what a peer asks
+ * for is looked at before; what the program itself puts is its own affair. */
+static ucs_status_t np_vmove_look(np_vop_t *op, size_t len)
+{
+    const np_vmove_t *move = &op->move;
+
+    return ((op->link == NULL) && move->is_source) ?
+           np_vcopy_look(&op->port->stage,
+                         (uintptr_t)np_vmove_local(move, move->next), len) :
+           UCS_OK;
+}
+
 /* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for the sake
  * of its pages. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none at all, and it
  * goes by messages. What the program swaps by itself it may need back at any time,
@@ -272,6 +284,11 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
                                   len)) {
             np_vmove_want(op, move->next, len);
             return UCS_ERR_NO_RESOURCE;
+        }
+
+        status = np_vmove_look(op, len);
+        if (ucs_unlikely(status != UCS_OK)) {
+            break;
         }
 
         status = np_nic_reg(op->port->nic, np_vmove_local(move, move->next),

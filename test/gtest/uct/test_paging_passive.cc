@@ -75,8 +75,7 @@ protected:
     // Rank 0 does `active` while rank 1 is away; then rank 1 does `look`.
     void run(const std::function<void(Node&, const UctRemote&)> &active,
              const std::function<void(Node&, const Area&)> &look,
-             const std::function<void(const Area&)> &prepare = nullptr,
-             const char *why_soft = nullptr)
+             const std::function<void(const Area&)> &prepare = nullptr)
     {
         Away away           = std::get<0>(GetParam());
         const char *service = std::get<1>(GetParam());
@@ -84,9 +83,6 @@ protected:
 
         run_ranks([=, &flag](Rank &rank) {
             nprdma_only();
-            if (why_soft != nullptr) {
-                soft_only(why_soft);
-            }
             Node node(rank, {}, {{"SERVICE", service}});
             Area area(SIZE);
             SharedArea shared(node.domain, area);
@@ -248,7 +244,7 @@ TEST_P(Passive, Unmapped)
         pattern_fill(area.at(), area.length(), 3);
         turn_absent(area.at(), area.length());
         area.protect(0, SIZE / 2, PROT_NONE);
-    }, "known defect: a large get of memory without rights succeeds");
+    });
 }
 
 // Somebody connects to one who does not look.
