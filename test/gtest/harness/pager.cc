@@ -154,8 +154,10 @@ int Pager::swap_in(void *arg, void *va, size_t length, int)
     return 0;
 }
 
-Pager::Pager(uint8_t *base, size_t length, size_t resident, Kind kind) :
-    m_base(base), m_length(length), m_resident(resident), m_kind(kind), m_fd(open_userfaultfd()), m_store(length),
+Pager::Pager(uint8_t *base, size_t length, size_t resident, Kind kind,
+             size_t used) :
+    m_base(base), m_length(length), m_resident(resident), m_kind(kind),
+    m_used(used), m_fd(open_userfaultfd()), m_store(length),
     m_is_in(length / PAGE)
 {
     struct uffdio_register all = {};
@@ -281,15 +283,26 @@ void Pager::need(size_t page)
     if (!m_is_in[page]) {
         // Room first: more than `resident` are never in
         while (m_order.size() >= m_resident) {
-            evict();
+            evict(victim(page));
         }
         bring_in(page);
     }
 }
 
-void Pager::evict()
+// The oldest, of the others if it must be one of those.
+std::deque<size_t>::iterator Pager::victim(size_t for_page)
 {
-    const size_t page = m_order.front();
+    auto other = std::find_if(m_order.begin(), m_order.end(), [=](size_t page) {
+        return (page < m_used) != (for_page < m_used);
+    });
+
+    return ((m_kind == Swapper) || (other == m_order.end())) ? m_order.begin() :
+           other;
+}
+
+void Pager::evict(std::deque<size_t>::iterator which)
+{
+    const size_t page = *which;
     uint8_t *at       = m_base + page * PAGE;
     struct uffdio_writeprotect protect = {};
 
@@ -312,7 +325,7 @@ void Pager::evict()
                           MADV_DONTNEED) != 0) {
         die("to take a page");
     }
-    m_order.pop_front();
+    m_order.erase(which);
     m_is_in[page] = false;
     m_step        = IDLE;
 }

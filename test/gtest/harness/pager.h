@@ -43,9 +43,6 @@ private:
 
 class Pager {
 public:
-    // Without a swapper, what is asked for just now must not be what goes: nprdma
-    // may find a page that has been told to go, is there still, and let peers
-    // reach it.
     enum Kind {
         Private,  // memory of the program's own
         Shared,   // a mapping of a file in memory
@@ -55,7 +52,13 @@ public:
     // At most `resident` pages are in at once; none at the beginning. What is
     // there is lost, all pages hold zeros. Throws Skipped where a process has no
     // userfaultfd for faults of the kernel.
-    Pager(uint8_t *base, size_t length, size_t resident, Kind kind = Private);
+    //
+    // Without a swapper, what is asked for just now must not be what goes: nprdma
+    // may find a page that has been told to go, is there still, and let peers
+    // reach it (nprdma.h). So for the `used` first pages, which transfers ask for,
+    // those behind them make room, and the other way round.
+    Pager(uint8_t *base, size_t length, size_t resident, Kind kind = Private,
+          size_t used = 0);
 
     // All pages are in, and nobody's any more.
     ~Pager();
@@ -77,13 +80,15 @@ private:
     void run();
     void handle();
     void fault(size_t page);
-    void evict();
+    std::deque<size_t>::iterator victim(size_t for_page);
+    void evict(std::deque<size_t>::iterator which);
     void bring_in(size_t page);
 
     uint8_t               *m_base;
     size_t                m_length;
     std::atomic<size_t>   m_resident;
     Kind                  m_kind;
+    size_t                m_used;
     int                   m_fd;
     int                   m_stop[2];
     std::mutex            m_lock;   // of what follows; held until a page is gone

@@ -83,7 +83,7 @@ public:
             m_pager.reset(new Pager(at, pages * PAGE, m_resident,
                                     (m_mem != nullptr) ? Pager::Shared :
                                     (where == Where::BothSwappers) ?
-                                    Pager::Swapper : Pager::Private));
+                                    Pager::Swapper : Pager::Private, used));
         }
     }
 
@@ -407,6 +407,7 @@ TEST_P(PagerAm, Carries)
                 pattern_fill(mine.at + place, length, i);
             }
             mine.push_out();
+            node.sync(); // what goes is not asked for yet, see Pager
             if (rank.initiator()) {
                 Outgoing out = {i, mine.at + place, length};
                 Comp comp;
