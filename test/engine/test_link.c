@@ -398,6 +398,56 @@ static void link_ready(void)
     link_world_close(&world);
 }
 
+/* Ask until it is not for lack of room; what is outstanding meanwhile ends */
+static ucs_status_t link_get_now(link_world_t *world, uint8_t *bytes,
+                                 size_t offset, size_t len)
+{
+    ucs_status_t status = UCS_ERR_NO_RESOURCE;
+    unsigned i;
+
+    for (i = 0; (i < PROGRESS_MAX) && (status == UCS_ERR_NO_RESOURCE); ++i) {
+        status = np_rma_get_now(&world->pair.link, world->key, bytes, len,
+                                (uintptr_t)world->mem + offset);
+        pair_progress(world->pair.target);
+        pair_progress(world->pair.initiator);
+    }
+    return status;
+}
+
+/* A get that is complete when it returns: never in progress */
+static void link_now(void)
+{
+    uint8_t bytes[128] = {1};
+    link_world_t world;
+    ucs_status_t status;
+    size_t i, right = 0;
+    uint32_t slots;
+
+    link_world_open("now", &world);
+    slots = world.pair.link.data.tail;
+    for (i = 0; i < sizeof(bytes); ++i) {
+        world.mem[LINK_PAGE - 64 + i] = i + 7;
+    }
+    status = link_get_now(&world, bytes, LINK_PAGE - 64, sizeof(bytes));
+    for (i = 0; i < sizeof(bytes); ++i) {
+        right += bytes[i] == (uint8_t)(i + 7);
+    }
+    TAP_CHECK((status == UCS_OK) && (right == sizeof(bytes)) &&
+              (world.pair.link.data.tail == slots),
+              "now: across the end of an arena (%s, %zu bytes, %u slots)",
+              ucs_status_string(status), right,
+              world.pair.link.data.tail - slots);
+
+    bytes[0]              = 1;
+    world.pair.link.no_vm = 1;
+    status                = link_get_now(&world, bytes, 0, 8);
+    TAP_CHECK((status == UCS_ERR_UNSUPPORTED) && (bytes[0] == 1) &&
+              (world.pair.link.outstanding == 0),
+              "now: not where the kernel refuses (%s)",
+              ucs_status_string(status));
+    link_world_close(&world);
+}
+
 #define LINK_MANY (NP_PORT_HOT + 2)
 
 /* A batch has been read to its end, and its peer then leaves the few that are looked
@@ -789,6 +839,7 @@ void test_link(void)
     link_notes();
     link_note_room();
     link_ready();
+    link_now();
     link_evicted();
     link_many_files();
     link_no_files();

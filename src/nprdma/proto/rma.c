@@ -398,58 +398,93 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                                addr, &missing, comp);
 }
 
+/* Bytes from an address to the end of its arena */
+static size_t np_rma_arena_rest(uint64_t addr)
+{
+    return (((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - addr;
+}
+
 /* What is longer than was said to be possible */
 static int np_rma_is_too_long(size_t len)
 {
     return ucs_unlikely(len > NP_RMA_BCOPY);
 }
 
+/* Only the target's CPU could read it: when, nobody knows, and who has asked does not
+ * wait */
+static ucs_status_t np_rma_cannot_now(const np_link_t *link, uint64_t addr,
+                                      size_t len)
+{
+    np_error("only process %d itself can read %#lx..%#lx, and a short get does "
+             "not wait for it. Use uct_ep_get_bcopy", link->process.pid, addr,
+             addr + len);
+    return UCS_ERR_UNSUPPORTED;
+}
+
+/* What lies in one arena */
+static ucs_status_t np_rma_get_part(np_link_t *link, const np_piece_t *piece)
+{
+    np_ranges_t missing;
+    ucs_status_t status;
+
+    if ((piece->direct == NULL) && !np_link_has_vm(link)) {
+        return np_rma_cannot_now(link, piece->addr, piece->len);
+    }
+
+    status = np_rma_move_piece(link, piece, &missing);
+    if ((status == UCS_ERR_UNSUPPORTED) ||
+        ((status == UCS_OK) && (missing.count > 0) &&
+         (link->no_fetch == np_fault_page(piece->addr)))) {
+        return np_rma_cannot_now(link, piece->addr, piece->len);
+    }
+
+    return ((status != UCS_OK) || (missing.count == 0)) ? status :
+           np_fault_fetch(link, piece->len, piece->addr);
+}
+
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr)
 {
     uint8_t bytes[NP_RMA_BCOPY]; /* the program's pager may have to bring in its own */
-    const np_iov_t iov   = {buffer, len};
-    const np_iov_t taken = {bytes, len};
-    np_piece_t piece     = {
-        .dir        = NP_DIR_GET,
-        .iov        = &taken,
-        .iovcnt     = 1,
-        .addr       = addr,
-        .len        = len,
-        .by_entries = 1    /* what looks like the signature is right as well */
-    };
-    np_ranges_t missing;
+    void *direct = NULL;
     ucs_status_t status;
+    np_piece_t piece;
+    np_iov_t taken;
+    size_t done;
 
     if (np_rma_is_too_long(len)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
+    status = np_rma_begin(link, key, addr, len, 0, &direct);
     if ((status != UCS_OK) || (len == 0)) {
         return status;
     }
 
-    if (((piece.direct == NULL) && !np_link_has_vm(link)) ||
-        ((addr >> NP_ARENA_SHIFT) != ((addr + len - 1) >> NP_ARENA_SHIFT))) {
-        return np_rma_post_copy(NP_DIR_GET, link, key, NULL, &iov, 1, len,
-                                addr, 1, NULL);
+    for (done = 0; done < len; done += piece.len) {
+        taken = (np_iov_t){
+            bytes + done,
+            ucs_min(len - done, np_rma_arena_rest(addr + done))
+        };
+        piece = (np_piece_t){
+            .dir        = NP_DIR_GET,
+            .iov        = &taken,
+            .iovcnt     = 1,
+            .addr       = addr + done,
+            .len        = taken.len,
+            .direct     = (direct == NULL) ? NULL :
+                          UCS_PTR_BYTE_OFFSET(direct, done),
+            .by_entries = 1 /* what looks like the signature is right as well */
+        };
+        status = np_rma_get_part(link, &piece);
+        if (status != UCS_OK) {
+            return status;
+        }
     }
 
-    status = np_rma_move_piece(link, &piece, &missing);
-    if ((status == UCS_OK) && (missing.count == 0)) {
-        np_rma_count(link, NP_DIR_GET, len);
-        memcpy(buffer, bytes, len);
-        return UCS_OK;
-    }
-
-    if ((status == UCS_ERR_UNSUPPORTED) ||
-        ((status == UCS_OK) && (link->no_fetch == np_fault_page(addr)))) {
-        return np_rma_post_copy(NP_DIR_GET, link, key, NULL, &iov, 1, len,
-                                addr, 1, NULL);
-    }
-
-    return (status != UCS_OK) ? status : np_fault_fetch(link, len, addr);
+    np_rma_count(link, NP_DIR_GET, len);
+    memcpy(buffer, bytes, len);
+    return UCS_OK;
 }
 
 ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)

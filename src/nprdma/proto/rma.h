@@ -57,8 +57,10 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                          const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                          void *comp);
 
-/** As np_rma_move with a get that is complete when it returns UCS_OK; where the
- *  kernel refuses direct access, UCS_INPROGRESS: a flush completes it */
+/** As np_rma_move with a get that is complete when it returns UCS_OK: it is never
+ *  UCS_INPROGRESS. UCS_ERR_NO_RESOURCE also while a page is brought in;
+ *  UCS_ERR_UNSUPPORTED: only the target itself can read that, since the kernel refuses
+ *  direct access, or since no entry tells of the page. */
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr);
 

@@ -11,6 +11,7 @@
 #include "soft.h"
 
 #include "../../nprdma/mem/prepare.h"
+#include "../../nprdma/mem/region.h"
 #include "../../nprdma/proto/rma.h"
 #include "../../nprdma/svc/service.h"
 
@@ -24,6 +25,15 @@
 #define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)
 
 
+/* A short get returns with the data, and waits for nobody: not where the target's CPU
+ * has a part in it, as in all that goes through the rings, and in the edges of
+ * registrations with exact scope */
+static int uct_nprdma_soft_can_get_short(void)
+{
+    return (np_engine.config.single_copy != NP_SINGLE_COPY_OFF) &&
+           !np_region_is_exact();
+}
+
 static ucs_status_t
 uct_nprdma_soft_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
 {
@@ -34,13 +44,15 @@ uct_nprdma_soft_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
 
     attr->device_addr_len         = sizeof(uct_nprdma_soft_device_addr_t);
     attr->iface_addr_len          = sizeof(np_port_addr_t);
-    attr->cap.flags              |= UCT_IFACE_FLAG_GET_SHORT;
-    attr->cap.get.max_short       = iface->super.max_bcopy;
     attr->latency                 = ucs_linear_func_make(UCT_NPRDMA_LATENCY,
                                                          0);
     attr->bandwidth.dedicated     = UCT_NPRDMA_BANDWIDTH;
     attr->bandwidth.shared        = 0;
     attr->overhead                = UCT_NPRDMA_OVERHEAD;
+    if (uct_nprdma_soft_can_get_short()) {
+        attr->cap.flags         |= UCT_IFACE_FLAG_GET_SHORT;
+        attr->cap.get.max_short  = iface->super.max_bcopy;
+    }
     return UCS_OK;
 }
 

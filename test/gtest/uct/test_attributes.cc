@@ -40,8 +40,8 @@ TEST(Attributes, CapabilitiesOfNprdma)
                       UCT_IFACE_FLAG_PUT_ZCOPY, "all kinds of put");
         iface.require(UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY,
                       "get");
-        EXPECT_EQ(is_soft(), !!(iface.attr.cap.flags &
-                                UCT_IFACE_FLAG_GET_SHORT));
+        EXPECT_EQ(is_soft() && (domain.why_no_get_short() == nullptr),
+                  !!(iface.attr.cap.flags & UCT_IFACE_FLAG_GET_SHORT));
         iface.require(UCT_IFACE_FLAG_PENDING, "PENDING");
         iface.require(UCT_IFACE_FLAG_CONNECT_TO_IFACE, "CONNECT_TO_IFACE");
         iface.require(UCT_IFACE_FLAG_EP_CHECK, "EP_CHECK");
@@ -60,6 +60,29 @@ TEST(Attributes, CapabilitiesOfNprdma)
         EXPECT_TRUE(domain.attr.cap.flags & UCT_MD_FLAG_ALLOC);
         EXPECT_GT(domain.attr.reg_cost.c, 0);
     });
+}
+
+// A short get is complete when it returns: it is offered where no target's CPU has a
+// part in it.
+TEST(Attributes, ShortGets)
+{
+    for (const Settings &settings : std::vector<Settings>{
+                 {{"SINGLE_COPY", "off"}}, {{"MR_SCOPE", "exact"}}}) {
+        alone([&settings](Rank&) {
+            if (!is_nprdma()) {
+                throw Skipped("the settings are nprdma's own");
+            }
+
+            UctDomain domain(settings);
+            UctIface iface(domain);
+
+            EXPECT_FALSE(iface.attr.cap.flags & UCT_IFACE_FLAG_GET_SHORT)
+                    << settings[0].first;
+            EXPECT_EQ(0u, iface.attr.cap.get.max_short);
+            iface.require(UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY,
+                          "get");
+        });
+    }
 }
 
 TEST(Attributes, SizesAreSane)

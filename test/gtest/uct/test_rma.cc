@@ -31,8 +31,9 @@ const std::vector<std::pair<size_t, size_t>> OFFSETS = {
 
 class RmaCase {
 public:
-    RmaCase(Rank &rank, RmaKind kind, MemKind mem_kind, size_t largest) :
-        node(rank), kind(kind), largest(rma_limit(node.iface, kind, largest)),
+    RmaCase(Rank &rank, RmaKind kind, MemKind mem_kind, size_t largest,
+            const Settings &settings = {}) :
+        node(rank, {}, settings), kind(kind), largest(rma_limit(node.iface, kind, largest)),
         local(node.domain, MemKind::Local, space(this->largest)),
         target(node.domain, mem_kind, space(this->largest)),
         remote(node.domain, node.rank.oob.exchange(target.describe()))
@@ -158,6 +159,27 @@ TEST_P(Rma, ManyInFlight)
     });
 }
 
+// Nothing but the rings, through which the target's CPU copies.
+class RmaRings : public Rma {
+};
+
+TEST_P(RmaRings, EverySize)
+{
+    run([this](Rank &rank) {
+        if (!is_soft()) {
+            throw Skipped("rings are soft0's");
+        }
+        RmaCase rma(rank, kind(), mem_kind(), 1 << 20,
+                    {{"SINGLE_COPY", "off"}});
+        size_t turn = 0;
+
+        for (size_t length : sizes_around(rma.largest)) {
+            const auto &offsets = OFFSETS[turn++ % OFFSETS.size()];
+            rma.transfer(length, offsets.first, offsets.second);
+        }
+    });
+}
+
 class RmaScatter : public Rma {
 };
 
@@ -188,6 +210,16 @@ std::string param_name(const testing::TestParamInfo<RmaParam> &info)
            name_of(std::get<1>(info.param)) +
            name_of(std::get<2>(info.param));
 }
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, RmaRings,
+        testing::Combine(testing::Values(RmaKind::PutShort, RmaKind::PutBcopy,
+                                         RmaKind::PutZcopy, RmaKind::GetShort,
+                                         RmaKind::GetBcopy, RmaKind::GetZcopy),
+                         testing::Values(MemKind::Heap, MemKind::Allocated),
+                         testing::Values(Topology::TwoProcesses,
+                                         Topology::Loopback)),
+        param_name);
 
 INSTANTIATE_TEST_SUITE_P(
         Uct, Rma,

@@ -90,7 +90,7 @@ static void modify(void *config, const Settings &settings)
     }
 }
 
-UctDomain::UctDomain(const Settings &settings)
+UctDomain::UctDomain(const Settings &settings) : m_settings(settings)
 {
     unsigned count;
 
@@ -130,6 +130,28 @@ UctDomain::~UctDomain()
     if (m_async != nullptr) {
         ucs_async_context_destroy(m_async);
     }
+}
+
+std::string UctDomain::setting(const std::string &name) const
+{
+    for (const auto &each : m_settings) {
+        if (each.first == name) {
+            return each.second;
+        }
+    }
+    return from_environment(("UCX_NPRDMA_" + name).c_str(), "");
+}
+
+bool UctDomain::uses_rings() const
+{
+    return is_soft() && (setting("SINGLE_COPY") == "off");
+}
+
+const char *UctDomain::why_no_get_short() const
+{
+    return uses_rings() ? "through the rings nothing returns with the data" :
+           (setting("MR_SCOPE") == "exact") ?
+           "with exact scope not all can be read without its owner" : nullptr;
 }
 
 bool UctDomain::has_device(uct_md_h candidate)
@@ -256,6 +278,10 @@ void UctIface::require(uint64_t flags, const std::string &names) const
     if ((attr.cap.flags & flags) != flags) {
         if ((flags == UCT_IFACE_FLAG_GET_SHORT) && !is_soft()) {
             throw Skipped(test_device() + " cannot return with the data");
+        }
+        if ((flags == UCT_IFACE_FLAG_GET_SHORT) &&
+            (domain.why_no_get_short() != nullptr)) {
+            throw Skipped(domain.why_no_get_short());
         }
         lacking(names);
     }

@@ -42,15 +42,24 @@ public:
 
     unsigned progress() { return uct_worker_progress(worker); }
 
+    // Does what nobody has mapped move through soft0's data rings, which only the
+    // target's progress serves?
+    bool uses_rings() const;
+
+    // Why soft0 offers no short get; nullptr: it does.
+    const char *why_no_get_short() const;
+
     uct_component_h component = nullptr;
     uct_md_h        md        = nullptr;
     uct_worker_h    worker    = nullptr;
     uct_md_attr_t   attr;
 
 private:
+    std::string setting(const std::string &name) const; // empty: the default
     bool open(uct_component_h candidate, const Settings &settings);
     bool has_device(uct_md_h candidate);
 
+    Settings            m_settings;
     uct_component_h     *m_components = nullptr;
     ucs_async_context_t *m_async      = nullptr;
 };
