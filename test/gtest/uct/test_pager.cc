@@ -119,13 +119,35 @@ private:
     std::unique_ptr<Pager>      m_pager; // the first to go
 };
 
-// Who answers: the target's own progress, or its service thread, while the target
-// does nothing.
-enum class Answers { Progress, Service };
+// Who answers: the target's own progress, all of it through the data ring or not, or
+// its service thread, while the target does nothing.
+enum class Answers { Progress, Rings, Service };
 
-Settings service_of(Answers answers)
+const char *name_of(Answers answers)
 {
-    return {{"SERVICE", (answers == Answers::Progress) ? "off" : "event"}};
+    static const char *names[] = {"Progress", "Rings", "Service"};
+
+    return names[(int)answers];
+}
+
+Settings settings_of(Answers answers)
+{
+    switch (answers) {
+    case Answers::Progress:
+        return {{"SERVICE", "off"}};
+    case Answers::Rings:
+        return {{"SERVICE", "off"}, {"SINGLE_COPY", "off"}};
+    default:
+        return {{"SERVICE", "event"}};
+    }
+}
+
+// A data ring has messages too, which only the target's progress may deliver.
+void check_answers(const UctDomain &domain, Answers answers)
+{
+    if (domain.uses_rings() && (answers == Answers::Service)) {
+        throw Skipped("no service thread serves a data ring");
+    }
 }
 
 // The target until the initiator has done something.
@@ -197,7 +219,8 @@ TEST_P(PagerRma, Moves)
 
     run_ranks([=](Rank &rank) {
         check_device(where);
-        Node node(rank, {}, service_of(answers));
+        Node node(rank, {}, settings_of(answers));
+        check_answers(node.domain, answers);
         Side mine(rank, node.domain, where, USED, RESIDENT, FEW);
         UctRemote remote(node.domain, rank.oob.exchange(mine.describe()));
 
@@ -218,13 +241,12 @@ INSTANTIATE_TEST_SUITE_P(
                                          Where::InitiatorMapped, Where::Target,
                                          Where::TargetMapped, Where::Both,
                                          Where::BothSwappers),
-                         testing::Values(Answers::Progress,
+                         testing::Values(Answers::Progress, Answers::Rings,
                                          Answers::Service)),
         [](const testing::TestParamInfo<RmaParam> &info) {
             return name_of(std::get<0>(info.param)) +
                    name_of(std::get<1>(info.param)) +
-                   ((std::get<2>(info.param) == Answers::Progress) ?
-                    "Progress" : "Service");
+                   name_of(std::get<2>(info.param));
         });
 
 // Large ones, which both sides may do a share of, and their pages do not fit.
@@ -240,7 +262,7 @@ TEST_P(PagerLarge, Moves)
     run_ranks([=](Rank &rank) {
         const size_t used = 280;
         check_device(where);
-        Node node(rank, {}, service_of(answers));
+        Node node(rank, {}, settings_of(answers));
         Side mine(rank, node.domain, where, used, used, 160);
         UctRemote remote(node.domain, rank.oob.exchange(mine.describe()));
 
@@ -256,10 +278,11 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Combine(testing::Values(RmaKind::PutZcopy, RmaKind::GetZcopy),
                          testing::Values(Where::Initiator, Where::Target,
                                          Where::Both, Where::BothSwappers),
-                         testing::Values(Answers::Progress)),
+                         testing::Values(Answers::Progress, Answers::Rings)),
         [](const testing::TestParamInfo<RmaParam> &info) {
             return name_of(std::get<0>(info.param)) +
-                   name_of(std::get<1>(info.param));
+                   name_of(std::get<1>(info.param)) +
+                   name_of(std::get<2>(info.param));
         });
 
 using WhereParam = std::tuple<Where, Answers>;
@@ -267,8 +290,7 @@ using WhereParam = std::tuple<Where, Answers>;
 std::string where_name(const testing::TestParamInfo<WhereParam> &info)
 {
     return std::string(name_of(std::get<0>(info.param))) +
-           ((std::get<1>(info.param) == Answers::Progress) ? "Progress" :
-            "Service");
+           name_of(std::get<1>(info.param));
 }
 
 class PagerAtomic : public testing::TestWithParam<WhereParam> {
@@ -283,7 +305,7 @@ TEST_P(PagerAtomic, Counts)
     run_ranks([=](Rank &rank) {
         check_device(where);
         const uint64_t rounds = 8;
-        Node node(rank, {}, service_of(answers));
+        Node node(rank, {}, settings_of(answers));
         Side mine(rank, node.domain, where, USED, RESIDENT, FEW);
         UctRemote remote(node.domain, rank.oob.exchange(mine.describe()));
         Watchdog watchdog(HANGS);
@@ -327,7 +349,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Where::InitiatorMapped, Where::Target,
                                          Where::TargetMapped, Where::Both,
                                          Where::BothSwappers),
-                         testing::Values(Answers::Progress,
+                         testing::Values(Answers::Progress, Answers::Rings,
                                          Answers::Service)), where_name);
 
 // Messages out of paged memory and into it, beside one-sided traffic of the same
