@@ -233,6 +233,13 @@ static int number_is_an_error(void)
     return answer_is_an_error(NP_HELLO_REFUSE, -256, UCS_ERR_IO_ERROR);
 }
 
+/* Who were told that would try for ever */
+static int try_again_is_an_error(void)
+{
+    return answer_is_an_error(NP_HELLO_REFUSE, UCS_ERR_NO_RESOURCE,
+                              UCS_ERR_IO_ERROR);
+}
+
 static int answer_with_number_is_an_error(void)
 {
     return answer_is_an_error(NP_HELLO_REPLY, -512, UCS_ERR_IO_ERROR);
@@ -842,6 +849,7 @@ int main(void)
     TAP_CHECK(tap_child(number_is_an_error) &&
               tap_child(answer_with_number_is_an_error),
               "also with a number that is no status of UCX's");
+    TAP_CHECK(tap_child(try_again_is_an_error), "or one that says to try again");
     TAP_CHECK(tap_child(crowd_is_bounded),
               "of a crowd of gets only so many are taken");
     TAP_CHECK(tap_child(nothing_two_sided), "what moves nothing needs no key");

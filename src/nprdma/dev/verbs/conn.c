@@ -429,6 +429,9 @@ void np_conn_fail(np_conn_t *conn, ucs_status_t status)
 {
     np_vlink_t *link = conn->link;
 
+    if (status == UCS_ERR_NO_RESOURCE) {
+        status = UCS_ERR_IO_ERROR; /* of a link that would mean: try again */
+    }
     np_conn_die(conn, status);
     if (link != NULL) {
         np_vlink_down(link, status);
