@@ -213,7 +213,7 @@ static int np_extension_notify_swap_out(void *va, size_t len)
     if (np_extension_is_running() && (len > 0)) {
         pthread_once(&np_extension_once, np_extension_init);
         np_extension_count_swap_out();
-        np_mapper_set_paged();
+        np_mapper_set_paged(1);
         np_mapper_unmap((uintptr_t)va, len);
     }
     return 0;
@@ -232,7 +232,7 @@ static int np_extension_notify_swap_in(void *va, size_t len)
         return 0;
     }
 
-    np_mapper_set_paged();
+    np_mapper_set_paged(1);
     (void)np_thread_set(NP_THREAD_TELLS, NP_THREAD_TELLS);
     status = np_mapper_fault_in((uintptr_t)va, len, 1);
     if (status == UCS_ERR_INVALID_ADDR) {

@@ -16,6 +16,7 @@
     X(MAP_TRANSLATED)    /* translation set, caches not flushed */ \
     X(MAP_FLUSHED)       /* flushed, entry not set */ \
     X(MAP_DONE) \
+    X(MAP_LOST)          /* its page went meanwhile, and was given time to go */ \
     X(UNMAP_ENTRY)       /* entry absent, translation still there */ \
     X(UNMAP_TRANSLATED)  /* translation gone, caches not flushed */ \
     X(UNMAP_DONE)        /* the page may go */ \

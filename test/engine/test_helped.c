@@ -198,7 +198,7 @@ static int helped_child(int is_paged, int is_killed)
 
     close(sock[1]);
     if (is_paged) {
-        np_mapper_set_paged();
+        np_mapper_set_paged(1);
     }
     TAP_CHILD_CHECK(helped_begin(&link, sock[0], ours, &done) == 0);
     TAP_CHILD_CHECK(link.shm->shares[0].args.is_open == !is_paged);

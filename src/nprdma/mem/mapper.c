@@ -102,12 +102,13 @@ void np_mapper_set_refresh(void (*refresh)(void))
                           memory_order_release);
 }
 
-void np_mapper_set_paged(void)
+void np_mapper_set_paged(int is_paged)
 {
     /* Before it is told of any page. seq_cst: a map that has counted itself and does
      * not see this is seen by the unmap that follows. */
-    if (!atomic_load_explicit(&np_mapper_paged, memory_order_relaxed)) {
-        atomic_store_explicit(&np_mapper_paged, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&np_mapper_paged,
+                             memory_order_relaxed) != is_paged) {
+        atomic_store_explicit(&np_mapper_paged, is_paged, memory_order_seq_cst);
     }
 }
 
@@ -459,15 +460,20 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
     return status;
 }
 
-/* Pages went while they were mapped. If their program takes them away, that call is
- * over, or about to be, and for a moment they are there still: to map them in it, and
- * to move what has gone by then, is to wait for a pager that may wait for us. */
+/* Pages went while they were mapped. If their program takes them away by itself, that
+ * call is over, or about to be, and for a moment they are there still: to map them in
+ * it, and to move what has gone by then, is to wait for a pager that may wait for us.
+ * A swapper has a lock for that. */
 static void np_batch_was_lost(np_batch_t *batch)
 {
     const struct timespec pause = {.tv_nsec = NP_LOST_PAUSE};
+    const uint64_t len          = np_batch_end(batch) - batch->va;
 
-    if (np_mapper_is_paged() && (np_batch_see(batch) < batch->count)) {
+    if (np_mapper_is_paged() &&
+        !np_swap_range_touches(batch->va, len) &&
+        (np_batch_see(batch) < batch->count)) {
         nanosleep(&pause, NULL);
+        NP_PAUSE(MAP_LOST);
     }
 }
 
@@ -489,7 +495,9 @@ static ucs_status_t np_batch_fault_in(np_batch_t *batch)
         if (lost == 0) {
             return status;
         }
-        np_batch_was_lost(batch);
+        if (round == 0) {
+            np_batch_was_lost(batch);
+        }
         if (batch->bring != NULL) {
             batch->bring->is_done = 0;
         }

@@ -45,6 +45,8 @@ void np_mapper_set_refresh(void (*refresh)(void));
  * Bring pages in and map them: for reading, or for reading and writing; for peers
  * as far as they may reach them (region.h), and for this process. Pages that are
  * mapped so already cost one load each. Splits at arenas.
+ * It may sleep in a page; and 0.2 ms where the program takes one away meanwhile that
+ * has no swapper.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: something is not there, or not with
  *         these rights, or with exact scope not registered (what was before it
@@ -111,8 +113,8 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
 ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len);
 
 /** The program takes pages away and brings them in by itself, whenever it likes: it
- *  has said so of some. From now on, until the process ends. */
-void np_mapper_set_paged(void);
+ *  has said so of some. From now on, until the process ends (0: for tests). */
+void np_mapper_set_paged(int is_paged);
 
 /** Does it? */
 int np_mapper_is_paged(void);
