@@ -15,8 +15,13 @@
 #include <ucs/debug/log.h>
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static unsigned errors_said;
@@ -327,6 +332,95 @@ static int own_must_be_registered(void)
     return 0;
 }
 
+#define FEW_PAGE 4096ul
+
+/* Memory of which few pages are there at a time: the oldest goes for each that comes.
+ * All pages are zero. */
+static struct {
+    int      fd;
+    uint8_t  *base;
+    unsigned count;             /* at a time */
+    size_t   pages[16];         /* by arrival, a ring */
+    size_t   arrived;
+} few;
+
+static void *few_bring(void *arg)
+{
+    static uint8_t zeros[FEW_PAGE];
+    struct uffdio_copy copy = {.src = (uintptr_t)zeros, .len = FEW_PAGE};
+    struct uffd_msg msg;
+    size_t *oldest;
+
+    while (read(few.fd, &msg, sizeof(msg)) == sizeof(msg)) {
+        oldest = &few.pages[few.arrived++ % few.count];
+        if (few.arrived > few.count) {
+            madvise(few.base + *oldest, FEW_PAGE, MADV_DONTNEED);
+        }
+        copy.dst = msg.arg.pagefault.address & ~(FEW_PAGE - 1);
+        *oldest  = copy.dst - (uintptr_t)few.base;
+        ioctl(few.fd, UFFDIO_COPY, &copy);
+    }
+    return NULL;
+}
+
+/* Returns 0: that cannot be had here */
+static int few_pages(uint8_t *base, unsigned count)
+{
+    struct uffdio_register all = {
+        .range = {(uintptr_t)base, MOCKED_AREA},
+        .mode  = UFFDIO_REGISTER_MODE_MISSING
+    };
+    struct uffdio_api api      = {.api = UFFD_API};
+    pthread_t thread;
+
+    alarm(MOCKED_LIMIT); /* a system call may never end */
+    few.base  = base;
+    few.count = count;
+    few.fd    = syscall(SYS_userfaultfd, O_CLOEXEC);
+    return (few.fd >= 0) && (madvise(base, MOCKED_AREA, MADV_DONTNEED) == 0) &&
+           (ioctl(few.fd, UFFDIO_API, &api) == 0) &&
+           (ioctl(few.fd, UFFDIO_REGISTER, &all) == 0) &&
+           (pthread_create(&thread, NULL, few_bring, NULL) == 0);
+}
+
+/* More is asked for at once than can be there */
+static int few_pages_are_got(void)
+{
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    memset(mine, 1, 300000);
+    if (!few_pages(area, 8)) {
+        return 77;
+    }
+    TAP_CHILD_CHECK(mocked_move(NP_DIR_GET, mine, 300000, area) == UCS_OK);
+    TAP_CHILD_CHECK((mine[0] == 0) && (mine[299999] == 0));
+    return 0;
+}
+
+/* And by one message */
+static int few_pages_are_put(void)
+{
+    mocked_comp_t comp = {0, UCS_OK};
+    np_iov_t iov[NP_MAX_IOV];
+    ucs_status_t status;
+    unsigned i;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    memset(area, 1, NP_MAX_IOV * 100);
+    if (!few_pages(mine, 2)) {
+        return 77;
+    }
+    for (i = 0; i < NP_MAX_IOV; ++i) {
+        iov[i] = (np_iov_t){mine + (i * 2 * FEW_PAGE), 100};
+    }
+    MOCKED_POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, iov, NP_MAX_IOV,
+                                      (uintptr_t)area, &comp));
+    TAP_CHILD_CHECK((status == UCS_INPROGRESS) &&
+                    mocked_wait(mocked_is_done, &comp, NULL) &&
+                    (comp.status == UCS_OK));
+    TAP_CHILD_CHECK((area[0] == 0) && (area[(NP_MAX_IOV * 100) - 1] == 0));
+    return 0;
+}
+
 void test_rights(void)
 {
     TAP_CHECK(tap_child(own_source_is_unmapped) &&
@@ -345,4 +439,8 @@ void test_rights(void)
               "what its process may not read no peer gets");
     TAP_CHECK(tap_child(own_must_be_registered),
               "with exact scope it must be registered");
+    tap_child_check(few_pages_are_got, "more is got than can be there at once",
+                    "no userfaultfd (root, or vm.unprivileged_userfaultfd=1)");
+    tap_child_check(few_pages_are_put, "and put by one message",
+                    "no userfaultfd (root, or vm.unprivileged_userfaultfd=1)");
 }

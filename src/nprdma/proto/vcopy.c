@@ -31,9 +31,6 @@
  * copy */
 #define NP_VCOPY_ROUNDS  1024
 
-/* Pages that one call looks at */
-#define NP_VCOPY_PAGES   256
-
 _Static_assert((sizeof(np_iov_t) == sizeof(struct iovec)) &&
                (offsetof(np_iov_t, base) == offsetof(struct iovec, iov_base)) &&
                (offsetof(np_iov_t, len) == offsetof(struct iovec, iov_len)),
@@ -86,32 +83,24 @@ static UCS_F_ALWAYS_INLINE int np_vstage_is_made(np_vstage_t *stage)
     return ucs_likely(stage->bytes != NULL) || np_vstage_make(stage);
 }
 
-/* By the kernel, from the file's pages or to them; UCS_ERR_UNSUPPORTED: another way */
+/* By the kernel, from the file's pages; UCS_ERR_UNSUPPORTED: another way. Not to
+ * them: a write to a file needs all the pages that it takes bytes from at once, and
+ * asks for them again and again until they are, which a pager may never grant. */
 static ucs_status_t
 np_vcopy_staged(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
-                void *data, size_t len, int to_memory)
+                const void *data, size_t len)
 {
     const struct iovec *vec = (const struct iovec*)iov;
     ssize_t ret;
 
-    if (to_memory) {
-        memcpy(stage->bytes, data, len);
-        ret = (iovcnt == 1) ? pread(stage->fd, vec->iov_base, len, 0) :
-              preadv(stage->fd, vec, iovcnt, 0);
-    } else {
-        ret = (iovcnt == 1) ? pwrite(stage->fd, vec->iov_base, len, 0) :
-              pwritev(stage->fd, vec, iovcnt, 0);
+    memcpy(stage->bytes, data, len);
+    ret = (iovcnt == 1) ? pread(stage->fd, vec->iov_base, len, 0) :
+          preadv(stage->fd, vec, iovcnt, 0);
+    if (ucs_likely(ret == (ssize_t)len)) {
+        return UCS_OK;
     }
-
-    if (ucs_unlikely(ret != (ssize_t)len)) {
-        return ((ret >= 0) || (errno == EFAULT)) ? UCS_ERR_INVALID_ADDR :
-               UCS_ERR_UNSUPPORTED;
-    }
-
-    if (!to_memory) {
-        memcpy(data, stage->bytes, len);
-    }
-    return UCS_OK;
+    return ((ret >= 0) || (errno == EFAULT)) ? UCS_ERR_INVALID_ADDR :
+           UCS_ERR_UNSUPPORTED;
 }
 
 static ucs_status_t
@@ -119,18 +108,18 @@ np_vcopy_now(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
              int to_memory)
 {
     const size_t len    = np_iov_length(iov, iovcnt);
-    ucs_status_t status = UCS_OK;
+    ucs_status_t status = UCS_ERR_UNSUPPORTED;
     size_t i;
 
-    if (ucs_likely((len <= NP_VSTAGE_SIZE) && np_vstage_is_made(stage))) {
-        status = np_vcopy_staged(stage, iov, iovcnt, data, len, to_memory);
-        if (ucs_likely(status != UCS_ERR_UNSUPPORTED)) {
-            return status;
-        }
-        status = UCS_OK;
+    if (to_memory && ucs_likely((len <= NP_VSTAGE_SIZE) &&
+                                np_vstage_is_made(stage))) {
+        status = np_vcopy_staged(stage, iov, iovcnt, data, len);
+    }
+    if (status != UCS_ERR_UNSUPPORTED) {
+        return status;
     }
 
-    for (i = 0; (i < iovcnt) && (status == UCS_OK);
+    for (i = 0, status = UCS_OK; (i < iovcnt) && (status == UCS_OK);
          data = UCS_PTR_BYTE_OFFSET(data, iov[i++].len)) {
         status = to_memory ?
                  np_access_write((uintptr_t)iov[i].base, data, iov[i].len) :
@@ -210,8 +199,8 @@ static int np_vcopy_is_swapped(const np_iov_t *memory)
 
 /* One that is not swapped by the program */
 static ucs_status_t
-np_vcopy_list(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
-              int to_memory, int may_sleep)
+np_vcopy_list(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
+              void *data, int to_memory, int may_sleep)
 {
     size_t i;
 
@@ -229,7 +218,7 @@ ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
     ucs_status_t status = UCS_OK;
     size_t i;
 
-    for (i = 0; (i < iovcnt) && ucs_likely(!np_vcopy_is_swapped(&iov[i])); ++i) {
+    for (i = 0; (i < iovcnt) && !np_vcopy_is_swapped(&iov[i]); ++i) {
     }
     if (ucs_likely(i == iovcnt)) {
         return np_vcopy_list(stage, iov, iovcnt, data, to_memory, may_sleep);
@@ -244,38 +233,4 @@ ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
                  np_vcopy_mapped(stage, &iov[i], data, to_memory);
     }
     return status;
-}
-
-/* As many pages as a call takes; returns how many bytes they have, or 0: not all can
- * be read */
-static size_t
-np_vcopy_look_some(np_vstage_t *stage, uint64_t addr, size_t len)
-{
-    struct iovec bytes[NP_VCOPY_PAGES];
-    const uint64_t end = addr + len;
-    uint64_t va        = addr;
-    int count;
-
-    for (count = 0; (va < end) && (count < NP_VCOPY_PAGES); ++count) {
-        bytes[count] = (struct iovec){(void*)va, 1};
-        va           = (va & ~(NP_PAGE_SIZE - 1)) + NP_PAGE_SIZE;
-    }
-    return (pwritev(stage->fd, bytes, count, 0) != count) ? 0 :
-           (ucs_min(va, end) - addr);
-}
-
-ucs_status_t np_vcopy_look(np_vstage_t *stage, uint64_t addr, size_t len)
-{
-    size_t done = 0, some = 1;
-
-    if (ucs_likely(np_vstage_is_made(stage))) {
-        for (; (done < len) && (some > 0); done += some) {
-            some = np_vcopy_look_some(stage, addr + done, len - done);
-        }
-        if (ucs_likely(some > 0)) {
-            return UCS_OK;
-        }
-    }
-
-    return np_access_bring_in(addr + done, len - done, 0);
 }

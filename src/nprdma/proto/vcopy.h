@@ -13,9 +13,9 @@
 /** Bytes of a message that are copied at once */
 #define NP_VSTAGE_SIZE  (3 * NP_PAGE_SIZE)
 
-/** Pages of a file of our own, between which and memory the kernel copies what is in
- *  a message: in a third to two thirds of the time of process_vm_*. Owner: a port;
- *  used in its turn. */
+/** Pages of a file of our own, from which the kernel copies to memory what is in a
+ *  message: in less than half the time of process_vm_writev. Owner: a port; used in
+ *  its turn. */
 typedef struct np_vstage {
     void *bytes;      /**< NULL: not made yet, or it cannot be */
     int  fd;
@@ -38,15 +38,6 @@ typedef struct np_vstage {
  */
 ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
                       void *data, int to_memory, int may_sleep);
-
-/**
- * May this process read all of [@a addr, @a addr + @a len)? A byte of each page is
- * read, so absent pages are brought in, and that may sleep. A system call for each
- * 256 pages.
- *
- * @return UCS_OK; UCS_ERR_INVALID_ADDR; UCS_ERR_NO_MEMORY. It may change at once.
- */
-ucs_status_t np_vcopy_look(np_vstage_t *stage, uint64_t addr, size_t len);
 
 /** Would np_vcopy find the memory there? It may be gone at once. */
 int np_vcopy_is_there(uint64_t addr, size_t len, int to_memory);

@@ -186,7 +186,7 @@ void np_vmove_reset(np_vop_t *op)
 }
 
 /* May what is done for a transfer sleep in a page? What the program has posted sleeps
- * in its own, as its own copy would. */
+ * in its own. */
 static int np_vmove_may_sleep(const np_vop_t *op)
 {
     return (op->link != NULL) || op->move.is_patient || op->port->is_patient;
@@ -241,16 +241,16 @@ static size_t np_vmove_next_len(const np_vop_t *op)
            ucs_min(len, NP_VMOVE_SMALL);
 }
 
-/* Linux 6.1 registers for a device what its process may not read. So what a peer asks
- * for is looked at before; what the program itself puts is its own affair. */
+/* Some kernels register for a device what its process may not read. So what a peer
+ * asks for is looked at before; what the program itself puts is its own affair. */
 static ucs_status_t np_vmove_look(np_vop_t *op, size_t len)
 {
     const np_vmove_t *move = &op->move;
 
-    return ((op->link == NULL) && move->is_source) ?
-           np_vcopy_look(&op->port->stage,
-                         (uintptr_t)np_vmove_local(move, move->next), len) :
-           UCS_OK;
+    return ((op->link == NULL) && move->is_source &&
+            op->port->nic->is_forced) ?
+           np_access_bring_in((uintptr_t)np_vmove_local(move, move->next), len,
+                              0) : UCS_OK;
 }
 
 /* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for the sake

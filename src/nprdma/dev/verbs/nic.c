@@ -21,7 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Largest request, also of a device that does not say what it takes (0) */
 #define NP_NIC_WRITE_MAX  (1u << 30)
@@ -213,6 +215,29 @@ static int np_nic_find_one(struct ibv_context *ctx, unsigned num, void *arg)
     return 2;
 }
 
+/* Would a page be registered that nobody may read? If that cannot be found out it
+ * would. */
+static int np_nic_find_forced(np_nic_t *nic)
+{
+    const size_t size = sysconf(_SC_PAGESIZE);
+    struct ibv_mr *mr;
+    int is_forced;
+    void *page;
+
+    page = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return 1;
+    }
+
+    mr        = ibv_reg_mr(nic->pd, page, size, 0);
+    is_forced = (mr != NULL) || (errno != EFAULT);
+    if (mr != NULL) {
+        ibv_dereg_mr(mr);
+    }
+    munmap(page, size);
+    return is_forced;
+}
+
 static ucs_status_t np_nic_start(np_nic_t *nic, int gid_index)
 {
     np_nic_search_t search = {nic->name, nic};
@@ -249,6 +274,8 @@ static ucs_status_t np_nic_start(np_nic_t *nic, int gid_index)
         np_error("%s: no protection domain: %m", nic->name);
         return UCS_ERR_IO_ERROR;
     }
+
+    nic->is_forced = np_nic_find_forced(nic);
     return UCS_OK;
 }
 

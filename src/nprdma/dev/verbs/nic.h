@@ -35,6 +35,8 @@ typedef struct np_nic {
     enum ibv_mtu         mtu;       /**< active */
     double               bandwidth; /**< bytes/s, of the link */
     uint32_t             max_write; /**< bytes that one request moves at most */
+    int                  is_forced; /**< the kernel registers for reading what the
+                                         process may not read (Linux 6.1) */
     size_t               direct_min; /**< measured: see np_nic_direct_min */
     double               reg_fixed;  /**< measured: seconds to register and give
                                           back anything; 0: not known */
