@@ -14,6 +14,7 @@
 #include "thread.h"
 #include "trace.h"
 #include "mem/model.h"
+#include "mem/table.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -131,6 +132,7 @@ static void np_engine_after_fork(void)
 static void np_engine_prepare_forks(void)
 {
     np_at_fork(NULL, NULL, np_engine_after_fork);
+    (void)np_table_prepare_forks(); /* who makes tables reports what has failed */
 }
 
 static ucs_status_t np_engine_start(const np_engine_config_t *config)

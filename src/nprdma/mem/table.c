@@ -104,8 +104,7 @@ static void np_table_atfork_register(void)
                                          np_table_fork_child);
 }
 
-/* Before the first table of anybody: a fork must not find the locks held */
-static int np_table_atfork(void)
+int np_table_prepare_forks(void)
 {
     pthread_once(&np_table_atfork_once, np_table_atfork_register);
     errno = np_table_atfork_ret;
@@ -161,7 +160,7 @@ static void np_directory_make_locked(void)
     np_directory_state = NP_DIRECTORY_REFUSED;
 
     what = "pthread_atfork()";
-    if (np_table_atfork() != 0) {
+    if (np_table_prepare_forks() != 0) {
         goto err;
     }
 
@@ -377,7 +376,7 @@ ucs_status_t np_remote_get(uint64_t engine_id, int fd, np_remote_t **remote_p)
     np_remote_t *remote;
     struct stat st;
 
-    if (np_table_atfork() != 0) {
+    if (np_table_prepare_forks() != 0) {
         np_error("pthread_atfork() failed: %m");
         return UCS_ERR_NO_MEMORY;
     }

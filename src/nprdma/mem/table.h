@@ -99,6 +99,11 @@ typedef struct np_remote {
  */
 int np_directory_fd(void);
 
+/** Before any thread of ours can make the first table: should another one fork just
+ *  then, its child must not find the locks held. Again it does nothing.
+ *  @return 0; -1: errno says why. */
+int np_table_prepare_forks(void);
+
 /** The directory itself; NULL before np_directory_fd */
 np_directory_t *np_directory_own(void);
 
