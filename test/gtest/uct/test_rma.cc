@@ -33,7 +33,8 @@ class RmaCase {
 public:
     RmaCase(Rank &rank, RmaKind kind, MemKind mem_kind, size_t largest,
             const Settings &settings = {}) :
-        node(rank, {}, settings), kind(kind), largest(rma_limit(node.iface, kind, largest)),
+        node(rank, {}, settings), kind(kind),
+        largest(rma_limit(node.iface, kind, largest)),
         local(node.domain, MemKind::Local, space(this->largest)),
         target(node.domain, mem_kind, space(this->largest)),
         remote(node.domain, node.rank.oob.exchange(target.describe()))
@@ -94,20 +95,27 @@ public:
     uint64_t  seed = 0;
 };
 
+// Up to a size at each place; larger ones at one place each, in turn.
+void every_size(RmaCase &rma, size_t at_each_place)
+{
+    size_t turn = 0;
+
+    for (size_t length : sizes_around(rma.largest)) {
+        size_t places = (length <= at_each_place) ? OFFSETS.size() : 1;
+        for (size_t i = 0; i < places; ++i) {
+            const auto &offsets = OFFSETS[turn++ % OFFSETS.size()];
+            rma.transfer(length, offsets.first, offsets.second);
+        }
+    }
+}
+
 TEST_P(Rma, EverySize)
 {
     run([this](Rank &rank) {
         RmaCase rma(rank, kind(), mem_kind(), LARGEST);
-        size_t turn = 0;
 
-        for (size_t length : sizes_around(rma.largest)) {
-            // The large ones are slow to check, so they take turns
-            for (size_t i = 0; i < ((length <= 65537) ? OFFSETS.size() : 1);
-                 ++i) {
-                const auto &offsets = OFFSETS[turn++ % OFFSETS.size()];
-                rma.transfer(length, offsets.first, offsets.second);
-            }
-        }
+        // The large ones are slow to check, so they take turns
+        every_size(rma, 65537);
     });
 }
 
@@ -171,12 +179,8 @@ TEST_P(RmaRings, EverySize)
         }
         RmaCase rma(rank, kind(), mem_kind(), 1 << 20,
                     {{"SINGLE_COPY", "off"}});
-        size_t turn = 0;
 
-        for (size_t length : sizes_around(rma.largest)) {
-            const auto &offsets = OFFSETS[turn++ % OFFSETS.size()];
-            rma.transfer(length, offsets.first, offsets.second);
-        }
+        every_size(rma, 0);
     });
 }
 
