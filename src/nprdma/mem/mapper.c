@@ -469,8 +469,7 @@ static void np_batch_was_lost(np_batch_t *batch)
     const struct timespec pause = {.tv_nsec = NP_LOST_PAUSE};
     const uint64_t len          = np_batch_end(batch) - batch->va;
 
-    if (np_mapper_is_paged() &&
-        !np_swap_range_touches(batch->va, len) &&
+    if (np_mapper_is_paged() && !np_swap_range_touches(batch->va, len) &&
         (np_batch_see(batch) < batch->count)) {
         nanosleep(&pause, NULL);
         NP_PAUSE(MAP_LOST);

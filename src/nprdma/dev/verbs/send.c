@@ -357,13 +357,19 @@ void np_conn_ring_all(np_vport_t *port)
     }
 }
 
-void np_conn_heard(np_conn_t *conn, unsigned flags)
+/* A sign of life: nobody need look for one, or ring */
+static UCS_F_ALWAYS_INLINE void np_conn_lives(np_conn_t *conn)
 {
     ++conn->heard;
     conn->is_checked = 0;
     conn->replaced   = 0;
     conn->ring_at    = 0;
     conn->ring_next  = 0;
+}
+
+void np_conn_heard(np_conn_t *conn, unsigned flags)
+{
+    np_conn_lives(conn);
     if (!conn->is_link) {
         conn->has_rung = 0;
         return;
@@ -383,11 +389,7 @@ void np_conn_heard(np_conn_t *conn, unsigned flags)
 
 void np_conn_heard_write(np_conn_t *conn)
 {
-    ++conn->heard;
-    conn->is_checked = 0;
-    conn->replaced   = 0;
-    conn->ring_at    = 0;
-    conn->ring_next  = 0;
+    np_conn_lives(conn);
     if (!conn->is_link && ucs_unlikely(conn->has_rung)) {
         conn->has_rung     = 0;
         conn->is_computing = 1; /* until it says otherwise with its next put */
