@@ -370,6 +370,55 @@ static void link_note_room(void)
     link_world_close(&world);
 }
 
+/* What a hook gives back to a link: the word that its target counts in */
+static struct {
+    np_ring_tx_t     *ring;
+    _Atomic uint32_t *head;
+} link_late;
+
+/* The target counts on, just after it was seen not to have */
+static void link_late_hook(np_pause_point_t point)
+{
+    if (point == NP_PAUSE_REFUSED) {
+        link_late.ring->head = link_late.head;
+    }
+}
+
+/* A target answers a request before it counts those before it as taken: there is
+ * no room, nothing is outstanding, and a moment later there is room. That is no
+ * lack of memory. */
+static void link_late_room(void)
+{
+    _Atomic uint32_t before;
+    link_world_t world;
+    ucs_status_t status;
+    np_link_t *link;
+    unsigned i;
+
+    link_world_open("late room", &world);
+    link = &world.pair.link;
+    for (i = 0; (i < NP_CTL_SLOTS) && (link_put(&world, i, 1) == UCS_OK); ++i) {
+    }
+    TAP_CHECK(i == NP_CTL_SLOTS, "late room: the ring is full (%u)", i);
+    link_late.ring = &link->ctl;
+    link_late.head = link->ctl.head;
+    atomic_init(&before, atomic_load(link->ctl.head));
+    link->ctl.head = &before;
+    for (i = 0; (i < PROGRESS_MAX) && (link->outstanding > 0); ++i) {
+        pair_progress(world.pair.target);
+        pair_progress(world.pair.initiator);
+    }
+    np_pause_hook = link_late_hook;
+    status        = link_put(&world, 0, 1);
+    np_pause_hook = NULL;
+    TAP_CHECK((link->outstanding == 0) && (status == UCS_ERR_NO_RESOURCE),
+              "late room: no room is not no memory (%s)",
+              ucs_status_string(status));
+    TAP_CHECK((link->ctl.head != &before) && (link_put(&world, 0, 1) == UCS_OK),
+              "late room: and it is tried again");
+    link_world_close(&world);
+}
+
 /* READY needs no thanks: what a target brings in for a peer it keeps no account
  * of */
 static void link_ready(void)
@@ -838,6 +887,7 @@ void test_link(void)
     link_fork();
     link_notes();
     link_note_room();
+    link_late_room();
     link_ready();
     link_now();
     link_evicted();

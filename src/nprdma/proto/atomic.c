@@ -259,9 +259,13 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
     np_slot_t *slot;
     np_op_t *request;
 
+    if (!np_request_has_room(link)) {
+        return np_link_refuse(link);
+    }
+
     request = np_request_begin(link, NP_OP_ATOMIC, comp, &slot);
     if (request == NULL) {
-        return np_link_refuse(link);
+        return UCS_ERR_NO_MEMORY;
     }
 
     slot->atomic = (np_slot_atomic_t){

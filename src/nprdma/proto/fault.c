@@ -89,9 +89,7 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
     op = np_fault_begin(link, NULL, len, addr, NP_FAULT_PUT | NP_FAULT_INLINE,
                         &slot);
     if (op == NULL) {
-        /* not to be tried again if its caller has seen room (np_rma_may_put) */
-        return np_request_has_room(link) ? UCS_ERR_NO_MEMORY :
-               np_link_refuse(link);
+        return UCS_ERR_NO_MEMORY;
     }
 
     memcpy(np_request_inline(link, op->index), data, len);
@@ -106,9 +104,13 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
     np_slot_t *slot;
     np_op_t *op;
 
+    if (!np_request_has_room(link)) {
+        return np_link_refuse(link);
+    }
+
     op = np_fault_begin(link, comp, len, addr, NP_FAULT_INLINE, &slot);
     if (op == NULL) {
-        return np_link_refuse(link);
+        return UCS_ERR_NO_MEMORY;
     }
 
     op->fault.buffer = buffer;
@@ -124,8 +126,12 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
     np_slot_t *slot;
     np_op_t *op;
 
-    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY, &slot);
-    if (op != NULL) {
+    if (np_request_has_room(link)) {
+        op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY, &slot);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+
         /* whoever tries again before the answer waits, and does not ask again */
         np_op_order(link, op, addr, len, 1);
         np_fault_send(link, op, slot);
@@ -138,6 +144,10 @@ int np_fault_ask_when(np_link_t *link, np_op_t *copy_op)
     np_copy_t *copy = &copy_op->copy;
     np_slot_t *slot;
     np_op_t *op;
+
+    if (!np_request_has_room(link)) {
+        return 0;
+    }
 
     op = np_fault_begin(link, NULL, ucs_min(copy->len, (size_t)UINT32_MAX),
                         copy->remote,
@@ -330,8 +340,8 @@ static void np_fault_prepare_meanwhile(np_link_t *link, const np_op_t *op,
     }
 }
 
-/* Ask for the beginning of a range; returns for how much, 0 if there is no
- * room, or an error (the copy's status) */
+/* Ask for the beginning of a range, for which there is room; returns for how much,
+ * 0 if there is no memory, or an error (the copy's status) */
 static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
                                   size_t offset, size_t len)
 {

@@ -36,8 +36,9 @@ static UCS_F_ALWAYS_INLINE uint64_t np_fault_page(uint64_t va)
 
 /**
  * Write @a len bytes, at most NP_INLINE_SIZE, that @a data may lose at once.
+ * There is room (np_request_has_room).
  *
- * @return UCS_OK: on its way; UCS_ERR_NO_RESOURCE.
+ * @return UCS_OK: on its way; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
                           uint64_t addr);
@@ -46,7 +47,7 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
  * Read @a len bytes, at most NP_INLINE_SIZE, into @a buffer, or if that is NULL
  * for @a unpack.
  *
- * @return UCS_INPROGRESS; UCS_ERR_NO_RESOURCE.
+ * @return UCS_INPROGRESS; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
                           void *arg, size_t len, uint64_t addr, void *comp);
@@ -54,12 +55,12 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
 /**
  * Have memory brought in, and try again when an operation has completed.
  *
- * @return UCS_ERR_NO_RESOURCE.
+ * @return UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
 
 /** Ask when the target has registered the memory of a copy (mem/model.h); its
- *  answer is for np_pace_answered. Returns 0 if there is no room. */
+ *  answer is for np_pace_answered. Returns 0 if there is no room, or no memory. */
 int np_fault_ask_when(np_link_t *link, np_op_t *copy_op);
 
 /** The FAULT of @a op, as its slot has it */

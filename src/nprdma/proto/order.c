@@ -31,15 +31,10 @@ ucs_status_t np_link_refuse(np_link_t *link)
 {
     link->is_full    = 0;
     link->is_refused = link->outstanding > 0;
-    if (link->is_refused) {
-        return UCS_ERR_NO_RESOURCE;
+    if (!link->is_refused) {
+        NP_PAUSE(REFUSED);
+        np_request_ring_slow(link); /* requests without an answer have it all */
     }
-
-    if (np_request_has_room(link)) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    np_request_ring_slow(link); /* requests without an answer have it all */
     return UCS_ERR_NO_RESOURCE;
 }
 

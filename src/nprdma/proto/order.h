@@ -21,9 +21,9 @@ int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
 void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
                  int is_write);
 
-/** An operation must wait for one that is outstanding: nothing is tried again
- *  before one completes. @return UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY: there is
- *  nothing to wait for */
+/** An operation must wait: for one that is outstanding, and then nothing is tried
+ *  again before one completes; or for room that requests have which are not
+ *  answered. @return UCS_ERR_NO_RESOURCE. */
 ucs_status_t np_link_refuse(np_link_t *link);
 
 /** Slow half of np_link_order */

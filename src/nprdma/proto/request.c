@@ -25,10 +25,7 @@ np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
 {
     np_op_t *op;
 
-    if (!np_request_has_room(link)) {
-        return NULL;
-    }
-
+    np_assert(np_request_has_room(link));
     op = np_op_get(link->port, kind, comp);
     if (op == NULL) {
         return NULL;

@@ -17,13 +17,14 @@
 #define NP_REQUEST_RETRY_MAX_NS UINT64_C(1000000)
 
 /**
- * Begin a request that will be answered.
+ * Begin a request that will be answered. There is room for it: its caller has
+ * asked np_request_has_room, once. The target makes room at any time, so who asks
+ * a second time for the reason of a refusal may hear that there was none.
  *
  * @param [out] slot  To be filled in by the caller.
  *
  * @return the operation, with op->index the number of its answer and of its
- *         inline area; NULL if there is no room now (as
- *         np_request_has_room says), or no memory.
+ *         inline area; NULL if there is no memory (logged).
  */
 np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
                           np_slot_t **slot);
@@ -74,6 +75,7 @@ static UCS_F_ALWAYS_INLINE void np_request_ring(np_link_t *link)
     }
 }
 
+/** Is there room for a request? Once there is, only a request takes it away. */
 static UCS_F_ALWAYS_INLINE int np_request_has_room(np_link_t *link)
 {
     return (link->answers_used != UCS_MASK(NP_CTL_SLOTS)) &&
