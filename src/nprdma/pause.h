@@ -29,7 +29,7 @@
     X(ENTRIES_AFTER)     /* remote entries read again */ \
     X(JUDGED)            /* data looked at, local entries not yet again */ \
     X(FAULT_SEND)        /* a FAULT is about to be sent */ \
-    X(REFUSED)           /* no room, and nothing outstanding that makes some */ \
+    X(REFUSED)           /* there was no room for a request just now */ \
     X(SERVE_MAPPED)      /* target: pages in and mapped, nothing moved */ \
     X(SERVE_MOVED)       /* target: moved, entries not compared */ \
     X(ANSWERED)          /* initiator: answer seen, not yet acted on */ \

@@ -376,7 +376,7 @@ static struct {
     _Atomic uint32_t *head;
 } link_late;
 
-/* The target counts on, just after it was seen not to have */
+/* The target reads on, just after it was seen not to have */
 static void link_late_hook(np_pause_point_t point)
 {
     if (point == NP_PAUSE_REFUSED) {
@@ -384,38 +384,43 @@ static void link_late_hook(np_pause_point_t point)
     }
 }
 
-/* A target answers a request before it counts those before it as taken: there is
- * no room, nothing is outstanding, and a moment later there is room. That is no
- * lack of memory. */
-static void link_late_room(void)
+/* Notes may fill the ring of requests: there is no room, nothing is outstanding, and
+ * a moment later there is room. That is no lack of memory. */
+static void link_late_room(int is_beside)
 {
+    const char *name = is_beside ? "late room, beside others" : "late room";
     _Atomic uint32_t before;
     link_world_t world;
     ucs_status_t status;
     np_link_t *link;
     unsigned i;
 
-    link_world_open("late room", &world);
+    link_world_open(name, &world);
     link = &world.pair.link;
     for (i = 0; (i < NP_CTL_SLOTS) && (link_put(&world, i, 1) == UCS_OK); ++i) {
     }
-    TAP_CHECK(i == NP_CTL_SLOTS, "late room: the ring is full (%u)", i);
+    TAP_CHECK(i == NP_CTL_SLOTS, "%s: the ring is full (%u)", name, i);
     link_late.ring = &link->ctl;
     link_late.head = link->ctl.head;
     atomic_init(&before, atomic_load(link->ctl.head));
-    link->ctl.head = &before;
+    link->ctl.head = &before; /* as if these were notes that nobody has read */
     for (i = 0; (i < PROGRESS_MAX) && (link->outstanding > 0); ++i) {
         pair_progress(world.pair.target);
         pair_progress(world.pair.initiator);
     }
+    if (is_beside) {
+        link_put(&world, LINK_PAGE - 64, 128); /* by the other ring */
+    }
     np_pause_hook = link_late_hook;
     status        = link_put(&world, 0, 1);
     np_pause_hook = NULL;
-    TAP_CHECK((link->outstanding == 0) && (status == UCS_ERR_NO_RESOURCE),
-              "late room: no room is not no memory (%s)",
+    TAP_CHECK((link->outstanding == (unsigned)is_beside) &&
+              (status == UCS_ERR_NO_RESOURCE),
+              "%s: no room is not no memory (%s)", name,
               ucs_status_string(status));
-    TAP_CHECK((link->ctl.head != &before) && (link_put(&world, 0, 1) == UCS_OK),
-              "late room: and it is tried again");
+    TAP_CHECK((link->ctl.head != &before) && np_link_has_resources(link) &&
+              (link_put(&world, 0, 1) == UCS_OK),
+              "%s: and it is tried again", name);
     link_world_close(&world);
 }
 
@@ -887,7 +892,8 @@ void test_link(void)
     link_fork();
     link_notes();
     link_note_room();
-    link_late_room();
+    link_late_room(0);
+    link_late_room(1);
     link_ready();
     link_now();
     link_evicted();

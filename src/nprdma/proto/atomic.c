@@ -260,7 +260,7 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
     np_op_t *request;
 
     if (!np_request_has_room(link)) {
-        return np_link_refuse(link);
+        return np_link_no_room(link);
     }
 
     request = np_request_begin(link, NP_OP_ATOMIC, comp, &slot);

@@ -105,7 +105,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
     np_op_t *op;
 
     if (!np_request_has_room(link)) {
-        return np_link_refuse(link);
+        return np_link_no_room(link);
     }
 
     op = np_fault_begin(link, comp, len, addr, NP_FAULT_INLINE, &slot);
@@ -126,16 +126,18 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
     np_slot_t *slot;
     np_op_t *op;
 
-    if (np_request_has_room(link)) {
-        op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY, &slot);
-        if (op == NULL) {
-            return UCS_ERR_NO_MEMORY;
-        }
-
-        /* whoever tries again before the answer waits, and does not ask again */
-        np_op_order(link, op, addr, len, 1);
-        np_fault_send(link, op, slot);
+    if (!np_request_has_room(link)) {
+        return np_link_no_room(link);
     }
+
+    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY, &slot);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    /* whoever tries again before the answer waits, and does not ask again */
+    np_op_order(link, op, addr, len, 1);
+    np_fault_send(link, op, slot);
     return np_link_refuse(link);
 }
 

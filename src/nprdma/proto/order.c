@@ -31,10 +31,15 @@ ucs_status_t np_link_refuse(np_link_t *link)
 {
     link->is_full    = 0;
     link->is_refused = link->outstanding > 0;
-    if (!link->is_refused) {
-        NP_PAUSE(REFUSED);
-        np_request_ring_slow(link); /* requests without an answer have it all */
-    }
+    return UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t np_link_no_room(np_link_t *link)
+{
+    NP_PAUSE(REFUSED);
+    link->is_full    = 0;
+    link->is_refused = link->answers_used == UCS_MASK(NP_CTL_SLOTS);
+    np_request_ring_slow(link); /* notes, which have no answer, may have it all */
     return UCS_ERR_NO_RESOURCE;
 }
 
