@@ -39,7 +39,7 @@ ucs_status_t np_link_no_room(np_link_t *link)
     NP_PAUSE(REFUSED);
     link->is_full    = 0;
     link->is_refused = link->answers_used == UCS_MASK(NP_CTL_SLOTS);
-    np_request_ring_slow(link); /* notes, which have no answer, may have it all */
+    np_request_ring_slow(link); /* notes, never answered, may have it all */
     return UCS_ERR_NO_RESOURCE;
 }
 

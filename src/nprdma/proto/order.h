@@ -21,12 +21,12 @@ int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
 void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
                  int is_write);
 
-/** An operation must wait for one that is outstanding: nothing is tried again before
- *  one completes. @return UCS_ERR_NO_RESOURCE. */
+/** An operation must wait for one that is outstanding: nothing is tried again
+ *  before one completes. @return UCS_ERR_NO_RESOURCE. */
 ucs_status_t np_link_refuse(np_link_t *link);
 
-/** There was no room for a request (np_request_has_room): its target must read what
- *  it has not, or an answer must come. @return UCS_ERR_NO_RESOURCE. */
+/** There was no room for a request (np_request_has_room): its target must read
+ *  what it has not, or an answer must come. @return UCS_ERR_NO_RESOURCE. */
 ucs_status_t np_link_no_room(np_link_t *link);
 
 /** Slow half of np_link_order */

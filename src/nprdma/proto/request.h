@@ -75,7 +75,8 @@ static UCS_F_ALWAYS_INLINE void np_request_ring(np_link_t *link)
     }
 }
 
-/** Is there room for a request? Once there is, only a request takes it away. */
+/** Is there room for a request? Once there is, only a request takes it away, or a
+ *  copy that is offered (np_copy_post). */
 static UCS_F_ALWAYS_INLINE int np_request_has_room(np_link_t *link)
 {
     return (link->answers_used != UCS_MASK(NP_CTL_SLOTS)) &&
