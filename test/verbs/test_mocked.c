@@ -188,6 +188,81 @@ static int flush_ends(void)
     return 0;
 }
 
+static void no_put_once(np_vport_config_t *config)
+{
+    config->put_once = 0;
+}
+
+/* All names of operations are in use, but for @a left */
+static void take_names(unsigned left, np_vop_t **free_p, unsigned *num_p)
+{
+    *free_p       = ours->free_ops;
+    *num_p        = ours->num_ops;
+    ours->num_ops = 1u << 16;
+    if (left == 0) {
+        ours->free_ops = NULL;
+    } else {
+        ours->free_ops->next_free = NULL;
+    }
+}
+
+/* A flush for which there is no name waits for others; a part of one leaves
+ * nothing behind */
+static int flush_without_names(void)
+{
+    mocked_comp_t put, flush = {0, UCS_OK};
+    np_vop_t *free_ops, *next;
+    ucs_status_t status;
+    unsigned left, num;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
+                    UCS_INPROGRESS);
+    for (left = 0; left < 2; ++left) {
+        next = ours->free_ops->next_free;
+        take_names(left, &free_ops, &num);
+        status = np_vport_flush(ours, &flush);
+        TAP_CHILD_CHECK(status == UCS_ERR_NO_RESOURCE);
+        TAP_CHILD_CHECK(ucs_list_is_empty(&ours->groups) &&
+                        ucs_list_is_empty(&link_.flushes));
+        TAP_CHILD_CHECK((left == 0) || (ours->free_ops == free_ops));
+        ours->free_ops      = free_ops;
+        free_ops->next_free = next;
+        ours->num_ops       = num;
+    }
+    TAP_CHILD_CHECK(np_vport_flush(ours, &flush) == UCS_INPROGRESS);
+    mock_release();
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
+    TAP_CHILD_CHECK((flush.count == 1) && (put.count == 1));
+    mocked_end();
+    return 0;
+}
+
+/* A small put that no batch can be made for goes as a message */
+static int put_without_names(void)
+{
+    np_vop_t *free_ops, *next;
+    ucs_status_t status;
+    unsigned num;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, no_put_once));
+    TAP_CHILD_CHECK(mocked_warm());
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    next = ours->free_ops->next_free;
+    take_names(0, &free_ops, &num);
+    memset(mine, 5, 8);
+    status = np_vlink_put_copied(&link_, key, mine, 8, (uintptr_t)area);
+    TAP_CHILD_CHECK((status == UCS_OK) && (link_.outstanding == 0));
+    ours->free_ops      = free_ops;
+    free_ops->next_free = next;
+    ours->num_ops       = num;
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    TAP_CHILD_CHECK(area[0] == 5);
+    mocked_end();
+    return 0;
+}
+
 /* The answer to a link's request to connect, with a status of any number */
 static int answer_is_an_error(np_hello_kind_t kind, int32_t number,
                               ucs_status_t expected)
@@ -843,6 +918,10 @@ int main(void)
               "no one-sided put overtakes an atomic of its word");
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
+    TAP_CHECK(tap_child(flush_without_names),
+              "and waits where there is no name for it");
+    TAP_CHECK(tap_child(put_without_names),
+              "where a small put goes as a message");
     TAP_CHECK(tap_child(gone_is_an_error),
               "a peer that ends before it has answered is an error");
     TAP_CHECK(tap_child(refusal_is_an_error), "and one that refuses");

@@ -113,8 +113,9 @@ ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
 ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
 {
     NP_TURN_WAIT(&port->turn);
-    np_vop_t *group = NULL, *op;
-    unsigned pending = 0;
+    np_vop_t *group     = NULL, *op;
+    unsigned pending    = 0;
+    ucs_status_t status = UCS_INPROGRESS;
     np_vlink_t *link;
 
     ucs_list_for_each(link, &port->links, list) {
@@ -135,7 +136,7 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
         if (group == NULL) {
             group = np_vop_get(port, NP_VOP_GROUP, comp);
             if (group == NULL) {
-                return UCS_ERR_NO_MEMORY;
+                return np_vop_none(port);
             }
             group->group.pending = 1; /* until all are counted */
             ucs_list_add_tail(&port->groups, &group->list);
@@ -143,9 +144,9 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
 
         op = np_vop_get(port, NP_VOP_FLUSH, NULL);
         if (op == NULL) {
-            group->comp = NULL;
-            --group->group.pending;
-            return UCS_ERR_NO_MEMORY;
+            group->comp = NULL; /* those that have begun end without a word */
+            status      = np_vop_none(port);
+            break;
         }
 
         op->sequence      = link->sequence;
@@ -155,10 +156,11 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
         ucs_list_add_tail(&link->flushes, &op->list);
     }
 
-    if (group != NULL) {
-        --group->group.pending;
+    if ((group != NULL) && (--group->group.pending == 0)) {
+        ucs_list_del(&group->list); /* none has begun */
+        np_vop_put(group);
     }
-    return (pending == 0) ? UCS_OK : UCS_INPROGRESS;
+    return (pending == 0) ? UCS_OK : status;
 }
 
 void np_vlink_fence(np_vlink_t *link)

@@ -233,8 +233,10 @@ static int np_vbatch_has_place(const np_vbatch_t *batch,
            (((last - first) >> NP_PAGE_SHIFT) < NP_VPUT_PAGES);
 }
 
-static np_vbatch_t *
-np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page)
+/* UCS_ERR_NO_RESOURCE: others first; UCS_ERR_UNSUPPORTED: there is none to be had */
+static ucs_status_t
+np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page,
+                np_vbatch_t **batch_p)
 {
     struct np_vputs *puts = link->puts;
     np_vbatch_t *batch    = (puts->batches[0].op == NULL) ? &puts->batches[0] :
@@ -244,18 +246,18 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page)
 
     if (batch->op != NULL) {
         link->is_refused = 1;
-        return NULL;
+        return UCS_ERR_NO_RESOURCE;
     }
 
     scratch = np_vport_buffer_get(link->port);
     if (scratch == NULL) {
-        return NULL;
+        return UCS_ERR_NO_RESOURCE;
     }
 
     op = np_vop_get(link->port, NP_VOP_PUTS, NULL);
     if (op == NULL) {
         np_vport_buffer_put(link->port, scratch);
-        return NULL;
+        return UCS_ERR_UNSUPPORTED;
     }
 
     op->batch         = batch;
@@ -275,21 +277,21 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page)
     puts->open        = batch;
     ucs_list_add_tail(&link->port->open_puts, &puts->list);
     np_vop_post(link, op);
-    return batch;
+    *batch_p = batch;
+    return UCS_OK;
 }
 
-/* The one that takes a put in this page; NULL: others first */
-static np_vbatch_t *
-np_vput_batch(np_vlink_t *link, np_vremote_t *remote, uint64_t page)
+/* The one that takes a put in this page; else as np_vbatch_begin() */
+static ucs_status_t np_vput_batch(np_vlink_t *link, np_vremote_t *remote,
+                                  uint64_t page, np_vbatch_t **batch_p)
 {
-    np_vbatch_t *batch = link->puts->open;
-
-    if ((batch != NULL) && np_vbatch_has_place(batch, remote, page)) {
-        return batch;
+    *batch_p = link->puts->open;
+    if ((*batch_p != NULL) && np_vbatch_has_place(*batch_p, remote, page)) {
+        return UCS_OK;
     }
 
     np_vput_confirm(link);
-    return np_vbatch_begin(link, remote, page);
+    return np_vbatch_begin(link, remote, page, batch_p);
 }
 
 static int np_vput_init(np_vlink_t *link)
@@ -376,6 +378,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     np_vput_t *put, *last;
     np_vremote_t *remote;
     np_vbatch_t *batch;
+    ucs_status_t status;
     uint64_t count;
 
     if ((len <= port->config.put_once) || (len > NP_VPUT_SIZE) ||
@@ -401,10 +404,13 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    batch = np_conn_has_rooms(link->conn, NP_VPUT_ROOMS) ?
-            np_vput_batch(link, remote, np_vput_page(addr)) : NULL;
-    if (batch == NULL) {
+    if (!np_conn_has_rooms(link->conn, NP_VPUT_ROOMS)) {
         return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = np_vput_batch(link, remote, np_vput_page(addr), &batch);
+    if (status != UCS_OK) {
+        return status;
     }
 
     put        = np_vput_place(link, batch, last, addr, len);
