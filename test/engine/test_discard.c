@@ -8,6 +8,7 @@
 #include "foreign.h"
 #include "pair.h"
 #include "sandbox.h"
+#include "stopped.h"
 #include "tap.h"
 
 #include "nprdma/engine.h"
@@ -216,34 +217,140 @@ static void discard_wait_closed(int fd)
     }
 }
 
-/* What the program closes while a porter is at work is closed */
-static int discard_child_leaves_others(void)
+/* Pipes whose ends the program closes while a porter is at work */
+#define DISCARD_PIPES 64
+
+static int discard_pipes[DISCARD_PIPES][2];
+
+static int discard_make_pipes(void)
 {
-    int fd = foreign_open(FOREIGN_LINGER), pipes[64][2];
+    unsigned i;
+
+    for (i = 0; i < DISCARD_PIPES; ++i) {
+        TAP_CHILD_CHECK(pipe(discard_pipes[i]) == 0);
+    }
+    return 0;
+}
+
+/* Each of them has an end, from @a first on */
+static int discard_close_pipes(unsigned first)
+{
     struct pollfd pfd;
     unsigned i;
 
-    TAP_CHILD_CHECK(fd >= 0);
-    for (i = 0; i < 64; ++i) {
-        TAP_CHILD_CHECK(pipe(pipes[i]) == 0);
+    for (i = first; i < DISCARD_PIPES; ++i) {
+        close(discard_pipes[i][1]);
     }
-    discard_hold_porters(1);
-    close(pipes[0][0]); /* numbers on both sides of the batch's */
-    close(pipes[0][1]);
-    np_discard(fd);
-    sem_wait(&discard_held);
-    for (i = 1; i < 64; ++i) {
-        close(pipes[i][1]);
-    }
-    for (i = 1; i < 64; ++i) {
-        pfd = (struct pollfd){.fd = pipes[i][0], .events = POLLIN};
-        TAP_CHILD_CHECK(poll(&pfd, 1, -1) == 1); /* or the clock ends us */
+    for (i = first; i < DISCARD_PIPES; ++i) {
+        pfd = (struct pollfd){.fd = discard_pipes[i][0], .events = POLLIN};
+        TAP_CHILD_CHECK(poll(&pfd, 1, DISCARD_PATIENCE * 500) == 1);
         TAP_CHILD_CHECK(pfd.revents & POLLHUP);
     }
+    return 0;
+}
+
+/* What the program closes while a porter is at work is closed */
+static int discard_child_leaves_others(void)
+{
+    int fd = foreign_open(FOREIGN_LINGER);
+
+    TAP_CHILD_CHECK(fd >= 0);
+    TAP_CHILD_CHECK(discard_make_pipes() == 0);
+    discard_hold_porters(1);
+    close(discard_pipes[0][0]); /* numbers on both sides of the batch's */
+    close(discard_pipes[0][1]);
+    np_discard(fd);
+    sem_wait(&discard_held);
+    TAP_CHILD_CHECK(discard_close_pipes(1) == 0);
     TAP_CHILD_CHECK(discard_is_open(fd));
     sem_post(&discard_hold);
     discard_wait_closed(fd);
     return 0;
+}
+
+/* The same while the heir hangs in a file of the program's own */
+static int discard_beside_stopped(void)
+{
+    const int fd = foreign_open(FOREIGN_LINGER);
+
+    TAP_CHILD_CHECK(fd >= 0);
+    TAP_CHILD_CHECK(discard_make_pipes() == 0);
+    discard_hold_porters(1);
+    np_discard(fd);
+    sem_wait(&discard_held);
+    TAP_CHILD_CHECK(discard_close_pipes(0) == 0);
+    TAP_CHILD_CHECK(discard_is_open(fd));
+    sem_post(&discard_hold);
+    discard_wait_closed(fd);
+    return 0;
+}
+
+static int discard_child_stopped(void)
+{
+    int ret;
+
+    if (stopped_start() != 0) {
+        return 77;
+    }
+
+    TAP_CHILD_CHECK(stopped_open() >= 0); /* its number is below all others */
+    ret = discard_beside_stopped();
+    stopped_end();
+    return ret;
+}
+
+/* A thread in splice() from a file that has stopped, with the lock of a pipe */
+static int discard_source, discard_sink;
+static _Atomic int discard_splicer;
+
+static void *discard_splice(void *arg)
+{
+    loff_t offset = 0;
+
+    atomic_store(&discard_splicer, (int)syscall(SYS_gettid));
+    (void)!splice(discard_source, &offset, discard_sink, NULL, STOPPED_SIZE, 0);
+    return arg;
+}
+
+/* Until it sleeps there; the clock of the test bounds it */
+static int discard_wait_spliced(void)
+{
+    char path[64], state = 'R';
+    FILE *file;
+
+    do {
+        sched_yield();
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat",
+                 atomic_load(&discard_splicer));
+        file = fopen(path, "r");
+        if (file != NULL) {
+            TAP_CHILD_CHECK(fscanf(file, "%*d %*s %c", &state) == 1);
+            fclose(file);
+        }
+    } while ((state != 'S') && (state != 'D'));
+    return 0;
+}
+
+static int discard_child_spliced(void)
+{
+    pthread_t thread;
+    int ends[2], ret;
+
+    if (stopped_start() != 0) {
+        return 77;
+    }
+
+    alarm(DISCARD_PATIENCE);
+    TAP_CHILD_CHECK(pipe(ends) == 0);
+    discard_source = stopped_open();
+    discard_sink   = ends[1];
+    TAP_CHILD_CHECK(discard_source >= 0);
+    TAP_CHILD_CHECK(pthread_create(&thread, NULL, discard_splice, NULL) == 0);
+    ret = discard_wait_spliced();
+    ret = (ret == 0) ? discard_beside_stopped() : ret;
+    stopped_end();
+    pthread_join(thread, NULL);
+    return ret;
 }
 
 /* As many as three porters are held by a file each, for ever: what else was sent is
@@ -332,6 +439,14 @@ static void discard_check(int (*function)(void), const char *what)
     tap_child_check(function, name, "threads cannot be refused here");
 }
 
+static void discard_check_stopped(int (*function)(void), const char *what)
+{
+    char name[128];
+
+    snprintf(name, sizeof(name), "discard: %s", what);
+    tap_child_check(function, name, "no file systems in user space here");
+}
+
 void test_discard_children(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -347,6 +462,10 @@ void test_discard_children(void)
     discard_check(discard_child_spare, "a spare number is had again");
     discard_check(discard_child_leaves_others,
                   "what the program closes meanwhile has an end");
+    discard_check_stopped(discard_child_stopped,
+                          "also beside a file whose file system has stopped");
+    discard_check_stopped(discard_child_spliced,
+                          "and beside a pipe that somebody has locked");
     discard_check(discard_child_goes_on,
                   "three porters may be held for ever");
     discard_check(discard_child_takes_back,
