@@ -130,6 +130,7 @@ static int stopped_send(int sock, char byte, int fd)
     struct iovec iov                 = {&byte, 1};
     struct msghdr hdr                = {.msg_iov = &iov, .msg_iovlen = 1};
     struct cmsghdr *cmsg             = (struct cmsghdr*)buf;
+    ssize_t ret;
 
     if (fd >= 0) {
         hdr.msg_control    = buf;
@@ -139,7 +140,10 @@ static int stopped_send(int sock, char byte, int fd)
         cmsg->cmsg_len     = CMSG_LEN(sizeof(fd));
         memcpy(CMSG_DATA(cmsg), &fd, sizeof(fd));
     }
-    return sendmsg(sock, &hdr, MSG_NOSIGNAL) == 1;
+    do {
+        ret = sendmsg(sock, &hdr, MSG_NOSIGNAL);
+    } while ((ret < 0) && (errno == EINTR)); /* libFuzzer has a timer */
+    return ret == 1;
 }
 
 /* The answer, and the file that comes with it; -1: none does */
@@ -154,9 +158,13 @@ static char stopped_receive(int sock, int *fd)
         .msg_controllen = sizeof(buf)
     };
     struct cmsghdr *cmsg;
+    ssize_t ret;
 
     *fd = -1;
-    if (recvmsg(sock, &hdr, MSG_CMSG_CLOEXEC) == 1) {
+    do {
+        ret = recvmsg(sock, &hdr, MSG_CMSG_CLOEXEC);
+    } while ((ret < 0) && (errno == EINTR));
+    if (ret == 1) {
         cmsg = CMSG_FIRSTHDR(&hdr);
         if (cmsg != NULL) {
             memcpy(fd, CMSG_DATA(cmsg), sizeof(*fd));

@@ -11,15 +11,19 @@
 
 #include "../engine/foreign.h"
 #include "../engine/pair.h"
+#include "../engine/stopped.h"
 
 #include "nprdma/clock.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/mem/table.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -29,6 +33,13 @@
 #define SLOTS       8
 #define PAYLOAD     4096
 #define MAX_FDS     253
+
+/* One kind more: a file whose file system has stopped */
+#define STOPPED     FOREIGN_LAST
+
+/* Threads of the engine that such files may hold, as documented; heirs, which close
+ * copies of what the program has, may be any number */
+#define PORTERS     4
 
 /* What is closed elsewhere is closed soon, and a step takes microseconds */
 #define PATIENCE_NS UINT64_C(5000000000)
@@ -52,6 +63,11 @@ static sender_t senders[SENDERS];
 static int good_fds[3];   /* segment, port, directory */
 static size_t good_size;
 
+/* Of an input, if it has one: never closed before its file system is gone, for
+ * that would hold the fuzzer; -1: it has none */
+static int stopped_fd = -1;
+static int has_stopped;
+
 /* Since when the victim is at something; 0: it is not */
 static _Atomic uint64_t victim_since;
 
@@ -62,6 +78,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 unsigned fuzz_get_regions(fuzz_region_t *regions)
 {
     return 0;
+}
+
+/* A process with a thread in a file system that has stopped cannot end */
+static void fail(const char *what, size_t number)
+{
+    stopped_end();
+    fuzz_fail(what, NULL, number);
 }
 
 static void victim_begin(void)
@@ -87,7 +110,7 @@ static void *watch(void *arg)
         looks = ((since != 0) && (since == last)) ? (looks + 1) : 0;
         last  = since;
         if (looks > (PATIENCE_NS / WATCH_NS)) {
-            fuzz_fail("a sender holds its victim", NULL, 0);
+            fail("a sender holds its victim", 0);
         }
     }
     return arg;
@@ -95,7 +118,7 @@ static void *watch(void *arg)
 
 static void on_signal(int number)
 {
-    fuzz_fail("a sender's signal", NULL, number);
+    fail("a sender's signal", number);
 }
 
 static void watch_signals(void)
@@ -147,7 +170,7 @@ static void expect_received(const char *what, unsigned count)
         pair_progress(honest);
     }
     if (pair_received < count) {
-        fuzz_fail(what, NULL, pair_received);
+        fail(what, pair_received);
     }
 }
 
@@ -156,6 +179,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     pthread_t thread;
     unsigned i;
 
+    has_stopped = stopped_start() == 0;
+    if (!has_stopped) {
+        fprintf(stderr, "FUZZ: no file systems in user space here\n");
+    }
     fuzz_start();
     watch_signals();
     victim = pair_port();
@@ -182,12 +209,36 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void give_up(const int *fds, unsigned num, int is_sent)
 {
     while (num > 0) {
+        if (fds[--num] == stopped_fd) {
+            continue;
+        }
         if (is_sent) {
-            close(fds[--num]);
+            close(fds[num]);
         } else {
-            foreign_close(fds[--num]);
+            foreign_close(fds[num]);
         }
     }
+}
+
+static int open_stopped(void)
+{
+    if (has_stopped && (stopped_fd < 0)) {
+        stopped_fd = stopped_open();
+        if (stopped_fd < 0) {
+            fail("no file system in user space any more", 0);
+        }
+    }
+    return stopped_fd;
+}
+
+static int open_kind(unsigned kind)
+{
+    return (kind == STOPPED) ? open_stopped() : foreign_open(kind);
+}
+
+static int open_again(int fd)
+{
+    return (fd == stopped_fd) ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
 /* Four at most, of which @a record says the kinds, and more of the last one.
@@ -199,14 +250,13 @@ static unsigned open_fds(const fuzz_record_t *record, int *fds)
 
     for (i = 0; i < wanted; ++i) {
         fds[num] = ((i < 3) && (record->a & UCS_BIT(5 + i))) ?
-                   fcntl(good_fds[i], F_DUPFD_CLOEXEC, 0) :
-                   foreign_open(((record->c >> (8 * i)) & 0xff) %
-                                FOREIGN_LAST);
+                   open_again(good_fds[i]) :
+                   open_kind(((record->c >> (8 * i)) & 0xff) % (STOPPED + 1));
         num     += (fds[num] >= 0);
     }
 
     for (i = 0; (num > 0) && (num < MAX_FDS) && (i < more); ++i) {
-        fds[num] = fcntl(fds[num - 1], F_DUPFD_CLOEXEC, 0);
+        fds[num] = open_again(fds[num - 1]);
         num     += (fds[num] >= 0);
     }
     return num;
@@ -421,8 +471,81 @@ static void expect_files(unsigned wanted)
         nanosleep(&wait, NULL);
     }
     if (found > wanted) {
-        fuzz_fail("descriptors of a sender stay", NULL, found - wanted);
+        fail("descriptors of a sender stay", found - wanted);
     }
+}
+
+/* Threads of the process with this name */
+static unsigned count_threads(const char *name)
+{
+    char path[300], line[32];
+    unsigned count = 0;
+    struct dirent *entry;
+    FILE *file;
+    DIR *dir       = opendir("/proc/self/task");
+
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        file = (entry->d_name[0] == '.') ? NULL : fopen(path, "r");
+        if (file == NULL) {
+            continue;
+        }
+        if (fgets(line, sizeof(line), file) != NULL) {
+            line[strcspn(line, "\n")] = '\0';
+            count                    += strcmp(line, name) == 0;
+        }
+        fclose(file);
+    }
+    closedir(dir);
+    return count;
+}
+
+/* Of those which close what was sent: there is nothing any more */
+static void expect_no_threads(void)
+{
+    const uint64_t begin       = np_clock();
+    const struct timespec wait = {.tv_nsec = 200000};
+    unsigned found;
+
+    while (((found = count_threads("nprdma-porter") +
+                     count_threads("nprdma-heir")) > 0) &&
+           ((np_clock() - begin) < PATIENCE_NS)) {
+        nanosleep(&wait, NULL);
+    }
+    if (found > 0) {
+        fail("threads of the engine stay", found);
+    }
+}
+
+/* What the program closes has an end, although heirs hang */
+static void expect_end(int *ends)
+{
+    const uint64_t begin = np_clock();
+    struct pollfd pfd    = {.fd = ends[0], .events = POLLIN};
+
+    close(ends[1]);
+    while ((poll(&pfd, 1, 100) != 1) &&
+           ((np_clock() - begin) < PATIENCE_NS)) {
+    }
+    if (!(pfd.revents & POLLHUP)) {
+        fail("a pipe has no end", 0);
+    }
+    close(ends[0]);
+}
+
+/* While a file system has stopped, and after it has gone */
+static void expect_stopped(void)
+{
+    if (stopped_fd < 0) {
+        return;
+    }
+
+    if (count_threads("nprdma-porter") > PORTERS) {
+        fail("more threads are held than may be", PORTERS);
+    }
+    stopped_end();
+    close(stopped_fd);
+    stopped_fd = -1;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -430,8 +553,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input_t input = {data, size, 0};
     fuzz_record_t record;
     unsigned before, i;
+    int ends[2];
 
     before = pair_count_files() - foreign_count_own();
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        fail("no pipe", 0);
+    }
     while (fuzz_next(&input, &record)) {
         step(&input, &record);
     }
@@ -442,7 +569,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         sender_close_link(&senders[i]);
     }
     expect_honest();
+    expect_end(ends);
+    expect_stopped();
     expect_files(before);
     foreign_reset();
+    expect_no_threads();
     return 0;
 }
