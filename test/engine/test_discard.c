@@ -22,6 +22,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -217,7 +218,8 @@ static void discard_wait_closed(int fd)
     }
 }
 
-/* Pipes whose ends the program closes while a porter is at work */
+/* Pipes, and pairs of sockets, whose ends the program closes while a porter is at
+ * work */
 #define DISCARD_PIPES 64
 
 static int discard_pipes[DISCARD_PIPES][2];
@@ -227,7 +229,9 @@ static int discard_make_pipes(void)
     unsigned i;
 
     for (i = 0; i < DISCARD_PIPES; ++i) {
-        TAP_CHILD_CHECK(pipe(discard_pipes[i]) == 0);
+        TAP_CHILD_CHECK(((i & 1) ? socketpair(AF_UNIX, SOCK_STREAM, 0,
+                                              discard_pipes[i]) :
+                                   pipe(discard_pipes[i])) == 0);
     }
     return 0;
 }
