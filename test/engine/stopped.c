@@ -245,7 +245,7 @@ static void stopped_write(const char *path, const char *line)
     }
 }
 
-/* May mount, where nobody sees it. Whoever is not root is root of users of its own. */
+/* May mount, where nobody sees it; one that is not root, among its own users */
 static int stopped_enter(void)
 {
     const unsigned uid = geteuid(), gid = getegid();

@@ -218,8 +218,8 @@ static void discard_wait_closed(int fd)
     }
 }
 
-/* Pipes, and pairs of sockets, whose ends the program closes while a porter is at
- * work */
+/* Pipes, and pairs of sockets, whose ends the program closes while a porter is
+ * at work */
 #define DISCARD_PIPES 64
 
 static int discard_pipes[DISCARD_PIPES][2];

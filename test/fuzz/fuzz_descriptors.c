@@ -37,8 +37,8 @@
 /* One kind more: a file whose file system has stopped */
 #define STOPPED     FOREIGN_LAST
 
-/* Threads of the engine that such files may hold, as documented; heirs, which close
- * copies of what the program has, may be any number */
+/* Threads of the engine that such files may hold, as documented; heirs, which
+ * close copies of what the program has, may be any number */
 #define PORTERS     4
 
 /* What is closed elsewhere is closed soon, and a step takes microseconds */

@@ -11,21 +11,23 @@
  * closes meanwhile would have no end. A socket does not linger when it is closed by
  * the end of a task; and whatever else an heir hangs in, nobody waits for an heir.
  *
- * An heir hangs in a file of the program's own whose file system has stopped, and
- * keeps what it has not closed by then. So it closes by kind:
+ * An heir hangs in a file of the program's own whose file system has stopped,
+ * and keeps what it has not closed by then. So it closes by kind:
  *
- *  1. Pipes, and sockets that do not linger: nothing can hold it there.
- *  2. Unix sockets. If the program has closed one meanwhile, the heir may have the
- *     last reference to it, and with it to a lingering socket in flight within it.
- *     That lingers for as long as somebody has its far end or the listener there:
- *     the heir's copies of those must be gone.
+ *  1. Pipes, and sockets that do not linger. The last close of a pipe's end
+ *     waits for its lock, which a splice() into the other end may have: so
+ *     would the program's.
+ *  2. Unix sockets. If the program has closed one meanwhile, the heir may have
+ *     the last reference to it, and to a lingering socket in flight within it.
+ *     That one lingers for as long as somebody has its far end, or the listener
+ *     there: the heir's copies of those must be gone.
  *  3. Sockets that linger, for the same reason.
  *  4. Files, and all else.
  *
- * What comes after the place where it hangs ends when the file system does. Heirs that
- * sleep there are as many as there were batches meanwhile; nothing bounds them. With
- * 20,000 descriptors each of the walks for 1 to 3 takes some 13 ms, for which nobody
- * waits either.
+ * What comes after the place where it hangs is closed when the file system is
+ * gone. Each batch that comes meanwhile leaves a sleeping heir; nothing bounds
+ * their number. It looks at all descriptors three times, at 20,000 of them for
+ * tens of milliseconds each time; nobody waits for that either.
  *
  * A file system in user space is asked at each close, the last one or not. A porter
  * that it holds is left with that file, in a sleep that no signal ends, until that
@@ -88,8 +90,8 @@
 /* ns; who is at one thing for longer is held */
 #define NP_DISCARD_PATIENCE UINT64_C(10000000)
 
-/* Numbers that are looked at one by one where the kernel has no better way. What is
- * above them is closed as a range, in whatever order. */
+/* Numbers that are looked at one by one where there is no /proc, or no
+ * close_range(). Those above are closed last, as a range, or not at all. */
 #define NP_DISCARD_NUMBERS 65536
 
 /* What an heir closes, in this order */
@@ -164,8 +166,8 @@ static int np_discard_compare(const void *a, const void *b)
 }
 
 /*
- * An heir's own table: only system calls, no functions of the library. Numbers in it
- * are not those of the process, which checkers of the process do not know.
+ * In an heir's own table: system calls only. To ThreadSanitizer, which knows
+ * one table, the library's close() would race with the program's descriptors.
  */
 
 /* All numbers from @a first up to @a end, without that */
@@ -188,8 +190,8 @@ static int np_discard_get_option(int fd, int name, void *value, socklen_t size)
     return syscall(SYS_getsockopt, fd, SOL_SOCKET, name, value, &size) == 0;
 }
 
-/* Asks no file system, and waits for no lock: F_GETPIPE_SZ would, of a pipe that
- * somebody splices into */
+/* Asks no file system, and waits for no lock: F_GETPIPE_SZ would, of a pipe
+ * that somebody splices into */
 static np_discard_kind_t np_discard_get_kind(int fd)
 {
     struct linger linger = {0};
