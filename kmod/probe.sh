@@ -63,6 +63,8 @@ if ! have works; then
 	exit 1
 fi
 
+# Backslashes continue lines of C
+# shellcheck disable=SC1003
 {
 	echo "/* Made by probe.sh for $(basename "$headers") */"
 	if have iommu_map_gfp; then

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What the documents say, against what there is: variables and their defaults,
 # numbers, names of files, jobs, functions and options, and messages.
+# Backticks within single quotes are Markdown's
+# shellcheck disable=SC2016
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"

@@ -49,6 +49,8 @@ for mistake in WRITE_CHECK=readbak:readback FAULT_MODE=retries:retry \
         "$NPRDMA_BUILD/fail_data"
     line="Invalid value for $name: '$value'. Expected: .*${mistake#*:}"
     tap_expect_error "$setting is refused, with what there is" "$line"
+    # awk's own
+    # shellcheck disable=SC2016
     tap_check "$setting: one line of each process" \
         awk -v line="$line" '$0 ~ line { match($0, /\[[^]]*:[0-9]+ *:/)
                                 ++seen[substr($0, RSTART, RLENGTH)] }

@@ -77,6 +77,8 @@ else
     tap_expect_success "not to be traced: tags, puts, gets, atomics"
     advice "not to be traced" 1 2
 
+    # For the inner shell
+    # shellcheck disable=SC2016
     run 60 "${as_nobody[@]}" "${RUN_PREFIX[@]}" bash -c \
         'LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$1" exec "$2"' \
         shim "$all/bin/libfail_undumpable.so" "$all/bin/fail_data"

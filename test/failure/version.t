@@ -7,6 +7,8 @@ set -euo pipefail
 
 [ -z "${NPRDMA_TEST_LAUNCH:-}" ] || tap_skip_all "not our transport"
 
+# For the inner shell
+# shellcheck disable=SC2016
 run_here 30 bash -c 'LD_PRELOAD="$1:$LD_PRELOAD" exec "$2"' \
     shim "$(shim_path libfail_version)" "$NPRDMA_BUILD/fail_load"
 tap_expect_error "UCX says that the transport is not there" \

@@ -78,7 +78,7 @@ target_fault() {
 target_share() {
     hello
     record 12 0 4096 32768 "$(ours 0)"
-    record 0 0 $1 1 "$(theirs 0)"
+    record 0 0 "$1" 1 "$(theirs 0)"
     record 9 $share 0 0 0
     record 0 0 0 1 0
     progress

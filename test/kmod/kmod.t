@@ -15,11 +15,10 @@ export TMPDIR=$TAP_DIR
 
 # silent COMMAND...: it succeeds and says nothing
 silent() {
-    "$@" >"$TAP_DIR/said" 2>&1 && [ ! -s "$TAP_DIR/said" ] ||
-        {
-            cat "$TAP_DIR/said"
-            return 1
-        }
+    if ! "$@" >"$TAP_DIR/said" 2>&1 || [ -s "$TAP_DIR/said" ]; then
+        cat "$TAP_DIR/said"
+        return 1
+    fi
 }
 
 # verdict SERIES JOB: of what is left of it

@@ -59,6 +59,8 @@ UCX_TLS=tcp,self run 60 mpirun --allow-run-as-root --oversubscribe \
     --mca opal_common_ucx_devices any -n 2 "$NPRDMA_BUILD/mpi_passive" 3
 tap_expect_error "who needs the owner's progress is noticed" \
     "0 of 1 ranks had finished when the owner ended to compute"
+# For the inner shell
+# shellcheck disable=SC2016
 run_mpi 130 2 bash -c 'LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$1" exec "$2"' \
     spoil "$(shim_path libmpi_spoil)" "$NPRDMA_BUILD/mpi_p2p"
 tap_expect_error "a spoilt bit is noticed" 'byte [0-9]+ of [0-9]+ .* wanted'

@@ -149,6 +149,8 @@ run_limited() {
 }
 
 run_once() {
+    # For the inner shell
+    # shellcheck disable=SC2016
     run 60 bash -c 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"' \
         limited "$group" "${RUN_MPI[@]}" -n 2 "$NPRDMA_BUILD/mpi_pressure" "$@"
 }
@@ -191,7 +193,7 @@ UCX_RNDV_SCHEME=put_zcopy UCX_PROTO_ENABLE=y run_limited 1
 tap_expect_success "rendezvous by put, UCX_PROTO_ENABLE=y"
 
 # The program must be able to fail.
-run_mpi 60 2 "$NPRDMA_BUILD/mpi_pressure" $area $work $in_swap 1
+run_mpi 60 2 "$NPRDMA_BUILD/mpi_pressure" "$area" "$work" "$in_swap" 1
 tap_expect_error "a job that is not limited is noticed" \
     "MiB of the job are in swap, at least $in_swap wanted"
 

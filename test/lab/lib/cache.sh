@@ -256,6 +256,8 @@ headers_make() {
     # shellcheck disable=SC2016
     sed -i -E 's|^include /usr/src/|include $(dir $(lastword $(MAKEFILE_LIST)))../|' \
         "$dir/usr/src/linux-headers-$release/Makefile" || return 1
+    # cached() gives a directory
+    # shellcheck disable=SC2115
     rm -rf "$dir/apt" "$dir/usr/share" "$dir"/*.deb
 }
 
