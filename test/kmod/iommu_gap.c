@@ -10,6 +10,8 @@
 #include <linux/module.h>
 
 #define GAP_MAX_US	5000
+/* What udelay() takes at once */
+#define GAP_PIECE	100
 
 static uint microseconds;
 module_param(microseconds, uint, 0644);
@@ -32,9 +34,8 @@ static int gap_handler(struct kretprobe_instance *instance,
 	sprint_symbol(name, (unsigned long)get_kretprobe_retaddr(instance));
 	if (!strstarts(name, "np_window_"))
 		return 0;
-	/* In pieces that udelay() takes */
-	for (; wait > 100; wait -= 100)
-		udelay(100);
+	for (; wait > GAP_PIECE; wait -= GAP_PIECE)
+		udelay(GAP_PIECE);
 	udelay(wait);
 	return 0;
 }

@@ -74,6 +74,37 @@ run_jobs() {
         "${jobs[@]}" >"$TAP_DIR/jobs-$1" 2>&1 </dev/null || true
 }
 
+# check_patches FILE...: checkpatch says nothing of them. A macro that is a loop
+# has its arguments more than once. IGNORE: more that may be.
+check_patches() {
+    silent "${checkpatch[@]}" --ignore "MACRO_ARG_REUSE,${IGNORE-}" "$@"
+}
+
+# As those who write for the kernel run it: all that it knows, of 6.1
+checkpatch=("$("$lab" source --quiet --kernel 6.1 scripts/checkpatch.pl \
+    scripts/spelling.txt scripts/const_structs.checkpatch 2>"$TAP_OUT" ||
+    true)/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary
+    --show-types -f)
+if [ -x "${checkpatch[0]}" ]; then
+    printf '// SPDX-License-Identifier: GPL-2.0\nint one(void)\n{\n%s\n}\n' \
+        '	if(two)return 1;' >"$TAP_DIR/fault.c"
+    run 60 "${checkpatch[@]}" "$TAP_DIR/fault.c"
+    tap_expect_error "checkpatch finds a fault" 'fault.c:4: ERROR:SPACING'
+    : >"$TAP_OUT"
+    tap_check "checkpatch says nothing of the module" check_patches \
+        "$NPRDMA_SRC"/{kmod/*.[ch],include/nprdma/nprdma_uapi.h}
+    mapfile -t modules < <(grep -l '^#include <linux/module.h>' \
+        "$NPRDMA_SRC"/test/kmod/*.c)
+    tap_check "checkpatch says nothing of the tests' modules" check_patches \
+        "${modules[@]}" "$NPRDMA_SRC"/test/kmod/*_import.h
+    # One source for several kernels, each with its own Soft-RoCE
+    IGNORE=LINUX_VERSION_CODE,CONSTANT_COMPARISON \
+        tap_check "checkpatch says nothing of the patched Soft-RoCE's parts" \
+        check_patches "$NPRDMA_SRC"/contrib/rxe/*.[ch]
+else
+    tap_skip "checkpatch" "$(tail -n 1 "$TAP_OUT")"
+fi
+
 # The kernels' jobs at once: none has two processors busy all the time
 SPARSE=$(command -v sparse || true)
 built=()
