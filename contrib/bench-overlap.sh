@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Measures what overlapped preparation gains: one large message at a time, under
-# soft0's timing model of memory that has not been registered before, and without
-# it of memory whose pages the OS has taken.
+# soft0's timing model of memory that has not been registered before, and
+# without it of memory whose pages the OS has taken.
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"

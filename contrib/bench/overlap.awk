@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# From lines of `overlap` behind those of bench-overlap.sh (COST REG RATE SLOWDOWN
-# NAME SIZE MEDIAN LEAST MOST SENDER RECEIVER TRANSFER) to the table, and to tables
-# for osu-bench/plot.sh (PREFIX-COST.latency and .bandwidth). Exits 1 if a goal is
-# missed.
+# From lines of `overlap` behind those of bench-overlap.sh (COST REG RATE
+# SLOWDOWN NAME SIZE MEDIAN LEAST MOST SENDER RECEIVER TRANSFER) to the table,
+# and to tables for osu-bench/plot.sh (PREFIX-COST.latency and .bandwidth).
+# Exits 1 if a goal is missed.
 
 function max(a, b) { return a > b ? a : b }
 
@@ -88,8 +88,8 @@ function report(cost,    i, len, first, ideal, s, o, u, c, w, name) {
     print ""
 }
 
-# COST "none": no model, and pages that the OS has taken. Two processors cannot be
-# faster than half of what both sides do, and the transfer, which they share.
+# COST "none": no model, and pages that the OS has taken. Two processors cannot
+# be faster than half of what both sides do, and the transfer, which they share.
 function report_taken(cost,    i, len, first, ideal, s, o, a, b, t) {
     print "Pages that the OS has taken, not modelled"
     printf "%8s %8s %8s %8s %10s %10s %11s %10s %6s %6s %10s\n", "size",

@@ -50,8 +50,8 @@ function class(value,   words, n, i, out) {
     return out
 }
 
-# An assertion of ours where stock did not die, UCP's own as a rule, is told from a
-# signal that nobody meant: one may have a reason. Stock's come first.
+# An assertion of ours where stock did not die, UCP's own as a rule, is told
+# from a signal that nobody meant: one may have a reason. Stock's come first.
 function add(who, name, field, value,   key) {
     key = who SUBSEP name SUBSEP field
     if (value == "aborted" &&

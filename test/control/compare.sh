@@ -6,8 +6,8 @@ CONTROL_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # control_compare FOLDER OPTION...: the arrays CONTROL_STOCK and CONTROL_OURS
 # are what comes before the program, the options are the program's. Differences
-# are tried twice more: what depends on the moment shows itself. Leaves in FOLDER
-# stock and ours, what was seen, and result, as compare.awk writes it.
+# are tried twice more: what depends on the moment shows itself. Leaves in
+# FOLDER stock and ours, what was seen, and result, as compare.awk writes it.
 control_compare() {
     local folder=$1 round
     local -a names

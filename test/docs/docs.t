@@ -9,7 +9,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
 cd "$NPRDMA_SRC"
 
-# Pipes end in none(), which counts; what finds nothing in the middle is no error
+# Pipes end in none(), which counts; what finds nothing in the middle is no
+# error
 shopt -s lastpipe
 set +o pipefail
 
@@ -112,7 +113,8 @@ done | none "the module's ABI has version $abi"
 { grep -qF "\`NPRDMA_ABI_VERSION\`, now $abi" docs/kmod.md ||
     echo "NPRDMA_ABI_VERSION is $abi"; } | none "docs/kmod.md says so"
 
-# What follows from each errno of a registration, in the code and in the document
+# What follows from each errno of a registration, in the code and in the
+# document
 sed -nE 's/^    \{[A-Z0-9]+, "([A-Za-z0-9]+)", NP_DMABUF_([A-Z]+),.*/\1 \2/p' \
     src/nprdma/dev/verbs/dmabuf.c | sort > "$TAP_DIR/refusals"
 tap_check "refusals have consequences" test -s "$TAP_DIR/refusals"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The engine's tests under ThreadSanitizer: its parts, whose threads map, unmap
-# and scan, and the first interleavings of transfers, some of which have threads.
+# and scan, and the first interleavings of transfers, some of which have
+# threads.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Fuzzes what comes from peers, for a bounded time; prints TAP. A failing input
-# is kept, and `fuzz_target FILE` repeats it. NPRDMA_FUZZ_SECONDS: of each target.
-# NPRDMA_FUZZ_SEED: where the search begins, 0 anywhere. It is the same each time, so
-# that a change is judged by what it does; new inputs are searched for with 0.
+# is kept, and `fuzz_target FILE` repeats it. NPRDMA_FUZZ_SECONDS: of each
+# target. NPRDMA_FUZZ_SEED: where the search begins, 0 anywhere. It is the same
+# each time, so that a change is judged by what it does; new inputs are searched
+# for with 0.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
@@ -38,8 +39,8 @@ figures() {
         "$TAP_OUT"
 }
 
-# fuzz_one TARGET NAME EDGES [SECONDS]: fewer edges, and the seeds do not reach the
-# code
+# fuzz_one TARGET NAME EDGES [SECONDS]: fewer edges, and the seeds do not reach
+# the code
 fuzz_one() {
     fuzz "fuzz_$1" "$1" "${4:-$seconds}"
     tap_expect_success "$2"

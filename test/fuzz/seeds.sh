@@ -204,7 +204,8 @@ verbs_link() {
 # A status of a peer of which nothing is left in one byte
 no_status=$((0xffffff00))
 
-# verbs_answer KIND [WRONG VALUE]: of the handshake, which a link of ours hears first
+# verbs_answer KIND [WRONG VALUE]: of the handshake, which a link of ours hears
+# first
 verbs_answer() {
     record 2 0 0 0 0
     record 0 "$1" "${2-0}" 0 "${3-0}"
@@ -237,8 +238,8 @@ verbs_all_gets() {
     verbs_module verbs_gets 400 8 16 > "$out/gets_module"
 }
 
-# sent OP TYPE COUNT KIND WRONG: descriptors of one kind. WRONG: of what the message
-# says, as in fuzz_descriptors.c; 8 is more of them.
+# sent OP TYPE COUNT KIND WRONG: descriptors of one kind. WRONG: of what the
+# message says, as in fuzz_descriptors.c; 8 is more of them.
 sent() {
     record "$1" "$2" $((($3 << 5) | ($5 & 7) | (($5 & 8) << 8))) \
         $(($4 * 0x01010101)) 0

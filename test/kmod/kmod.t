@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Time limit: 1800 s (it builds for three kernels and boots guests of each)
 # Builds the kernel module for the lab's kernels, without a warning, and runs
-# its jobs: all on the first two, and on the third what is different there, which
-# is translations replaced by one store, and the kernel's helpers for drivers;
-# prints TAP.
+# its jobs: all on the first two, and on the third what is different there,
+# which is translations replaced by one store, and the kernel's helpers for
+# drivers; prints TAP.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
@@ -55,8 +55,8 @@ build() {
             "$headers/include/generated/utsrelease.h")" W=1 "$@"
 }
 
-# jobs_of SERIES: all but the last share a boot; huge pages are had before memory
-# is used
+# jobs_of SERIES: all but the last share a boot; huge pages are had before
+# memory is used
 jobs_of() {
     case $1 in
     7) echo kmod-edu kmod-umem ;;

@@ -5,10 +5,10 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tap.sh"
 
-# MiB of the whole job, which has 320. Some kernels (Linux 6.18, on a machine that is
-# busy otherwise) give reclaim up now and then although there is swap, and kill a rank:
-# then the job gets a little more, still less than it has. What pins its memory is
-# killed with any of them.
+# MiB of the whole job, which has 320. Some kernels (Linux 6.18, on a machine
+# that is busy otherwise) give reclaim up now and then although there is swap,
+# and kill a rank: then the job gets a little more, still less than it has. What
+# pins its memory is killed with any of them.
 limits=(192 224 256)
 area=20   # MiB of each area for transfers: both ranks have three
 work=100  # MiB that each rank works on between transfers: 320 in all
@@ -133,8 +133,9 @@ make_group_v2() {
     return 1
 }
 
-# run_limited ROUNDS: in the group: a child of ours, so that our own shell is not
-# limited. What does not fit must be in swap, but for what a rank is about to use.
+# run_limited ROUNDS: in the group: a child of ours, so that our own shell is
+# not limited. What does not fit must be in swap, but for what a rank is about
+# to use.
 run_limited() {
     local mib kills
 

@@ -123,8 +123,8 @@ least() {
         "$TAP_DIR/overlap/samples"
 }
 
-# Data is checked by the program itself. A busy machine is slower than the model, so
-# medians are not judged.
+# Data is checked by the program itself. A busy machine is slower than the
+# model, so medians are not judged.
 test_overlap() {
     run 120 "$overlap" --prefix "$NPRDMA_PREFIX" --out "$TAP_DIR/overlap" --quick
     if grep -q 'one CPU' "$TAP_OUT" && [ "$RC" -ne 0 ]; then

@@ -81,7 +81,8 @@ kmod_load() {
     done
 }
 
-# kmod_load_rxe: for Soft-RoCE, which has no translation cache but readers of RCU
+# kmod_load_rxe: for Soft-RoCE, which has no translation cache but readers of
+# RCU
 kmod_load_rxe() {
     kmod_load
     echo Y >/sys/module/nprdma/parameters/sync_rcu
@@ -94,8 +95,8 @@ kmod_unload() {
 }
 
 # kmod_leaks: what kmemleak says of our modules, on a kernel that has it, if
-# KMEMLEAK=yes: it takes minutes. It tells of nothing that is younger than 5 s, or
-# that it has seen once only.
+# KMEMLEAK=yes: it takes minutes. It tells of nothing that is younger than 5 s,
+# or that it has seen once only.
 kmod_leaks() {
     local leaks=/sys/kernel/debug/kmemleak
     [ "${KMEMLEAK-}" = yes ] || return 0

@@ -38,8 +38,8 @@ run_sweep() {
 }
 
 # accel_choose: sets ACCEL. Only TCG counts instructions. That KVM is there does
-# not mean that it boots: it is tried once for each kernel and each start of this
-# machine.
+# not mean that it boots: it is tried once for each kernel and each start of
+# this machine.
 accel_choose() {
     local dir=$KERNEL_DIR key cache=$LAB_CACHE/accel
     if [ "$CLOCK" = instructions ]; then
