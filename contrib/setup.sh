@@ -12,6 +12,8 @@ packages=(
     libgtest-dev                # UCT and UCP tests
     hpcc                        # a real MPI application
     clang libclang-rt-dev       # fuzz targets
+    clang-format shellcheck     # rules of the house (test/tidy)
+    python3 git
     spin                        # the model of the paging protocol
     qemu-system-x86 mmdebstrap  # the virtual RDMA lab, and its guests' root
     squashfs-tools-ng cpio xz-utils kmod socat

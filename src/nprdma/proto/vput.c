@@ -233,7 +233,8 @@ static int np_vbatch_has_place(const np_vbatch_t *batch,
            (((last - first) >> NP_PAGE_SHIFT) < NP_VPUT_PAGES);
 }
 
-/* UCS_ERR_NO_RESOURCE: others first; UCS_ERR_UNSUPPORTED: there is none to be had */
+/* UCS_ERR_NO_RESOURCE: others first; UCS_ERR_UNSUPPORTED: there is none to be
+ * had */
 static ucs_status_t
 np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page,
                 np_vbatch_t **batch_p)
