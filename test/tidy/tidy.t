@@ -196,7 +196,7 @@ def circles(edges):
 
 
 def check_circle(tree):
-    """A header and its source are one: NAME.h is what NAME.c can be called by"""
+    """A header and its source are one: NAME.h has how NAME.c is called"""
     found = Found()
     edges = collections.defaultdict(set)
     tree.file_set = set(tree.files)
@@ -264,9 +264,10 @@ def is_unbroken(tree, path, line):
 def check_columns(tree):
     found = Found()
     code = tree.named(['src/', 'include/', 'kmod/', 'test/', 'contrib/',
-                       'osu-bench/'], ['.c', '.h', '.cc', '.awk', '.pml', '.py'])
+                       'osu-bench/'],
+                      ['.c', '.h', '.cc', '.awk', '.pml', '.py', '.t'])
     text = tree.named(['docs/', 'contrib/', 'README.md'], ['.md'])
-    for path in itertools.chain(code, scripts(tree), text):
+    for path in sorted({*code, *scripts(tree), *text}):
         limit = TEXT_COLUMNS if path.endswith('.md') else CODE_COLUMNS
         for number, line in enumerate(tree.lines(path), 1):
             width = len(line.expandtabs(8))
@@ -418,8 +419,8 @@ def check_license(tree):
         head = '\n'.join(tree.lines(path)[:10])
         if not NO_LICENSE.search(path) and \
                 'SPDX-License-Identifier: ' not in head:
-            found.add(path, '%s: no SPDX-License-Identifier in its first lines' %
-                      path)
+            found.add(path, '%s: no SPDX-License-Identifier in its first '
+                      'lines' % path)
         elif path.endswith(('.c', '.h')) and tree.is_kernel(path) and \
                 not re.search('License-Identifier: .*GPL-2.0', head):
             found.add(path, '%s runs in the kernel, but is not under GPL-2.0' %
@@ -683,7 +684,8 @@ FAULTS = [
     ('function', 'a function of 61 lines', table('    first();\n' * 57),
      {TABLE + ' np_table': 61}),
     ('function', 'one of 60, which may be', table('    first();\n' * 56), {}),
-    ('columns', 'a line of 81 columns', table('    first(); ' + 'x' * 68 + '\n'),
+    ('columns', 'a line of 81 columns',
+     table('    first(); ' + 'x' * 68 + '\n'),
      {TABLE: 1}),
     ('columns', 'a line of 81 with tabs, in the kernel',
      source('kmod/main.c', '\t' + 'x' * 73 + '\n'), {'kmod/main.c': 1}),
