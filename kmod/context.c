@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Contexts: one for each open file, bound to the address space that opened it */
+/*
+ * Contexts: one for each open file, bound to the address space that opened it
+ */
 #include <linux/cred.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -111,7 +113,9 @@ struct np_context *np_context_open(void)
 	context->hole = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!context->hole)
 		goto free_context;
-	/* As RLIMITs go: a program that runs as another user is still of this */
+	/*
+	 * As RLIMITs go: a program that runs as another user is still of this
+	 */
 	context->user = np_user_get(current_uid());
 	if (!context->user)
 		goto free_hole;

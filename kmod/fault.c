@@ -5,10 +5,10 @@
  * done in batches, which shrink each time something comes in between.
  *
  * The kernel's own sequence count is of a whole piece: whoever takes another
- * page of it would make us begin again, for ever if it goes on doing so. So each
- * batch stands in its piece's list, and a notifier marks those of which it takes
- * something. From mmu_interval_read_begin() we have but that it waits for what
- * has begun before we stood there and is still going on.
+ * page of it would make us begin again, for ever if it goes on doing so. So
+ * each batch stands in its piece's list, and a notifier marks those of which it
+ * takes something. From mmu_interval_read_begin() we have but that it waits for
+ * what has begun before we stood there and is still going on.
  */
 #include <linux/delay.h>
 #include <linux/fs.h>
@@ -85,8 +85,8 @@ static bool np_batch_left_out(struct vm_area_struct *vma)
 }
 
 /* What hmm_range_fault() takes, but get_user_pages() would not: memory that
- * not even the kernel maps, return addresses that only calls may write, and what
- * the thread's protection keys forbid it.
+ * not even the kernel maps, return addresses that only calls may write, and
+ * what the thread's protection keys forbid it.
  */
 static int np_batch_refused(struct np_batch *batch, struct vm_area_struct *vma)
 {
@@ -106,7 +106,9 @@ static int np_batch_refused(struct np_batch *batch, struct vm_area_struct *vma)
 	return 0;
 }
 
-/* Ends the batch where the mapping ends: one hole fails all that is asked for */
+/*
+ * Ends the batch where the mapping ends: one hole fails all that is asked for
+ */
 static int np_batch_clip(struct np_batch *batch, struct mm_struct *mm)
 {
 	struct vm_area_struct *vma = vma_lookup(mm, np_batch_start(batch));
@@ -142,7 +144,9 @@ static int np_batch_look(struct np_batch *batch, struct hmm_range *range)
 	struct mm_struct *mm = batch->region->context->mm;
 	int ret;
 
-	/* It waits for who may want mmap_lock; alone, nobody else comes to be */
+	/*
+	 * It waits for who may want mmap_lock; alone, nobody else comes to be
+	 */
 	if (!batch->alone)
 		np_batch_watch(batch);
 	ret = np_batch_lock(batch, mm);
@@ -155,7 +159,9 @@ static int np_batch_look(struct np_batch *batch, struct hmm_range *range)
 		range->start = np_batch_start(batch);
 		range->end = range->start +
 			((unsigned long)(batch->to - batch->from) << PAGE_SHIFT);
-		/* As of now: what else is taken of the piece is not our affair */
+		/*
+		 * As of now: what else is taken of the piece is not our affair
+		 */
 		range->notifier_seq = READ_ONCE(range->notifier->invalidate_seq);
 		ret = hmm_range_fault(range);
 	}

@@ -230,7 +230,9 @@ static void np_piece_given(struct np_piece *piece, unsigned int i)
 	piece->state[i] &= ~NP_MOVE_BOTH;
 	piece->state[i] |= moved;
 	np_piece_entry(piece, i);
-	/* No processor may ever touch it: what the NIC uses must not look cold */
+	/*
+	 * No processor may ever touch it: what the NIC uses must not look cold
+	 */
 	if (!is_zero_pfn(PHYS_PFN(piece->state[i] & PAGE_MASK)))
 		folio_mark_accessed(np_piece_folio(piece, i));
 }

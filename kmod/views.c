@@ -220,9 +220,9 @@ int np_views_add(struct np_window *window)
 }
 
 /*
- * All of the window is absent, and flushed; then it takes part no more. A device
- * that is taken out of the machine waits for this: nothing here waits for pages
- * that are on their way in.
+ * All of the window is absent, and flushed; then it takes part no more. A
+ * device that is taken out of the machine waits for this: nothing here waits
+ * for pages that are on their way in.
  */
 void np_views_remove(struct np_window *window)
 {

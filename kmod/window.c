@@ -148,7 +148,9 @@ static int np_window_fill_chunk(struct np_window *window, unsigned long from,
 	return -ENOMEM;
 }
 
-/* All of it, unless the process is to end: its tables are charged to that one */
+/*
+ * All of it, unless the process is to end: its tables are charged to that one
+ */
 static int np_window_fill(struct np_window *window)
 {
 	unsigned long from, to;
@@ -211,7 +213,9 @@ static void np_window_release(struct np_window *window)
 	else
 		np_window_lose(window);
 	sg_free_table(&window->range);
-	/* The DMA API may do this later: pages behind the window are freed now */
+	/*
+	 * The DMA API may do this later: pages behind the window are freed now
+	 */
 	iommu_flush_iotlb_all(window->domain);
 }
 
@@ -355,8 +359,9 @@ int np_window_make(struct np_window *window, unsigned long index,
 }
 
 /*
- * Page @index is at @phys as soon as it is flushed. Between the two calls of the
- * IOMMU's it is nowhere; that cannot be helped with what the kernel exports.
+ * Page @index is at @phys as soon as it is flushed. Between the two calls of
+ * the IOMMU's it is nowhere; that cannot be helped with what the kernel
+ * exports.
  */
 int np_window_replace(struct np_window *window, unsigned long index,
 		      phys_addr_t phys, struct iommu_iotlb_gather *gather)

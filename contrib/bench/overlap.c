@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Time of one large message after another, from its post to its end on both
- * sides, of memory that is registered for the first time, or was before, or that
- * the OS has taken. */
+ * sides, of memory that is registered for the first time, or was before, or
+ * that the OS has taken. */
 #include "ranks.h"
 
 #include <nprdma/nprdma.h>
