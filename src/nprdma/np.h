@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What every file of the engine shares: sizes, lines, and the shape of a
- * scatter list. The engine uses libucs and nothing above it.
+ * What every file of the engine shares: sizes, lines, and the words that every
+ * transfer is described with. The engine uses libucs and nothing above it.
  */
 
 #ifndef NP_H_
@@ -71,5 +71,24 @@ typedef struct np_iov {
     void   *base;
     size_t len;     /**< bytes */
 } np_iov_t;
+
+/** Which way bytes go, seen from the caller */
+typedef enum np_dir {
+    NP_DIR_GET,   /**< remote to local */
+    NP_DIR_PUT    /**< local to remote */
+} np_dir_t;
+
+/** Takes what a buffered read has brought */
+typedef void (*np_unpack_t)(void *arg, const void *data, size_t len);
+
+typedef enum np_atomic_op {
+    NP_ATOMIC_ADD,
+    NP_ATOMIC_AND,
+    NP_ATOMIC_OR,
+    NP_ATOMIC_XOR,
+    NP_ATOMIC_SWAP,
+    NP_ATOMIC_CSWAP,
+    NP_ATOMIC_LAST
+} np_atomic_op_t;
 
 #endif

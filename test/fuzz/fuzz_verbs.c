@@ -81,7 +81,7 @@ unsigned fuzz_get_regions(fuzz_region_t *regions)
         regions[count++] = (fuzz_region_t){port->slab, port->slab_size};
         if (port->stage.bytes != NULL) {
             regions[count++] = (fuzz_region_t){port->stage.bytes,
-                                               NP_VSTAGE_SIZE};
+                                               NP_STAGE_SIZE};
         }
     }
     return count;
@@ -124,7 +124,7 @@ static int open_port(void)
         .link_down = on_down
     };
 
-    return np_vport_open(&config, &user, &port) == UCS_OK;
+    return np_vport_open(&config, &np_vlink_ops, &user, &port) == UCS_OK;
 }
 
 static void progress(unsigned count)

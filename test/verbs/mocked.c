@@ -185,8 +185,8 @@ int mocked_start(np_service_mode_t service, int has_module,
         mocked_engine(&engine);
     }
     if ((np_engine_init(&engine) != UCS_OK) ||
-        (np_vport_open(&config, &user, &ours) != UCS_OK) ||
-        (np_vport_open(&config, &user, &theirs) != UCS_OK)) {
+        (np_vport_open(&config, &np_vlink_ops, &user, &ours) != UCS_OK) ||
+        (np_vport_open(&config, &np_vlink_ops, &user, &theirs) != UCS_OK)) {
         return 0;
     }
 

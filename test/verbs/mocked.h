@@ -10,7 +10,7 @@
 #include "mock_kmod.h"
 #include "mock_verbs.h"
 
-#include "nprdma/dev/verbs/conn.h"
+#include "nprdma/proto/vop.h"
 #include "nprdma/engine.h"
 
 #include "../engine/tap.h"

@@ -95,7 +95,7 @@ void open_port(const np_vport_config_t *config,
     np_vport_attr_t attr;
 
     if ((np_engine_init(&engine) != UCS_OK) ||
-        (np_vport_open(config, &user, &port) != UCS_OK)) {
+        (np_vport_open(config, &np_vlink_ops, &user, &port) != UCS_OK)) {
         printf("Bail out! the port cannot be opened\n");
         exit(1);
     }

@@ -15,6 +15,7 @@
 #include "nprdma/extension.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
+#include "nprdma/proto/atomic.h"
 #include "nprdma/proto/vop.h"
 #include "nprdma/svc/service.h"
 

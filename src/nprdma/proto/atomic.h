@@ -10,16 +10,6 @@
 
 #include "op.h"
 
-typedef enum np_atomic_op {
-    NP_ATOMIC_ADD,
-    NP_ATOMIC_AND,
-    NP_ATOMIC_OR,
-    NP_ATOMIC_XOR,
-    NP_ATOMIC_SWAP,
-    NP_ATOMIC_CSWAP,
-    NP_ATOMIC_LAST
-} np_atomic_op_t;
-
 /**
  * Execute an atomic at the target.
  *

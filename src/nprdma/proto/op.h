@@ -17,9 +17,6 @@
 #include "../iov.h"
 #include "../mem/model.h"
 
-/** Takes what a buffered read has brought */
-typedef void (*np_unpack_t)(void *arg, const void *data, size_t len);
-
 /** What an engine's user provides; port->user points to it */
 typedef struct np_user {
     /** An operation that returned UCS_INPROGRESS is complete. Runs in progress;

@@ -14,7 +14,6 @@
 #include "vremote.h"
 
 #include "../dev/verbs/hello.h"
-#include "../engine.h"
 
 #include <string.h>
 
@@ -101,13 +100,6 @@ void np_vlink_connect(np_vlink_t *link)
 
     link->conn->link = link;
     np_hello_begin(link->conn, &link->dev_addr, &link->addr);
-}
-
-void np_vlink_connected(np_vlink_t *link)
-{
-    /* what waits is tried in each progress */
-    ucs_debug("nprdma: %s: connected by queue pair %u", link->port->nic->name,
-              link->conn->qpn);
 }
 
 void np_vlink_acked(np_vlink_t *link)
@@ -212,21 +204,4 @@ ucs_status_t np_vlink_check(np_vlink_t *link)
         }
     }
     return UCS_OK;
-}
-
-int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr)
-{
-    np_host_addr_t own;
-
-    if (addr->is_roce != port->nic->is_roce) {
-        return 0;
-    }
-
-    np_host_addr_get(&own);
-    if (addr->host.version != own.version) {
-        return 0;
-    }
-
-    return (np_engine.config.intra_node == NP_INTRA_NODE_VERBS) ||
-           !np_host_is_reachable(&addr->host);
 }

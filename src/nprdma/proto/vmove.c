@@ -15,10 +15,10 @@
 #  include "config.h"
 #endif
 
-#include "vcopy.h"
+#include "vbring.h"
 #include "vop.h"
 
-#include "../dev/verbs/vbring.h"
+#include "../iov.h"
 #include "../mem/access.h"
 #include "../mem/swapper.h"
 
@@ -332,7 +332,7 @@ np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
     size_t count;
 
     count  = np_iov_slice(move->iov, move->iovcnt, offset, len, piece);
-    status = np_vcopy(&op->port->stage, piece, count, data, to_ours,
+    status = np_stage_copy(&op->port->stage, piece, count, data, to_ours,
                       np_vmove_may_sleep(op));
     if (ucs_unlikely(status == UCS_ERR_INVALID_ADDR) && (op->link != NULL)) {
         np_error("%zu bytes of local memory, from %p on, in %zu pieces, cannot "

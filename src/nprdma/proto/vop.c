@@ -8,16 +8,18 @@
 #  include "config.h"
 #endif
 
+#include "vbring.h"
+#include "vlate.h"
 #include "vput.h"
+#include "vremote.h"
 
-#include "../dev/verbs/vbring.h"
 #include "../trace.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A name: an index into port->ops, and a generation above it, so that a late
+/* A name: an index into port->names, and a generation above it, so that a late
  * answer is none of the next operation. 0 is no name. */
 #define NP_VOP_INDEX_BITS  16
 #define NP_VOP_INDEX_MASK  UCS_MASK(NP_VOP_INDEX_BITS)
@@ -38,12 +40,12 @@ static int np_vop_grow(np_vport_t *port)
         return 0;
     }
 
-    ops = realloc(port->ops, count * sizeof(*ops));
+    ops = realloc(port->names, count * sizeof(*ops));
     if (ops == NULL) {
         return 0;
     }
 
-    port->ops = ops;
+    port->names = ops;
     for (i = port->num_ops; i < count; ++i) {
         op = calloc(1, sizeof(*op));
         if (op == NULL) {
@@ -178,7 +180,7 @@ void np_vop_finish(np_vop_t *op, ucs_status_t status)
 np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name)
 {
     uint32_t index = name & NP_VOP_INDEX_MASK;
-    np_vop_t *op   = (index < conn->port->num_ops) ? conn->port->ops[index] :
+    np_vop_t *op   = (index < conn->port->num_ops) ? conn->port->names[index] :
                      NULL;
 
     return ((op != NULL) && (name != 0) && (op->name == name) &&
@@ -221,7 +223,7 @@ void np_vop_release(np_vop_t *op)
     }
 }
 
-void np_vop_posted_done(np_vop_t *op, uint32_t number)
+static void np_vop_posted_done(np_vop_t *op, uint32_t number)
 {
     if (op->kind == NP_VOP_ONE) {
         np_vone_posted_done(op, number);
@@ -245,7 +247,9 @@ static int np_vop_run(np_vop_t *op)
     }
 }
 
-unsigned np_vop_progress(np_vport_t *port)
+/* Do for transfers what can be done; returns how much it was. A service thread does it
+ * for peers, and for what np_vmove_is_for_thread says. */
+static unsigned np_vop_progress(np_vport_t *port)
 {
     unsigned count = 0;
     ucs_list_link_t todo;
@@ -300,7 +304,8 @@ void np_vop_served(np_vop_t *op)
     np_vop_put(op);
 }
 
-void np_vop_end_served(np_conn_t *conn)
+/* Forget all that is served over a connection */
+static void np_vop_end_served(np_conn_t *conn)
 {
     np_vop_t *op;
 
@@ -311,12 +316,95 @@ void np_vop_end_served(np_conn_t *conn)
     }
 }
 
-void np_vop_cleanup(np_vport_t *port)
+/* Free what a port has kept */
+static void np_vop_cleanup(np_vport_t *port)
 {
     unsigned i;
 
     for (i = 0; i < port->num_ops; ++i) {
-        free(port->ops[i]);
+        free(port->names[i]);
     }
-    free(port->ops);
+    free(port->names);
 }
+
+static void np_vop_conn_renewed(np_conn_t *conn)
+{
+    np_vlate_drop(conn);
+    if (!conn->is_link) {
+        np_vop_end_served(conn);
+    }
+}
+
+static void np_vop_conn_ended(np_conn_t *conn)
+{
+    np_vreplay_drop(conn);
+    np_vlate_drop(conn);
+}
+
+static void np_vop_conn_freed(np_conn_t *conn)
+{
+    np_vop_end_served(conn);
+    np_vop_conn_ended(conn);
+}
+
+static int np_vop_conn_awaits_write(const np_conn_t *conn)
+{
+    const np_vop_t *op;
+
+    ucs_list_for_each(op, &conn->served, list) {
+        if (np_vmove_awaits_write(op)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static unsigned np_vop_work(np_vport_t *port)
+{
+    return np_vlate_progress(port) + np_vop_progress(port) +
+           np_vremote_answer(port);
+}
+
+static unsigned np_vop_owner_work(np_vport_t *port, unsigned ticks)
+{
+    np_vput_age(port, ticks);
+    return np_vlink_report(port) + np_vreplay_progress(port);
+}
+
+static int np_vop_has_thread_work(np_vport_t *port)
+{
+    np_vop_t *op;
+
+    ucs_list_for_each(op, &port->todo, todo) {
+        if ((op->link == NULL) || np_vmove_is_for_thread(op)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void np_vop_port_closed(np_vport_t *port)
+{
+    np_vremote_drop_asked(port);
+    np_vop_cleanup(port);
+    np_stage_cleanup(&port->stage);
+}
+
+const np_vport_ops_t np_vlink_ops = {
+    .arrived         = np_vlate_arrived,
+    .resume          = np_vlate_resume,
+    .moved           = np_vop_posted_done,
+    .renewed         = np_vop_conn_renewed,
+    .lost            = np_vreplay_lost,
+    .resumed         = np_vreplay_begin,
+    .ended           = np_vop_conn_ended,
+    .freed           = np_vop_conn_freed,
+    .down            = np_vlink_down,
+    .awaits_write    = np_vop_conn_awaits_write,
+    .work            = np_vop_work,
+    .owner_work      = np_vop_owner_work,
+    .has_thread_work = np_vop_has_thread_work,
+    .idle            = np_vserve_bring_in,
+    .arm             = np_vput_confirm_all,
+    .closed          = np_vop_port_closed
+};

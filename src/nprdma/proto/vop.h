@@ -9,6 +9,8 @@
 #ifndef NP_VOP_H_
 #define NP_VOP_H_
 
+#include "vlink.h"
+
 #include "../dev/verbs/conn.h"
 #include "../unit.h"
 
@@ -214,18 +216,9 @@ void np_vop_todo(np_vop_t *op);
 void np_vop_serve(np_conn_t *conn, np_vop_t *op);
 void np_vop_served(np_vop_t *op);
 
-/** Forget all that is served over a connection */
-void np_vop_end_served(np_conn_t *conn);
-
-/** Free what a port has kept */
-void np_vop_cleanup(np_vport_t *port);
-
 /** Give back what it holds of the port's and the device's; its queue pair must not
  *  use it any more */
 void np_vop_release(np_vop_t *op);
-
-/** What a work request was posted for is done */
-void np_vop_posted_done(np_vop_t *op, uint32_t number);
 
 /** Make a posted operation a two-sided one, and ask the target for it; returns 0:
  *  no room */
@@ -296,9 +289,6 @@ np_vlink_complete(np_vport_t *port, void *comp, ucs_status_t status)
 /** Begin the handshake; the link may be down at once */
 void np_vlink_connect(np_vlink_t *link);
 
-/** It is over */
-void np_vlink_connected(np_vlink_t *link);
-
 /** It does not work any more; told in the next progress */
 void np_vlink_down(np_vlink_t *link, ucs_status_t status);
 unsigned np_vlink_report(np_vport_t *port);
@@ -308,10 +298,6 @@ void np_vmove_begin(np_vop_t *op);
 
 /** Link's side, in the sequential order: register before asking for it */
 void np_vmove_prepare(np_vop_t *op);
-
-/** Do for transfers what can be done; returns how much it was. A service thread
- *  does it for peers, and for what np_vmove_is_for_thread says. */
-unsigned np_vop_progress(np_vport_t *port);
 
 /** Do what can be done for a two-sided one; returns whether to come again */
 int np_vmove_run(np_vop_t *op);

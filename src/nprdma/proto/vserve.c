@@ -10,7 +10,7 @@
 #  include "config.h"
 #endif
 
-#include "vcopy.h"
+#include "atomic.h"
 #include "vremote.h"
 
 #include "../mem/access.h"
@@ -21,6 +21,8 @@
 
 /* Answers that are kept for a link */
 #define NP_VRESULTS_MAX  32768u
+
+_Static_assert(NP_STAGE_SIZE >= NP_VSEG_DATA, "all of a message fits");
 
 
 static void np_vserve_malformed(np_conn_t *conn, const np_vmsg_t *msg,
@@ -81,7 +83,7 @@ np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
 
     status = np_access_check(body->addr, len);
     if (ucs_likely(status == UCS_OK)) {
-        status = np_vcopy(&conn->port->stage, &memory, 1, (void*)data, 1,
+        status = np_stage_copy(&conn->port->stage, &memory, 1, (void*)data, 1,
                           conn->port->is_patient);
         if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
             return np_vserve_later(conn->port, body->addr, len, 1);

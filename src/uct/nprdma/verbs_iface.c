@@ -363,7 +363,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
                               &uct_nprdma_verbs_iface_internal_ops,
                               &uct_nprdma_verbs_device);
 
-    status = np_vport_open(&port_config, &user, &self->port);
+    status = np_vport_open(&port_config, &np_vlink_ops, &user, &self->port);
     if (status != UCS_OK) {
         return status;
     }

@@ -10,12 +10,6 @@
 
 #include "process.h"
 
-/** Which way bytes go, seen from the caller */
-typedef enum np_dir {
-    NP_DIR_GET,   /**< remote to local */
-    NP_DIR_PUT    /**< local to remote */
-} np_dir_t;
-
 /** Instead of a process: this process itself, whatever the kernel says of
  *  process_vm_* */
 #define NP_VM_SELF NULL

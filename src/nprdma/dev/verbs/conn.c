@@ -9,9 +9,6 @@
 #endif
 
 #include "hello.h"
-#include "vlate.h"
-
-#include "../../proto/vop.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -374,7 +371,6 @@ static void np_conn_end_qp(np_conn_t *conn, struct ibv_qp *qp)
 /* The link will ask anew for what it was not answered */
 static void np_conn_end_answers(np_conn_t *conn)
 {
-    np_vop_end_served(conn);
     np_conn_free_replies(conn);
     ucs_list_del(&conn->due);
     ucs_list_head_init(&conn->due);
@@ -393,7 +389,7 @@ ucs_status_t np_conn_renew(np_conn_t *conn)
     }
 
     np_conn_end_qp(conn, old); /* afterwards: their numbers differ */
-    np_vlate_drop(conn);
+    conn->port->ops->renewed(conn);
     if (!conn->is_link) {
         np_conn_end_answers(conn);
     }
@@ -409,8 +405,7 @@ static void np_conn_die(np_conn_t *conn, ucs_status_t status)
 
     np_conn_stop(conn);
     np_conn_acked(conn, conn->tx_seq); /* nothing goes again */
-    np_vreplay_drop(conn);
-    np_vlate_drop(conn);
+    conn->port->ops->ended(conn);
     conn->state  = NP_CONN_DEAD;
     conn->status = status;
     ucs_list_del(&conn->list);
@@ -434,7 +429,7 @@ void np_conn_fail(np_conn_t *conn, ucs_status_t status)
     }
     np_conn_die(conn, status);
     if (link != NULL) {
-        np_vlink_down(link, status);
+        conn->port->ops->down(link, status);
     }
 }
 
@@ -489,7 +484,7 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
     if (conn->is_link) {
         np_vport_forget(conn->port, conn);
         conn->tx_seen = conn->tx_acked;
-        np_vreplay_lost(conn);
+        conn->port->ops->lost(conn);
     }
 
     if (renewed != UCS_OK) {
@@ -535,10 +530,8 @@ void np_conn_destroy(np_conn_t *conn)
     np_vport_t *port = conn->port;
 
     np_conn_end_qp(conn, conn->qp);
-    np_vop_end_served(conn);
     np_conn_acked(conn, conn->tx_seq);
-    np_vreplay_drop(conn);
-    np_vlate_drop(conn);
+    port->ops->freed(conn);
     np_conn_free_replies(conn);
     if (conn->ah != NULL) {
         ibv_destroy_ah(conn->ah);
@@ -589,7 +582,7 @@ static void np_conn_release(np_conn_t *conn, uint32_t upto)
         --conn->port->posted;
         if (entry->op != NULL) {
             --conn->port->awaited;
-            np_vop_posted_done(entry->op, entry->chunk);
+            conn->port->ops->moved(entry->op, entry->chunk);
             entry->op = NULL;
         }
     }

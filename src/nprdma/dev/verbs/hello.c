@@ -11,7 +11,6 @@
 #include "hello.h"
 
 #include "../../engine.h"
-#include "../../proto/vop.h"
 
 #include <string.h>
 
@@ -332,9 +331,11 @@ static void np_hello_replied(np_conn_t *conn, const np_hello_t *hello)
     } else if (hello->status != UCS_OK) {
         np_conn_fail(conn, np_status_of_peer(hello->status));
     } else if (conn->epoch == 0) {
-        np_vlink_connected(conn->link);
+        /* what waits is tried in each progress */
+        np_debug("%s: connected by queue pair %u", conn->port->nic->name,
+                 conn->qpn);
     } else {
-        np_vreplay_begin(conn, hello->taken);
+        conn->port->ops->resumed(conn, hello->taken);
     }
 }
 
@@ -417,5 +418,53 @@ void np_hello_received(np_vport_t *port, const void *data, size_t len)
         if (conn != NULL) {
             np_hello_answered(conn, &hello);
         }
+    }
+}
+
+void np_vport_post_ud(np_vport_t *port, uint64_t index)
+{
+    struct ibv_sge sge     = {
+        .addr   = (uintptr_t)np_vport_ud_buffer(port, index),
+        .length = NP_UD_SIZE,
+        .lkey   = port->mr->lkey
+    };
+    struct ibv_recv_wr wr  = {
+        .wr_id   = index,
+        .sg_list = &sge,
+        .num_sge = 1
+    };
+    struct ibv_recv_wr *bad;
+
+    if (port->is_ud_broken) {
+        return; /* all are posted when it is started again */
+    }
+
+    if (ibv_post_recv(port->ud, &wr, &bad) != 0) {
+        np_error("%s: a buffer of the handshake is lost", port->nic->name);
+    }
+}
+
+void np_vport_restart_ud(np_vport_t *port)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    unsigned i;
+
+    if (ibv_modify_qp(port->ud, &attr, IBV_QP_STATE) != 0) {
+        return; /* later */
+    }
+
+    /* whatever it has completed was before that */
+    while ((np_vport_poll_recv(port) > 0) || (np_vport_poll_send(port) > 0)) {
+    }
+    while (port->ud_head != port->ud_tail) {
+        np_hello_sent(port);
+    }
+
+    if (np_nic_start_ud(port->nic, port->ud, NP_HELLO_QKEY) != UCS_OK) {
+        return;
+    }
+    port->is_ud_broken = 0;
+    for (i = 0; i < NP_UD_BUFFERS; ++i) {
+        np_vport_post_ud(port, i);
     }
 }

@@ -12,7 +12,6 @@
 #include "conn.h"
 
 #include "../../engine.h"
-#include "../../proto/vop.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -256,23 +255,12 @@ void np_conn_want_credit(np_conn_t *conn)
     }
 }
 
-/* Answering side: for a link that computes while it has the key of its put */
-static int np_conn_awaits_write(const np_conn_t *conn)
-{
-    const np_vop_t *op;
-
-    ucs_list_for_each(op, &conn->served, list) {
-        if (np_vmove_awaits_write(op)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static int np_conn_is_waiting(const np_conn_t *conn)
 {
     if (!conn->is_link) {
-        return (conn->state == NP_CONN_READY) && np_conn_awaits_write(conn);
+        /* for a link that computes while it has the key of its put */
+        return (conn->state == NP_CONN_READY) &&
+               conn->port->ops->awaits_write(conn);
     }
 
     return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&

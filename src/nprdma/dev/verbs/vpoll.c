@@ -13,12 +13,9 @@
 
 #include "conn.h"
 #include "hello.h"
-#include "vlate.h"
 
 #include "../../clock.h"
 #include "../../mem/prepare.h"
-#include "../../proto/vput.h"
-#include "../../proto/vremote.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,39 +44,6 @@ void np_vport_forget(np_vport_t *port, const np_conn_t *conn)
     }
 }
 
-int np_vport_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
-                          const void *data)
-{
-    const np_vmsg_t *msg = data;
-
-    if (conn->is_link) {
-        return 1;
-    }
-
-    return (wc->opcode == IBV_WC_RECV) && (wc->byte_len >= sizeof(*msg)) &&
-           ((msg->kind == NP_VMSG_AM) || (msg->kind == NP_VMSG_BYE));
-}
-
-/* A ring, or an answer to one, tells nothing that is not here or kept: there is no
- * limit to how many come while a program computes */
-static int np_vport_is_known(np_vport_t *port, np_conn_t *conn,
-                             const struct ibv_wc *wc)
-{
-    const np_vmsg_t *msg = (const void*)np_vport_recv_buffer(port, wc->wr_id);
-
-    if (!conn->is_link || (wc->opcode != IBV_WC_RECV) ||
-        (wc->byte_len < sizeof(*msg))) {
-        return 0;
-    }
-
-    if ((msg->kind == NP_VMSG_ACK) && (msg->ack == conn->tx_seen)) {
-        np_conn_heard(conn, msg->flags);
-        return 1;
-    }
-    conn->tx_seen = msg->ack;
-    return 0;
-}
-
 static void np_vport_keep(np_vport_t *port, np_conn_t *conn,
                           const struct ibv_wc *wc)
 {
@@ -89,12 +53,6 @@ static void np_vport_keep(np_vport_t *port, np_conn_t *conn,
     kept->wc    = *wc;
     kept->conn  = conn;
     kept->bytes = NULL;
-    if (!conn->is_link) {
-        np_vserve_taken(conn, data);
-    } else if (wc->opcode == IBV_WC_RECV) {
-        np_vserve_key(conn, data, wc->byte_len);
-    }
-
     if (port->kept_held >= (port->recv_buffers / 2)) {
         kept->bytes = malloc(ucs_max(wc->byte_len, 1u));
     }
@@ -115,20 +73,8 @@ int np_vport_keep_late(np_vport_t *port, const np_vkept_t *late)
         return 0;
     }
 
-    np_vserve_taken(late->conn, late->bytes);
     port->kept[port->kept_tail++ % port->kept_size] = *late;
     return 1;
-}
-
-int np_vport_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
-                    int is_first)
-{
-    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-        np_vserve_written(conn, wc->imm_data);
-        return 1;
-    }
-    return is_first ? np_vserve_message(conn, data, wc->byte_len) :
-           np_vserve_again(conn, data, wc->byte_len);
 }
 
 static void np_vport_drop_kept(np_vport_t *port, np_vkept_t *kept)
@@ -154,21 +100,14 @@ static unsigned np_vport_take_kept(np_vport_t *port)
 {
     unsigned count = 0;
     np_vkept_t kept;
-    np_vmsg_t *msg;
+    void *msg;
 
     while (port->kept_head != port->kept_tail) {
         kept = port->kept[port->kept_head++ % port->kept_size];
         msg  = (kept.bytes != NULL) ? kept.bytes :
-               (np_vmsg_t*)np_vport_recv_buffer(port, kept.wc.wr_id);
-        if (kept.conn == NULL) {
-            /* its connection has ended */
-        } else if (!kept.conn->is_link &&
-                   (kept.wc.opcode == IBV_WC_RECV) &&
-                   (msg->kind == NP_VMSG_AM)) {
-            np_vserve_am(kept.conn, msg, kept.wc.byte_len); /* taken before */
-        } else if ((kept.conn->is_link && np_vlate_any(kept.conn)) ||
-                   !np_vport_handle(kept.conn, &kept.wc, msg, 1)) {
-            np_vlate_add(kept.conn, &kept.wc, msg);
+               np_vport_recv_buffer(port, kept.wc.wr_id);
+        if (kept.conn != NULL) { /* else its connection has ended */
+            port->ops->resume(kept.conn, &kept.wc, msg);
         }
         np_vport_drop_kept(port, &kept);
         ++count;
@@ -195,16 +134,9 @@ static void np_vport_recv_done(np_vport_t *port, const struct ibv_wc *wc)
     if (ucs_likely((conn != NULL) && (conn->state != NP_CONN_DEAD))) {
         if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
             np_conn_lost(conn, UCS_ERR_IO_ERROR);
-        } else if (ucs_unlikely(port->is_thread) &&
-                   (conn->is_link || !np_vlate_any(conn)) &&
-                   np_vport_is_for_owner(conn, wc, data)) {
-            if (!np_vport_is_known(port, conn, wc)) {
-                np_vport_keep(port, conn, wc);
-                return; /* with its buffer */
-            }
-        } else if (np_vlate_any(conn) ||
-                   ucs_unlikely(!np_vport_handle(conn, wc, data, 1))) {
-            np_vlate_add(conn, wc, data);
+        } else if (ucs_unlikely(port->ops->arrived(conn, wc, data))) {
+            np_vport_keep(port, conn, wc);
+            return; /* with its buffer */
         }
     }
     np_vport_post_recv(port, wc->wr_id);
@@ -383,20 +315,14 @@ np_vport_work(np_vport_t *port, int is_send_due)
     if (is_send_due) {
         count += np_vport_poll_send(port);
     }
-    if (ucs_unlikely(!ucs_list_is_empty(&port->late))) {
-        count += np_vlate_progress(port);
+    if (ucs_unlikely(np_vport_has_work(port))) {
+        count += port->ops->work(port);
     }
     if (ucs_unlikely(!ucs_list_is_empty(&port->replies))) {
         count += np_vport_send_due(port);
     }
-    if (ucs_unlikely(!ucs_list_is_empty(&port->todo))) {
-        count += np_vop_progress(port);
-    }
-    if (ucs_unlikely(!ucs_list_is_empty(&port->asked))) {
-        count += np_vremote_answer(port);
-    }
     if (ucs_unlikely((port->num_absent > 0) && (count == 0))) {
-        np_vserve_bring_in(port);
+        port->ops->idle(port);
     }
     return count;
 }
@@ -421,18 +347,14 @@ unsigned np_vport_progress(np_vport_t *port)
     ticks = atomic_load_explicit(&port->ticks, memory_order_relaxed) + 1;
     atomic_store_explicit(&port->ticks, ticks, memory_order_relaxed);
     is_eighth      = (ticks % NP_VPORT_SEND_TICKS) == 0;
-    if (is_eighth && !ucs_list_is_empty(&port->open_puts)) {
-        np_vput_age(port, ticks);
-    }
     /* relaxed: a thread that still sees it set takes the turn for nothing */
     atomic_store_explicit(&port->is_armed, 0, memory_order_relaxed);
     count          = np_vport_work(port, is_eighth || (port->awaited > 0) ||
                                    (port->posted >= port->config.sq_size / 2));
-    if (ucs_unlikely(!ucs_list_is_empty(&port->down))) {
-        count += np_vlink_report(port);
-    }
-    if (ucs_unlikely(!ucs_list_is_empty(&port->replaying))) {
-        count += np_vreplay_progress(port);
+    if (ucs_unlikely((is_eighth && !ucs_list_is_empty(&port->open_puts)) ||
+                     !ucs_list_is_empty(&port->down) ||
+                     !ucs_list_is_empty(&port->replaying))) {
+        count += port->ops->owner_work(port, ticks);
     }
     if (is_eighth && (count == 0) && !ucs_list_is_empty(&port->asking)) {
         np_conn_ring_late(port);

@@ -21,7 +21,6 @@
 #include "../../engine.h"
 #include "../../mem/kmod.h"
 #include "../../mem/prepare.h"
-#include "../../proto/vremote.h"
 #include "views.h"
 
 #include <errno.h>
@@ -134,54 +133,6 @@ void np_vport_post_recv(np_vport_t *port, uint64_t index)
     port->spare[port->num_spare++] = index;
     if (port->num_spare == port->recv_batch) {
         np_vport_post_spare(port);
-    }
-}
-
-void np_vport_post_ud(np_vport_t *port, uint64_t index)
-{
-    struct ibv_sge sge     = {
-        .addr   = (uintptr_t)np_vport_ud_buffer(port, index),
-        .length = NP_UD_SIZE,
-        .lkey   = port->mr->lkey
-    };
-    struct ibv_recv_wr wr  = {
-        .wr_id   = index,
-        .sg_list = &sge,
-        .num_sge = 1
-    };
-    struct ibv_recv_wr *bad;
-
-    if (port->is_ud_broken) {
-        return; /* all are posted when it is started again */
-    }
-
-    if (ibv_post_recv(port->ud, &wr, &bad) != 0) {
-        np_error("%s: a buffer of the handshake is lost", port->nic->name);
-    }
-}
-
-void np_vport_restart_ud(np_vport_t *port)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
-    unsigned i;
-
-    if (ibv_modify_qp(port->ud, &attr, IBV_QP_STATE) != 0) {
-        return; /* later */
-    }
-
-    /* whatever it has completed was before that */
-    while ((np_vport_poll_recv(port) > 0) || (np_vport_poll_send(port) > 0)) {
-    }
-    while (port->ud_head != port->ud_tail) {
-        np_hello_sent(port);
-    }
-
-    if (np_nic_start_ud(port->nic, port->ud, NP_HELLO_QKEY) != UCS_OK) {
-        return;
-    }
-    port->is_ud_broken = 0;
-    for (i = 0; i < NP_UD_BUFFERS; ++i) {
-        np_vport_post_ud(port, i);
     }
 }
 
@@ -376,7 +327,8 @@ static ucs_status_t np_vport_choose_mapper(np_vport_t *port)
 }
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,
-                           const np_vuser_t *user, np_vport_t **port_p)
+                           const np_vport_ops_t *ops, const np_vuser_t *user,
+                           np_vport_t **port_p)
 {
     ucs_status_t status;
     np_vport_t *port;
@@ -387,6 +339,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     }
 
     port->config     = *config;
+    port->ops        = ops;
     port->pid        = getpid();
     port->max_inline = NP_CONN_INLINE;
     port->user       = *user;
@@ -503,7 +456,7 @@ static int np_vport_repeats(np_vport_t *port)
     np_conn_t *conn;
 
     np_hello_progress(port);
-    np_vreplay_progress(port);
+    (void)port->ops->owner_work(port, port->ticks);
     ucs_list_for_each(conn, &port->connecting, list) {
         if (conn->is_closing) {
             return 1;
@@ -542,9 +495,8 @@ void np_vport_close(np_vport_t *port)
     np_vport_destroy_list(&port->ready);
     np_vport_destroy_list(&port->dying);
     np_vport_drop_all_kept(port);
-    np_vremote_drop_asked(port);
+    port->ops->closed(port);
     np_views_wait(port->nic);
-    np_vop_cleanup(port);
     close(port->event_fd);
     close(port->timer_fd);
     close(port->bell_fd);
@@ -558,7 +510,6 @@ void np_vport_close(np_vport_t *port)
     np_turn_cleanup(&port->turn);
     np_stats_put(port->stats);
     free(port->kept);
-    np_vstage_cleanup(&port->stage);
     free(port);
     np_bringer_close();
 }
@@ -579,6 +530,23 @@ void np_vport_get_dev_addr(np_vport_t *port, np_vdev_addr_t *addr)
     addr->lid     = port->nic->port.lid;
     addr->is_roce = port->nic->is_roce;
     addr->mtu     = port->nic->mtu;
+}
+
+int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr)
+{
+    np_host_addr_t own;
+
+    if (addr->is_roce != port->nic->is_roce) {
+        return 0;
+    }
+
+    np_host_addr_get(&own);
+    if (addr->host.version != own.version) {
+        return 0;
+    }
+
+    return (np_engine.config.intra_node == NP_INTRA_NODE_VERBS) ||
+           !np_host_is_reachable(&addr->host);
 }
 
 void np_vport_get_addr(np_vport_t *port, np_vport_addr_t *addr)

@@ -9,12 +9,13 @@
 #ifndef NP_VPORT_H_
 #define NP_VPORT_H_
 
+#include "link.h"
+#include "nic.h"
 #include "vwire.h"
 
-#include "../../proto/vcopy.h"
-#include "../../proto/vlink.h"
-#include "../../svc/service.h"
+#include "../../mem/stage.h"
 #include "../../stats.h"
+#include "../../svc/service.h"
 #include "../../svc/turn.h"
 
 #include <ucs/datastruct/khash.h>
@@ -23,6 +24,107 @@
 typedef struct np_conn np_conn_t;
 typedef struct np_vop np_vop_t;
 typedef struct np_vreplay np_vreplay_t;
+
+/** For tests: what happens to the handshake's datagrams */
+enum {
+    NP_HELLO_LOSE  = 1u << 0,     /**< every other one is lost */
+    NP_HELLO_TWICE = 1u << 1      /**< each is sent twice */
+};
+
+/** Seconds that a queue pair's timeout counts in */
+#define NP_VPORT_TICK_TIME  4.096e-6
+
+typedef struct np_vport_config {
+    const char *device;       /**< as np_nic_list names it */
+    int        gid_index;     /**< -1: choose */
+    unsigned   recv_buffers;  /**< for all peers together */
+    unsigned   send_buffers;
+    unsigned   sq_size;       /**< work requests of a queue pair */
+    unsigned   credits;       /**< messages under way to one peer */
+    size_t     direct_min;    /**< bytes from which a transfer is registered; 0:
+                                    as np_nic_direct_min says */
+    size_t     chunk;         /**< bytes that are registered at once; 0: as
+                                    np_nic_chunk says */
+    unsigned   depth;         /**< chunks of a transfer at a time, each side */
+    size_t     pin_max;       /**< bytes that all transfers have registered, but for
+                                    a small chunk of those that find none left */
+    size_t     put_once;      /**< bytes of the largest put that is executed exactly
+                                    once, whatever pages do: by a message */
+    double     connect_timeout; /**< seconds */
+    double     reconnect_timeout; /**< seconds for another queue pair; 0: a
+                                    link ends with its queue pair */
+    unsigned   break_every;   /**< for tests: messages after which each queue
+                                    pair fails; 0: never */
+    unsigned   mischief;      /**< for tests: NP_HELLO_LOSE, ... */
+    int        is_sequential; /**< to compare: one side registers after the other,
+                                    each all at once */
+    unsigned   timeout;       /**< of the queue pair: 4.096 us * 2^timeout */
+    unsigned   retry_count;   /**< at most 6: Soft-RoCE takes 7 for "for ever" */
+} np_vport_config_t;
+
+/** What a port's user provides. Everything runs in np_vport_progress. */
+typedef struct np_vuser {
+    /** An active message; its bytes are gone afterwards */
+    void (*am)(void *arg, uint8_t id, void *data, unsigned len);
+    void *arg;
+    /** An operation that returned UCS_INPROGRESS is complete */
+    void (*complete)(void *comp, ucs_status_t status);
+    /** The link does not work any more; once a link */
+    void (*link_down)(np_vlink_t *link, ucs_status_t status);
+} np_vuser_t;
+
+typedef struct np_vport_attr {
+    size_t max_message;  /**< largest active message, put_copied, get_unpack */
+    double bandwidth;    /**< bytes/s */
+    double latency;      /**< seconds */
+    size_t pinned;       /**< bytes of buffers, whatever number of peers */
+} np_vport_attr_t;
+
+/** What a port tells the layers above it. In a turn of the port, the owner's or a
+ *  service thread's (is_thread) where it does not say whose; what runs in it may
+ *  send, and may end the connection. */
+typedef struct np_vport_ops {
+    /** A message has come, or a write with immediate; @a data is gone afterwards.
+     *  Returns 1 in a service thread's turn if the owner must handle it: it is
+     *  kept, and handed over in the owner's next progress (resume). */
+    int (*arrived)(np_conn_t *conn, const struct ibv_wc *wc, void *data);
+    void (*resume)(np_conn_t *conn, const struct ibv_wc *wc, void *data);
+
+    /** What a work request was posted for is done */
+    void (*moved)(np_vop_t *op, uint32_t number);
+
+    /** The connection has another queue pair: what came over the last one and
+     *  waits, or is worked on, is forgotten */
+    void (*renewed)(np_conn_t *conn);
+    /** A link's: it is not connected yet, and of what was sent nobody knows what
+     *  has come */
+    void (*lost)(np_conn_t *conn);
+    /** It is; the other side has taken @a taken messages */
+    void (*resumed)(np_conn_t *conn, uint32_t taken);
+    /** In error for good: nothing waits, or goes again */
+    void (*ended)(np_conn_t *conn);
+    /** And freed: the device uses no memory for it any more */
+    void (*freed)(np_conn_t *conn);
+    /** The link does not work any more */
+    void (*down)(np_vlink_t *link, ucs_status_t status);
+
+    /** Answering side: does anything wait for the link to write? */
+    int (*awaits_write)(const np_conn_t *conn);
+
+    /** Do what there is to do (np_vport_has_work); returns how much */
+    unsigned (*work)(np_vport_t *port);
+    /** The owner's: and what only it may, in the progress call of this number;
+     *  there are links to report, to repeat for, or with open puts */
+    unsigned (*owner_work)(np_vport_t *port, unsigned ticks);
+    /** A service thread's: is there work for it that no event will tell of? */
+    int (*has_thread_work)(np_vport_t *port);
+    /** Nobody waits for anything that could be done (np_vport_t::num_absent) */
+    void (*idle)(np_vport_t *port);
+    /** The owner is about to sleep */
+    void (*arm)(np_vport_t *port);
+    /** The port ends; no connection is left */
+    void (*closed)(np_vport_t *port);
+} np_vport_ops_t;
 
 KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 
@@ -51,7 +153,7 @@ typedef struct np_vkept {
                                  in use until then */
 } np_vkept_t;
 
-/** Ranges that peers have missed in our views (np_vserve_absent) */
+/** Ranges that peers have missed in our views */
 #define NP_VPORT_ABSENT  16u
 
 /** Pages that are not there */
@@ -72,15 +174,12 @@ struct np_vport {
     np_stats_t              *stats;     /**< of the owner's turns */
     np_service_client_t     service;
     int                     is_thread;  /**< a thread of ours has the turn */
-    int                     is_patient; /**< what is absent is touched all the same */
     int                     is_closing; /**< nothing more is brought in */
-    struct np_errand         *retrying;  /**< what waited for it is tried again, by a
-                                             bringer in its turn; or NULL */
     _Atomic int             is_armed;   /**< the owner sleeps, or is about to; set
                                              and cleared by who has the turn, read
                                              without */
     np_vport_config_t       config;
-    size_t                  registered; /**< bytes, by transfers; see pin_max */
+    const np_vport_ops_t    *ops;
     np_vuser_t              user;
     np_nic_t                *nic;
     uint64_t                cookie;
@@ -116,32 +215,10 @@ struct np_vport {
     ucs_list_link_t         connecting; /**< conn->list */
     ucs_list_link_t         ready;      /**< conn->list */
     ucs_list_link_t         dying;      /**< conn->list: in error, or closing */
-    ucs_list_link_t         links;
-    ucs_list_link_t         todo;       /**< op->todo: have something to do */
     ucs_list_link_t         replies;    /**< conn->due: owe an answer */
-    ucs_list_link_t         down;       /**< link->down: to be reported */
     ucs_list_link_t         asking;     /**< conn->asking: wait for an answer */
-    ucs_list_link_t         replaying;  /**< conn->replaying */
-    ucs_list_link_t         late;       /**< conn->retry: messages that wait are
-                                             tried again */
-    ucs_list_link_t         asked;      /**< peers that wait for views */
-    ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of the
-                                             target's entries is not posted */
     int                     has_views;  /**< memory may move one-sided */
-    np_vstage_t             stage;      /**< for what messages carry */
     struct np_nic_views     *own;       /**< the last that were used, or NULL */
-    np_vabsent_t            wanted;     /**< what the message must have that has just
-                                             been put off; len 0: nothing, it is to
-                                             be tried again */
-    unsigned                num_served; /**< transfers of peers in work */
-    unsigned                num_absent;
-    np_vabsent_t            absent[NP_VPORT_ABSENT];
-
-    np_vop_t                **ops;      /**< by name, see np_vop_find */
-    unsigned                num_ops;
-    np_vop_t                *free_ops;
-    ucs_list_link_t         groups;     /**< flushes of the whole port */
-
     int                     event_fd;   /**< epoll: channel, timer, bell */
     int                     timer_fd;
     int                     bell_fd;    /**< threads wake the owner */
@@ -167,7 +244,56 @@ struct np_vport {
     uint32_t                kept_held;  /**< receive buffers of these */
     uint32_t                kept_tail;
     uint32_t                kept_head;
+
+    /* owned by the layers above */
+    int                     is_patient; /**< what is absent is touched all the same */
+    struct np_errand         *retrying;  /**< what waited for it is tried again, by a
+                                             bringer in its turn; or NULL */
+    size_t                  registered; /**< bytes, by transfers; see pin_max */
+    ucs_list_link_t         links;
+    ucs_list_link_t         todo;       /**< op->todo: have something to do */
+    ucs_list_link_t         down;       /**< link->down: to be reported */
+    ucs_list_link_t         replaying;  /**< conn->replaying */
+    ucs_list_link_t         late;       /**< conn->retry: messages that wait are
+                                             tried again */
+    ucs_list_link_t         asked;      /**< peers that wait for views */
+    ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of the
+                                             target's entries is not posted */
+    np_stage_t              stage;      /**< for what messages carry */
+    np_vabsent_t            wanted;     /**< what the message must have that has just
+                                             been put off; len 0: nothing, it is to
+                                             be tried again */
+    unsigned                num_served; /**< transfers of peers in work */
+    unsigned                num_absent;
+    np_vabsent_t            absent[NP_VPORT_ABSENT];
+    np_vop_t                **names;    /**< operations, see np_vop_find */
+    unsigned                num_ops;
+    np_vop_t                *free_ops;
+    ucs_list_link_t         groups;     /**< flushes of the whole port */
 };
+
+ucs_status_t np_vport_open(const np_vport_config_t *config,
+                           const np_vport_ops_t *ops, const np_vuser_t *user,
+                           np_vport_t **port_p);
+void np_vport_close(np_vport_t *port);
+void np_vport_query(np_vport_t *port, np_vport_attr_t *attr);
+void np_vport_get_dev_addr(np_vport_t *port, np_vdev_addr_t *addr);
+void np_vport_get_addr(np_vport_t *port, np_vport_addr_t *addr);
+
+/** By this device? Not who soft0 reaches, unless the user wants that. */
+int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr);
+
+/** Returns how much was done */
+unsigned np_vport_progress(np_vport_t *port);
+
+/** Progress has found nothing to do: bring in some of what waits (mem/prepare.h) */
+void np_vport_prepare(np_vport_t *port);
+
+/** Readable when there is something to progress, once armed */
+int np_vport_event_fd(np_vport_t *port);
+
+/** @return UCS_OK; UCS_ERR_BUSY: progress first */
+ucs_status_t np_vport_arm(np_vport_t *port);
 
 /** What progress and waiting (vwait.c) are made of */
 unsigned np_vport_poll_recv(np_vport_t *port);
@@ -213,15 +339,6 @@ void np_vport_brought(np_vport_t *port);
 /** np_service_client_t::serve */
 int np_vport_serve(np_service_client_t *client);
 
-/** What only the owner may handle */
-int np_vport_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
-                          const void *data);
-
-/** Handle what has come. Returns 0: not now, and nothing of it was done.
- *  @param [in] is_first  It was not tried before. */
-int np_vport_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
-                    int is_first);
-
 /** Keep for the owner what has waited, with its allocated bytes. A thread's turn.
  *  Returns 0: there is no room. */
 int np_vport_keep_late(np_vport_t *port, const np_vkept_t *late);
@@ -231,6 +348,13 @@ void np_vport_drop_all_kept(np_vport_t *port);
 
 /** Nothing that was kept for the owner is about @a conn any more */
 void np_vport_forget(np_vport_t *port, const np_conn_t *conn);
+
+/** Have the layers above something to do? */
+static UCS_F_ALWAYS_INLINE int np_vport_has_work(np_vport_t *port)
+{
+    return !ucs_list_is_empty(&port->late) || !ucs_list_is_empty(&port->todo) ||
+           !ucs_list_is_empty(&port->asked);
+}
 
 static inline uint8_t *np_vport_recv_buffer(np_vport_t *port, uint64_t index)
 {

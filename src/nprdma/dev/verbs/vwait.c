@@ -12,7 +12,6 @@
 #include "hello.h"
 
 #include "../../mem/prepare.h"
-#include "../../proto/vput.h"
 
 #include <string.h>
 #include <sys/timerfd.h>
@@ -115,7 +114,7 @@ static ucs_status_t np_vport_try_arm(np_vport_t *port)
         return UCS_ERR_BUSY;
     }
 
-    np_vput_confirm_all(port);
+    port->ops->arm(port);
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
         !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
         !ucs_list_is_empty(&port->down) || !ucs_list_is_empty(&port->late) ||
@@ -152,19 +151,6 @@ ucs_status_t np_vport_arm(np_vport_t *port)
         port->is_armed = 0;
     }
     return status;
-}
-
-/* Is there work for a thread that no event will tell of? */
-static int np_vport_has_thread_todo(np_vport_t *port)
-{
-    np_vop_t *op;
-
-    ucs_list_for_each(op, &port->todo, todo) {
-        if ((op->link == NULL) || np_vmove_is_for_thread(op)) {
-            return 1;
-        }
-    }
-    return 0;
 }
 
 static void np_vport_wake_owner(np_vport_t *port)
@@ -230,7 +216,7 @@ static int np_vport_serve_turn(np_vport_t *port)
     }
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
            !ucs_list_is_empty(&port->connecting) ||
-           np_vport_has_thread_todo(port) || np_conn_ring_links(port) ||
+           port->ops->has_thread_work(port) || np_conn_ring_links(port) ||
            !ucs_list_is_empty(&port->asked) || !ucs_list_is_empty(&port->late) ||
            !ucs_list_is_empty(&port->replies);
 }

@@ -5,22 +5,22 @@
  * brought in first, if that may sleep, and is not taken away while it is copied.
  */
 
-#ifndef NP_VCOPY_H_
-#define NP_VCOPY_H_
+#ifndef NP_STAGE_H_
+#define NP_STAGE_H_
 
 #include "../np.h"
 
 /** Bytes of a message that are copied at once */
-#define NP_VSTAGE_SIZE  (3 * NP_PAGE_SIZE)
+#define NP_STAGE_SIZE  (3 * NP_PAGE_SIZE)
 
 /** Pages of a file of our own, from which the kernel copies to memory what is in a
  *  message: in less than half the time of process_vm_writev. Owner: a port; used in
  *  its turn. */
-typedef struct np_vstage {
+typedef struct np_stage {
     void *bytes;      /**< NULL: not made yet, or it cannot be */
     int  fd;
     int  is_tried;    /**< to make it */
-} np_vstage_t;
+} np_stage_t;
 
 /**
  * Copy between a message and memory, of a peer's choice or of the program's: what is
@@ -36,12 +36,13 @@ typedef struct np_vstage {
  *         that may sleep, its swapper takes it away again each time;
  *         UCS_ERR_NO_MEMORY.
  */
-ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
-                      void *data, int to_memory, int may_sleep);
+ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
+                           size_t iovcnt, void *data, int to_memory,
+                           int may_sleep);
 
-/** Would np_vcopy find the memory there? It may be gone at once. */
-int np_vcopy_is_there(uint64_t addr, size_t len, int to_memory);
+/** Would np_stage_copy find the memory there? It may be gone at once. */
+int np_stage_is_there(uint64_t addr, size_t len, int to_memory);
 
-void np_vstage_cleanup(np_vstage_t *stage);
+void np_stage_cleanup(np_stage_t *stage);
 
 #endif

@@ -9,9 +9,9 @@
 #ifndef NP_VBRING_H_
 #define NP_VBRING_H_
 
-#include "vport.h"
+#include "../dev/verbs/vport.h"
 
-#include "../../svc/bringer.h"
+#include "../svc/bringer.h"
 
 /**
  * Have pages brought in, and then @a retry called, in a turn of the port. It may ask

@@ -1,7 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages that have come and cannot be handled yet, since memory that they are
+ * What comes over a connection is handled at once; by a service thread, if it is not
+ * for the owner alone. Here are those that cannot be, since memory that they are
  * about is not there now: the first one is tried again when that has been brought in
  * (vbring.h), or in each turn. What comes later over the same connection waits behind
  * them: so the order of its messages stays as it is, and none of them counts as
@@ -12,7 +13,7 @@
 #ifndef NP_VLATE_H_
 #define NP_VLATE_H_
 
-#include "conn.h"
+#include "../dev/verbs/conn.h"
 
 /** Does a message of it wait? */
 static UCS_F_ALWAYS_INLINE int np_vlate_any(const np_conn_t *conn)
@@ -20,9 +21,11 @@ static UCS_F_ALWAYS_INLINE int np_vlate_any(const np_conn_t *conn)
     return ucs_unlikely(!ucs_queue_is_empty(&conn->late));
 }
 
-/** Let one more wait: @a data is copied. More than the other side may have under
- *  way, or no memory for them: the connection ends. */
-void np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data);
+/** np_vport_ops_t::arrived */
+int np_vlate_arrived(np_conn_t *conn, const struct ibv_wc *wc, void *data);
+
+/** np_vport_ops_t::resume */
+void np_vlate_resume(np_conn_t *conn, const struct ibv_wc *wc, void *data);
 
 /** Try again what waits; returns how much was handled. Any turn. */
 unsigned np_vlate_progress(np_vport_t *port);

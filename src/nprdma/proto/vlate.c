@@ -11,8 +11,7 @@
 #include "vlate.h"
 
 #include "vbring.h"
-
-#include "../../proto/vop.h"
+#include "vop.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -62,6 +61,33 @@ static void np_vlate_wait(np_conn_t *conn)
     }
 }
 
+/* What only the owner may handle */
+static int np_vlate_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
+                                 const void *data)
+{
+    const np_vmsg_t *msg = data;
+
+    if (conn->is_link) {
+        return 1;
+    }
+
+    return (wc->opcode == IBV_WC_RECV) && (wc->byte_len >= sizeof(*msg)) &&
+           ((msg->kind == NP_VMSG_AM) || (msg->kind == NP_VMSG_BYE));
+}
+
+/* Returns 0: not now, and nothing of it was done */
+static UCS_F_ALWAYS_INLINE int
+np_vlate_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
+                int is_first)
+{
+    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        np_vserve_written(conn, wc->imm_data);
+        return 1;
+    }
+    return is_first ? np_vserve_message(conn, data, wc->byte_len) :
+           np_vserve_again(conn, data, wc->byte_len);
+}
+
 /* What only says how far it is: that is not the message that waits, and whoever
  * asks must hear that we are there */
 static void np_vlate_ack(np_conn_t *conn, const np_vmsg_t *msg)
@@ -73,7 +99,10 @@ static void np_vlate_ack(np_conn_t *conn, const np_vmsg_t *msg)
     }
 }
 
-void np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
+/* Let one more wait: @a data is copied. More than the other side may have under
+ * way, or no memory for them: the connection ends. */
+static void
+np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
 {
     const np_vmsg_t *msg  = data;
     const int has_message = (wc->opcode == IBV_WC_RECV) &&
@@ -126,13 +155,17 @@ static int np_vlate_one(np_conn_t *conn, np_vlate_t *late)
 
     port->wanted.len = 0;
     if (port->is_thread &&
-        np_vport_is_for_owner(conn, &kept->wc, kept->bytes)) {
-        return !conn->is_link && np_vport_keep_late(port, kept);
+        np_vlate_is_for_owner(conn, &kept->wc, kept->bytes)) {
+        if (conn->is_link || !np_vport_keep_late(port, kept)) {
+            return 0;
+        }
+        np_vserve_taken(conn, kept->bytes);
+        return 1;
     }
 
     port->is_patient |= conn->is_patient;
     conn->is_patient  = 0;
-    is_handled        = np_vport_handle(conn, &kept->wc, kept->bytes, 0);
+    is_handled        = np_vlate_handle(conn, &kept->wc, kept->bytes, 0);
     port->is_patient  = was_patient;
     if (is_handled) {
         free(kept->bytes);
@@ -214,4 +247,66 @@ void np_vlate_drop(np_conn_t *conn)
     conn->num_late   = 0;
     conn->late_ack   = 0;
     conn->is_patient = 0;
+}
+
+/* A ring, or an answer to one, tells nothing that is not here or kept: there is no
+ * limit to how many come while a program computes */
+static int np_vlate_is_known(np_conn_t *conn, const struct ibv_wc *wc,
+                             const np_vmsg_t *msg)
+{
+    if (!conn->is_link || (wc->opcode != IBV_WC_RECV) ||
+        (wc->byte_len < sizeof(*msg))) {
+        return 0;
+    }
+
+    if ((msg->kind == NP_VMSG_ACK) && (msg->ack == conn->tx_seen)) {
+        np_conn_heard(conn, msg->flags);
+        return 1;
+    }
+    conn->tx_seen = msg->ack;
+    return 0;
+}
+
+/* A thread leaves it to the owner, but for what must not wait */
+static int
+np_vlate_leave(np_conn_t *conn, const struct ibv_wc *wc, void *data)
+{
+    if (np_vlate_is_known(conn, wc, data)) {
+        return 0;
+    }
+
+    if (!conn->is_link) {
+        np_vserve_taken(conn, data);
+    } else if (wc->opcode == IBV_WC_RECV) {
+        np_vserve_key(conn, data, wc->byte_len);
+    }
+    return 1;
+}
+
+int np_vlate_arrived(np_conn_t *conn, const struct ibv_wc *wc, void *data)
+{
+    if (ucs_unlikely(conn->port->is_thread) &&
+        (conn->is_link || !np_vlate_any(conn)) &&
+        np_vlate_is_for_owner(conn, wc, data)) {
+        return np_vlate_leave(conn, wc, data);
+    }
+
+    if (np_vlate_any(conn) ||
+        ucs_unlikely(!np_vlate_handle(conn, wc, data, 1))) {
+        np_vlate_add(conn, wc, data);
+    }
+    return 0;
+}
+
+void np_vlate_resume(np_conn_t *conn, const struct ibv_wc *wc, void *data)
+{
+    const np_vmsg_t *msg = data;
+
+    if (!conn->is_link && (wc->opcode == IBV_WC_RECV) &&
+        (msg->kind == NP_VMSG_AM)) {
+        np_vserve_am(conn, msg, wc->byte_len); /* taken before */
+    } else if ((conn->is_link && np_vlate_any(conn)) ||
+               !np_vlate_handle(conn, wc, data, 1)) {
+        np_vlate_add(conn, wc, data);
+    }
 }

@@ -10,7 +10,7 @@
 
 #include "vbring.h"
 
-#include "../../mem/swapper.h"
+#include "../mem/swapper.h"
 
 #include <sched.h>
 #include <time.h>

@@ -12,13 +12,13 @@
 #  include "config.h"
 #endif
 
-#include "vcopy.h"
+#include "stage.h"
 
-#include "../dev/verbs/vwire.h"
+#include "access.h"
+#include "swapper.h"
+#include "table.h"
+
 #include "../iov.h"
-#include "../mem/access.h"
-#include "../mem/swapper.h"
-#include "../mem/table.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -29,19 +29,18 @@
 
 /* Times that a swapper may take the memory away between bringing it in and the
  * copy */
-#define NP_VCOPY_ROUNDS  1024
+#define NP_STAGE_ROUNDS  1024
 
 _Static_assert((sizeof(np_iov_t) == sizeof(struct iovec)) &&
                (offsetof(np_iov_t, base) == offsetof(struct iovec, iov_base)) &&
                (offsetof(np_iov_t, len) == offsetof(struct iovec, iov_len)),
                "the kernel takes our lists");
-_Static_assert(NP_VSTAGE_SIZE >= NP_VSEG_DATA, "all of a message fits");
 
 
-void np_vstage_cleanup(np_vstage_t *stage)
+void np_stage_cleanup(np_stage_t *stage)
 {
     if (stage->bytes != NULL) {
-        munmap(stage->bytes, NP_VSTAGE_SIZE);
+        munmap(stage->bytes, NP_STAGE_SIZE);
         stage->bytes = NULL;
     }
     if (stage->is_tried && (stage->fd >= 0)) {
@@ -51,7 +50,7 @@ void np_vstage_cleanup(np_vstage_t *stage)
 }
 
 /* A forked child must not change the pages under its parent: it has none */
-static int np_vstage_make(np_vstage_t *stage)
+static int np_stage_make(np_stage_t *stage)
 {
     if (stage->is_tried) {
         return 0;
@@ -63,31 +62,31 @@ static int np_vstage_make(np_vstage_t *stage)
         return 0;
     }
 
-    if (ftruncate(stage->fd, NP_VSTAGE_SIZE) == 0) {
-        stage->bytes = mmap(NULL, NP_VSTAGE_SIZE, PROT_READ | PROT_WRITE,
+    if (ftruncate(stage->fd, NP_STAGE_SIZE) == 0) {
+        stage->bytes = mmap(NULL, NP_STAGE_SIZE, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_POPULATE, stage->fd, 0);
         if (stage->bytes == MAP_FAILED) {
             stage->bytes = NULL;
         }
     }
     if ((stage->bytes == NULL) ||
-        (madvise(stage->bytes, NP_VSTAGE_SIZE, MADV_DONTFORK) != 0)) {
-        np_vstage_cleanup(stage);
+        (madvise(stage->bytes, NP_STAGE_SIZE, MADV_DONTFORK) != 0)) {
+        np_stage_cleanup(stage);
         return 0;
     }
     return 1;
 }
 
-static UCS_F_ALWAYS_INLINE int np_vstage_is_made(np_vstage_t *stage)
+static UCS_F_ALWAYS_INLINE int np_stage_is_made(np_stage_t *stage)
 {
-    return ucs_likely(stage->bytes != NULL) || np_vstage_make(stage);
+    return ucs_likely(stage->bytes != NULL) || np_stage_make(stage);
 }
 
 /* By the kernel, from the file's pages; UCS_ERR_UNSUPPORTED: another way. Not to
  * them: a write to a file needs all the pages that it takes bytes from at once, and
  * asks for them again and again until they are, which a pager may never grant. */
 static ucs_status_t
-np_vcopy_staged(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
+np_stage_staged(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
                 const void *data, size_t len)
 {
     const struct iovec *vec = (const struct iovec*)iov;
@@ -104,16 +103,16 @@ np_vcopy_staged(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
 }
 
 static ucs_status_t
-np_vcopy_now(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
+np_stage_now(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
              int to_memory)
 {
     const size_t len    = np_iov_length(iov, iovcnt);
     ucs_status_t status = UCS_ERR_UNSUPPORTED;
     size_t i;
 
-    if (to_memory && ucs_likely((len <= NP_VSTAGE_SIZE) &&
-                                np_vstage_is_made(stage))) {
-        status = np_vcopy_staged(stage, iov, iovcnt, data, len);
+    if (to_memory && ucs_likely((len <= NP_STAGE_SIZE) &&
+                                np_stage_is_made(stage))) {
+        status = np_stage_staged(stage, iov, iovcnt, data, len);
     }
     if (status != UCS_ERR_UNSUPPORTED) {
         return status;
@@ -131,7 +130,7 @@ np_vcopy_now(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
 /* A swapper that takes the memory away after np_mapper_is_mapped has said that it
  * is there waits for the end of the copy (np_swap_wait_copies) */
 static ucs_status_t
-np_vcopy_swapped(np_vstage_t *stage, const np_iov_t *memory, void *data,
+np_stage_swapped(np_stage_t *stage, const np_iov_t *memory, void *data,
                  int to_memory)
 {
     const uint64_t addr = (uintptr_t)memory->base;
@@ -140,7 +139,7 @@ np_vcopy_swapped(np_vstage_t *stage, const np_iov_t *memory, void *data,
     unsigned round;
     int phase, has_table;
 
-    for (round = 0; round < NP_VCOPY_ROUNDS; ++round) {
+    for (round = 0; round < NP_STAGE_ROUNDS; ++round) {
         status    = np_mapper_fault_in(addr, len, to_memory);
         has_table = status != UCS_ERR_EXCEEDS_LIMIT;
         if (has_table && (status != UCS_OK)) {
@@ -152,7 +151,7 @@ np_vcopy_swapped(np_vstage_t *stage, const np_iov_t *memory, void *data,
 
         phase = np_swap_copy_begin();
         if (!has_table || np_mapper_is_mapped(addr, len, to_memory)) {
-            status = np_vcopy_now(stage, memory, 1, data, to_memory);
+            status = np_stage_now(stage, memory, 1, data, to_memory);
             np_swap_copy_end(phase);
             return status;
         }
@@ -162,44 +161,44 @@ np_vcopy_swapped(np_vstage_t *stage, const np_iov_t *memory, void *data,
 }
 
 /* Of memory that is swapped: nobody asks who has no table of it */
-static int np_vcopy_is_mapped(uint64_t addr, size_t len, int to_memory)
+static int np_stage_is_mapped(uint64_t addr, size_t len, int to_memory)
 {
     return (np_table_find(addr >> NP_ARENA_SHIFT) == NULL) ||
            (np_table_find((addr + len - 1) >> NP_ARENA_SHIFT) == NULL) ||
            np_mapper_is_mapped(addr, len, to_memory);
 }
 
-int np_vcopy_is_there(uint64_t addr, size_t len, int to_memory)
+int np_stage_is_there(uint64_t addr, size_t len, int to_memory)
 {
     return np_swap_range_touches(addr, len) ?
-           np_vcopy_is_mapped(addr, len, to_memory) :
+           np_stage_is_mapped(addr, len, to_memory) :
            np_access_is_present(addr, len);
 }
 
-/* The same as np_vcopy_swapped, if it is there */
+/* The same as np_stage_swapped, if it is there */
 static ucs_status_t
-np_vcopy_mapped(np_vstage_t *stage, const np_iov_t *memory, void *data,
+np_stage_mapped(np_stage_t *stage, const np_iov_t *memory, void *data,
                 int to_memory)
 {
     ucs_status_t status = UCS_ERR_NO_RESOURCE;
     int phase;
 
     phase = np_swap_copy_begin();
-    if (np_vcopy_is_mapped((uintptr_t)memory->base, memory->len, to_memory)) {
-        status = np_vcopy_now(stage, memory, 1, data, to_memory);
+    if (np_stage_is_mapped((uintptr_t)memory->base, memory->len, to_memory)) {
+        status = np_stage_now(stage, memory, 1, data, to_memory);
     }
     np_swap_copy_end(phase);
     return status;
 }
 
-static int np_vcopy_is_swapped(const np_iov_t *memory)
+static int np_stage_is_swapped(const np_iov_t *memory)
 {
     return np_swap_range_touches((uintptr_t)memory->base, memory->len);
 }
 
 /* One that is not swapped by the program */
 static ucs_status_t
-np_vcopy_list(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
+np_stage_list(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
               void *data, int to_memory, int may_sleep)
 {
     size_t i;
@@ -209,28 +208,29 @@ np_vcopy_list(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
             return UCS_ERR_NO_RESOURCE;
         }
     }
-    return np_vcopy_now(stage, iov, iovcnt, data, to_memory);
+    return np_stage_now(stage, iov, iovcnt, data, to_memory);
 }
 
-ucs_status_t np_vcopy(np_vstage_t *stage, const np_iov_t *iov, size_t iovcnt,
-                      void *data, int to_memory, int may_sleep)
+ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
+                           size_t iovcnt, void *data, int to_memory,
+                           int may_sleep)
 {
     ucs_status_t status = UCS_OK;
     size_t i;
 
-    for (i = 0; (i < iovcnt) && !np_vcopy_is_swapped(&iov[i]); ++i) {
+    for (i = 0; (i < iovcnt) && !np_stage_is_swapped(&iov[i]); ++i) {
     }
     if (ucs_likely(i == iovcnt)) {
-        return np_vcopy_list(stage, iov, iovcnt, data, to_memory, may_sleep);
+        return np_stage_list(stage, iov, iovcnt, data, to_memory, may_sleep);
     }
 
     for (i = 0; (i < iovcnt) && (status == UCS_OK);
          data = UCS_PTR_BYTE_OFFSET(data, iov[i++].len)) {
-        status = !np_vcopy_is_swapped(&iov[i]) ?
-                 np_vcopy_list(stage, &iov[i], 1, data, to_memory, may_sleep) :
+        status = !np_stage_is_swapped(&iov[i]) ?
+                 np_stage_list(stage, &iov[i], 1, data, to_memory, may_sleep) :
                  may_sleep ?
-                 np_vcopy_swapped(stage, &iov[i], data, to_memory) :
-                 np_vcopy_mapped(stage, &iov[i], data, to_memory);
+                 np_stage_swapped(stage, &iov[i], data, to_memory) :
+                 np_stage_mapped(stage, &iov[i], data, to_memory);
     }
     return status;
 }
