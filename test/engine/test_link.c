@@ -840,14 +840,14 @@ static int link_child_serves(void)
 
     TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
     port = pair_port();
-    np_service_add(port);
+    np_serve_begin(port);
     np_service_start();
     pair_link(port, link_served, &link);
     TAP_CHILD_CHECK(np_link_enter(&link) == UCS_OK);
     nanosleep(&wait, NULL);
     TAP_CHILD_CHECK(accept(link_served->listen_fd, NULL, NULL) >= 0);
-    np_service_remove(link_served);
-    np_service_remove(port);
+    np_serve_end(link_served);
+    np_serve_end(port);
     np_proto_close_link(&link);
     np_proto_close(port);
     return 0;
@@ -860,9 +860,9 @@ static int link_child_service(void)
 
     TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
     link_served = pair_port();
-    np_service_add(link_served);
+    np_serve_begin(link_served);
     TAP_CHILD_CHECK(tap_child(link_child_serves));
-    np_service_remove(link_served);
+    np_serve_end(link_served);
     np_proto_close(link_served);
     return 0;
 }

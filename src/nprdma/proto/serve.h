@@ -52,6 +52,11 @@ static inline int np_job_is_valid(uint64_t word)
  *  somebody else is taking. */
 int np_serve_take(np_peer_t *peer, np_job_t *job);
 
+/** Have the service threads answer peers of this port, and let them leave it alone
+ *  when that returns. The port's owner. */
+void np_serve_begin(np_port_t *port);
+void np_serve_end(np_port_t *port);
+
 /** Execute one of the others; returns 0 if it is no request */
 int np_serve_note(np_peer_t *peer, const np_slot_t *slot, uint64_t word);
 

@@ -3,9 +3,9 @@
  *
  * The service threads.
  *
- * Both wait on one epoll set of the ports' bells and listening sockets, edge
- * triggered, so that each ring wakes one of them. A thread takes one request at
- * a time: what it has not taken the other one can.
+ * Both wait on one epoll set of the ports' descriptors, edge triggered, so that each
+ * ring wakes one of them. A thread takes one request at a time: what it has not taken
+ * the other one can.
  */
 
 #ifndef _GNU_SOURCE
@@ -21,8 +21,6 @@
 #include "../clock.h"
 #include "../engine.h"
 #include "../thread.h"
-#include "../dev/soft/peer.h"
-#include "../proto/serve.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -35,9 +33,6 @@
 
 #define NP_SERVICE_THREADS  2
 
-/* How long a new connection is left to the owner's progress */
-#define NP_SERVICE_ACCEPT_USEC 200
-
 /* Longest wait before a client that could not be served is tried again, ms */
 #define NP_SERVICE_RETRY_MAX 8
 
@@ -48,22 +43,10 @@
 /* Time between two looks at clients of a thread that polls, nanoseconds */
 #define NP_SERVICE_LOOK      UINT64_C(4000000)
 
-/* What an event is about, beside pointers to clients */
-enum {
-    NP_SERVICE_BELL,
-    NP_SERVICE_LISTENER,
-    NP_SERVICE_END
-};
-
-/* Looks for what those say who have connected, a millisecond apart. Later, the
- * owner hears them. */
-#define NP_SERVICE_STRANGER_LOOKS 1000
-
 typedef struct np_service {
     pthread_mutex_t life;       /* held while threads are started or ended; taken
                                    before lock */
     pthread_mutex_t lock;       /* guards all but is_running */
-    ucs_list_link_t ports;
     ucs_list_link_t clients;
     pthread_cond_t  left;       /* a client's users has become 0 */
     int             epoll_fd;
@@ -84,7 +67,6 @@ static np_service_t np_service = {
     .lock     = PTHREAD_MUTEX_INITIALIZER,
     .begun    = PTHREAD_COND_INITIALIZER,
     .left     = PTHREAD_COND_INITIALIZER,
-    .ports    = UCS_LIST_INITIALIZER(&np_service.ports, &np_service.ports),
     .clients  = UCS_LIST_INITIALIZER(&np_service.clients, &np_service.clients),
     .epoll_fd = -1,
     .stop_fd  = -1
@@ -98,7 +80,6 @@ static void np_service_after_fork(void)
     pthread_mutex_init(&np_service.life, NULL);
     pthread_mutex_init(&np_service.lock, NULL);
     pthread_cond_init(&np_service.left, NULL);
-    ucs_list_head_init(&np_service.ports);
     ucs_list_head_init(&np_service.clients);
     if (np_service.epoll_fd >= 0) {
         close(np_service.epoll_fd);
@@ -128,144 +109,77 @@ static void np_service_init(void)
     pthread_once(&once, np_service_prepare_forks);
 }
 
-/* One request of one of the port's peers, each in turn. Returns 0 if there is
- * none. */
-static int np_service_take(np_port_t *port, np_job_t *job)
+/* Under the lock, which is released until the client is given back: others may come
+ * and go meanwhile */
+static void np_service_enter(np_service_client_t *client)
 {
-    np_peer_t *peer;
-    int is_taken = 0;
-    unsigned i;
-
-    pthread_mutex_lock(&port->lock);
-    for (i = 0; !is_taken && (i < port->num_peers); ++i) {
-        if (++port->service_peer >= port->num_peers) {
-            port->service_peer = 0;
-        }
-
-        peer = port->peers[port->service_peer];
-        if ((peer == NULL) || (peer->shm == NULL) || peer->is_malformed ||
-            (np_ring_rx_peek(&peer->ctl) == 0)) {
-            continue;
-        }
-
-        is_taken = np_serve_take(peer, job);
-        if (is_taken) {
-            /* relaxed: under the lock, as whoever waits for it to fall */
-            atomic_fetch_add_explicit(&peer->jobs, 1, memory_order_relaxed);
-        }
-    }
-    pthread_mutex_unlock(&port->lock);
-    return is_taken;
-}
-
-static void np_service_execute(const np_job_t *job, np_mover_t mover,
-                               np_stats_t *stats)
-{
-    if (np_job_is_answered(job->word) && np_job_is_valid(job->word)) {
-        NP_STATS_INC(stats, served_thread);
-        /* if its page sleeps, the other thread is there for the next one */
-        atomic_store_explicit(&job->peer->port->shm->service_armed, 1,
-                              memory_order_relaxed);
-        np_serve_job(job, mover, stats);
-    } else if (np_word_kind(job->word) != NP_SLOT_SHARE) {
-        /* help with a copy is for the owner alone; nonsense is found by it too:
-         * whoever sends that gets no answer from us */
-        (void)np_serve_note(job->peer, &job->slot, job->word);
-    }
-
-    /* release: the peer is not touched any more */
-    atomic_fetch_sub_explicit(&job->peer->jobs, 1, memory_order_release);
-}
-
-/* Answer what there is on all ports; returns how many. A port stays while its
- * lock is held or one of its peers has a job. */
-static unsigned np_service_round(np_mover_t mover, np_stats_t *stats)
-{
-    unsigned count = 0;
-    int is_taken;
-    np_port_t *port;
-    np_job_t job;
-
-    do {
-        is_taken = 0;
-        pthread_mutex_lock(&np_service.lock);
-        ucs_list_for_each(port, &np_service.ports, service) {
-            if (np_service_take(port, &job)) {
-                is_taken = 1;
-                ucs_list_del(&port->service); /* others first, next time */
-                ucs_list_add_tail(&np_service.ports, &port->service);
-                break;
-            }
-        }
-        pthread_mutex_unlock(&np_service.lock);
-
-        if (is_taken) {
-            np_service_execute(&job, mover, stats);
-            ++count;
-        }
-    } while (is_taken);
-
-    return count;
-}
-
-/* Connections that wait although the owner had time to take them. Returns whether
- * it must look again. */
-static int np_service_accept(void)
-{
-    const struct timespec patience = {
-        .tv_nsec = NP_SERVICE_ACCEPT_USEC * 1000
-    };
-    int is_again = 0;
-    np_port_t *port;
-
-    nanosleep(&patience, NULL);
-    pthread_mutex_lock(&np_service.lock);
-    ucs_list_for_each(port, &np_service.ports, service) {
-        is_again |= np_port_accept(port, 0);
-    }
-    pthread_mutex_unlock(&np_service.lock);
-    return is_again;
-}
-
-/* Before it is armed again: who finds a socket full of rings must know that one of
- * them will be heard */
-static void np_service_hear_bells(void)
-{
-    np_port_t *port;
-
-    pthread_mutex_lock(&np_service.lock);
-    ucs_list_for_each(port, &np_service.ports, service) {
-        np_port_hear_bell(port);
-    }
+    ++client->users;
     pthread_mutex_unlock(&np_service.lock);
 }
 
-static void np_service_arm(int armed)
+static void np_service_leave(np_service_client_t *client)
 {
-    np_port_t *port;
-
     pthread_mutex_lock(&np_service.lock);
-    ucs_list_for_each(port, &np_service.ports, service) {
-        atomic_store_explicit(&port->shm->service_armed, armed,
-                              memory_order_seq_cst);
+    if (--client->users == 0) {
+        pthread_cond_broadcast(&np_service.left);
     }
-    pthread_mutex_unlock(&np_service.lock);
 }
 
-/* Under the lock, which is released meanwhile */
 static void np_service_serve(np_service_client_t *client)
 {
     int is_again;
 
     client->is_again = 0;
-    ++client->users;
-    pthread_mutex_unlock(&np_service.lock);
-    is_again = client->serve(client);
-    pthread_mutex_lock(&np_service.lock);
+    np_service_enter(client);
+    is_again = client->ops->serve(client);
+    np_service_leave(client);
     client->is_again |= is_again;
-    if (--client->users == 0) {
-        pthread_cond_broadcast(&np_service.left);
+}
+
+/* The next one in turn; the list is not empty */
+static np_service_client_t *np_service_next(void)
+{
+    np_service_client_t *client;
+
+    client = ucs_list_extract_head(&np_service.clients, np_service_client_t,
+                                   list);
+    ucs_list_add_tail(&np_service.clients, &client->list);
+    return client;
+}
+
+/* A request of each client in turn; returns how many there were */
+static unsigned np_service_round(unsigned thread, np_stats_t *stats)
+{
+    np_service_client_t *client;
+    unsigned i, num, count = 0;
+
+    pthread_mutex_lock(&np_service.lock);
+    num = ucs_list_length(&np_service.clients);
+    for (i = 0; (i < num) && !ucs_list_is_empty(&np_service.clients); ++i) {
+        client = np_service_next();
+        if (client->ops->take != NULL) {
+            np_service_enter(client);
+            count += client->ops->take(client, thread, stats);
+            np_service_leave(client);
+        }
     }
+    pthread_mutex_unlock(&np_service.lock);
+    return count;
+}
+
+/* Whoever finds its port armed rings; and what came before that is found by one more
+ * look */
+static void np_service_arm(void)
+{
+    np_service_client_t *client;
+
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_for_each(client, &np_service.clients, list) {
+        if (client->ops->arm != NULL) {
+            client->ops->arm(client);
+        }
+    }
+    pthread_mutex_unlock(&np_service.lock);
 }
 
 /* One that an event names, if it is still there */
@@ -292,11 +206,9 @@ static unsigned np_service_serve_again(int is_all)
     pthread_mutex_lock(&np_service.lock);
     num = ucs_list_length(&np_service.clients);
     for (i = 0; (i < num) && !ucs_list_is_empty(&np_service.clients); ++i) {
-        client = ucs_list_extract_head(&np_service.clients,
-                                       np_service_client_t, list);
-        ucs_list_add_tail(&np_service.clients, &client->list);
+        client = np_service_next();
         if (client->is_again || is_all) {
-            np_service_serve(client); /* others may come and go meanwhile */
+            np_service_serve(client);
         }
     }
     ucs_list_for_each(client, &np_service.clients, list) {
@@ -306,8 +218,8 @@ static unsigned np_service_serve_again(int is_all)
     return count;
 }
 
-/* All clients, now and then: a look may take longer than soft0's answers may wait,
- * and the other thread is woken for what is urgent */
+/* All clients, now and then: a look may take longer than requests may wait, and the
+ * other thread is woken for what is urgent */
 static void np_service_poll_clients(uint64_t *look)
 {
     const uint64_t now = np_clock_coarse();
@@ -320,13 +232,11 @@ static void np_service_poll_clients(uint64_t *look)
 
 static void *np_service_main(void *arg)
 {
-    np_mover_t mover  = (np_mover_t)(uintptr_t)arg;
-    np_stats_t *stats = np_stats_get();
-    unsigned looks    = 0; /* that are left, for strangers */
-    int retry         = 1; /* ms until clients are tried again */
-    uint64_t look     = 0; /* at the clients; np_clock_coarse() */
+    const unsigned thread = (uintptr_t)arg;
+    np_stats_t *stats     = np_stats_get();
+    int retry             = 1; /* ms until clients are tried again */
+    uint64_t look         = 0; /* at the clients; np_clock_coarse() */
     struct epoll_event event;
-    int count;
 
     pthread_mutex_lock(&np_service.lock);
     ++np_service.threads;
@@ -335,52 +245,28 @@ static void *np_service_main(void *arg)
 
     while (!atomic_load_explicit(&np_service.is_stopping,
                                  memory_order_relaxed)) {
-        if (np_service_round(mover, stats) > 0) {
+        if (np_service_round(thread, stats) > 0) {
             continue;
         }
 
-        if ((np_engine.config.service == NP_SERVICE_POLL) &&
-            (mover == NP_MOVER_SERVICE)) {
+        if ((np_engine.config.service == NP_SERVICE_POLL) && (thread == 0)) {
             np_service_poll_clients(&look);
             sched_yield();
             continue;
         }
 
-        /* Whoever finds the flag set rings; and what came before it was set is
-         * found by one more look. */
-        np_service_arm(1);
-        if (np_service_round(mover, stats) > 0) {
+        np_service_arm();
+        if (np_service_round(thread, stats) > 0) {
             continue;
         }
 
         retry = (np_service_serve_again(0) == 0) ? 0 :
                 (retry < 1) ? 1 : ucs_min(2 * retry, NP_SERVICE_RETRY_MAX);
-        count = epoll_wait(np_service.epoll_fd, &event, 1,
-                           (looks > 0) ? 1 :
-                           (retry > 0) ? retry : NP_SERVICE_SLEEP);
-        if ((count > 0) && (event.data.u64 > NP_SERVICE_END)) {
+        if ((epoll_wait(np_service.epoll_fd, &event, 1,
+                        (retry > 0) ? retry : NP_SERVICE_SLEEP) > 0) &&
+            (event.data.ptr != NULL)) { /* else the end */
             np_service_serve_one(event.data.ptr);
             retry = 0;
-            continue;
-        }
-
-        if ((count > 0) && (event.data.u64 == NP_SERVICE_BELL)) {
-            np_service_hear_bells();
-            continue;
-        }
-
-        if ((count < 0) || ((count > 0) &&
-                            (event.data.u64 != NP_SERVICE_LISTENER))) {
-            continue; /* the end */
-        }
-
-        if ((count == 0) && (looks == 0)) {
-            continue; /* time to retry */
-        }
-
-        looks = (count > 0) ? NP_SERVICE_STRANGER_LOOKS : looks - 1;
-        if (!np_service_accept()) {
-            looks = 0;
         }
     }
 
@@ -388,20 +274,8 @@ static void *np_service_main(void *arg)
     return NULL;
 }
 
-static int np_service_watch(np_port_t *port)
-{
-    struct epoll_event bell     = {.events = EPOLLIN | EPOLLET};
-    struct epoll_event listener = {.events   = EPOLLIN | EPOLLET,
-                                   .data.u64 = NP_SERVICE_LISTENER};
-
-    return (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, port->bell,
-                      &bell) == 0) &&
-           (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, port->listen_fd,
-                      &listener) == 0);
-}
-
 /* The first look arms it */
-static void np_service_watch_client(np_service_client_t *client)
+static void np_service_watch(np_service_client_t *client)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = client};
 
@@ -413,24 +287,19 @@ static void np_service_watch_client(np_service_client_t *client)
     }
 }
 
-static int np_service_is_idle(void)
-{
-    return ucs_list_is_empty(&np_service.ports) &&
-           ucs_list_is_empty(&np_service.clients);
-}
-
-void np_service_add(np_port_t *port)
+void np_service_add(np_service_client_t *client)
 {
     int is_wanted;
 
+    client->users    = 0;
+    client->is_again = 0;
     np_service_init();
     pthread_mutex_lock(&np_service.life); /* threads that end must have ended */
     pthread_mutex_lock(&np_service.lock);
-    ucs_list_add_tail(&np_service.ports, &port->service);
+    ucs_list_add_tail(&np_service.clients, &client->list);
     is_wanted = np_service.is_wanted;
-    if ((np_service.epoll_fd >= 0) && !np_service_watch(port)) {
-        np_error("epoll_ctl(ADD) failed: %m. Peers are only answered by the "
-                 "program's own progress");
+    if (np_service.epoll_fd >= 0) {
+        np_service_watch(client);
     }
     pthread_mutex_unlock(&np_service.lock);
     pthread_mutex_unlock(&np_service.life);
@@ -467,58 +336,10 @@ static void np_service_stop(void)
     atomic_store(&np_service.is_running, 0);
 }
 
-/* Under both locks, which are released: the threads end with the last one */
-static void np_service_removed(void)
+void np_service_remove(np_service_client_t *client)
 {
-    int is_last = np_service_is_idle();
+    int is_last;
 
-    pthread_mutex_unlock(&np_service.lock);
-    if (is_last && (np_service.num_ids > 0)) {
-        np_service_stop();
-    }
-    pthread_mutex_unlock(&np_service.life);
-}
-
-void np_service_remove(np_port_t *port)
-{
-    if (!np_port_is_ours(port)) {
-        return; /* and it is in no list of ours */
-    }
-
-    pthread_mutex_lock(&np_service.life);
-    pthread_mutex_lock(&np_service.lock);
-    ucs_list_del(&port->service);
-    if (np_service.epoll_fd >= 0) {
-        epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->bell, NULL);
-        epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, port->listen_fd, NULL);
-    }
-    np_service_removed();
-}
-
-void np_service_add_client(np_service_client_t *client)
-{
-    int is_wanted;
-
-    client->users    = 0;
-    client->is_again = 0;
-    np_service_init();
-    pthread_mutex_lock(&np_service.life);
-    pthread_mutex_lock(&np_service.lock);
-    ucs_list_add_tail(&np_service.clients, &client->list);
-    is_wanted = np_service.is_wanted;
-    if (np_service.epoll_fd >= 0) {
-        np_service_watch_client(client);
-    }
-    pthread_mutex_unlock(&np_service.lock);
-    pthread_mutex_unlock(&np_service.life);
-
-    if (is_wanted) {
-        np_service_start();
-    }
-}
-
-void np_service_remove_client(np_service_client_t *client)
-{
     pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_del(&client->list);
@@ -528,17 +349,23 @@ void np_service_remove_client(np_service_client_t *client)
     while (client->users > 0) {
         pthread_cond_wait(&np_service.left, &np_service.lock);
     }
-    np_service_removed();
+    is_last = ucs_list_is_empty(&np_service.clients);
+    pthread_mutex_unlock(&np_service.lock);
+    if (is_last && (np_service.num_ids > 0)) {
+        np_service_stop();
+    }
+    pthread_mutex_unlock(&np_service.life);
 }
 
-static int np_service_create(np_mover_t mover)
+static int np_service_create(void)
 {
+    static const char *names[NP_SERVICE_THREADS] = {"nprdma-svc", "nprdma-svc2"};
+    const unsigned number                        = np_service.num_ids;
     pthread_t thread;
     int ret;
 
-    ret = np_thread_start(&thread, (mover == NP_MOVER_SERVICE) ? "nprdma-svc" :
-                          "nprdma-svc2", np_service_main,
-                          (void*)(uintptr_t)mover);
+    ret = np_thread_start(&thread, names[number], np_service_main,
+                          (void*)(uintptr_t)number);
     if (ret != 0) {
         np_error("cannot start a service thread: %s. Peers are only answered "
                  "by the program's own progress. Check 'ulimit -u'",
@@ -546,21 +373,21 @@ static int np_service_create(np_mover_t mover)
         return 0;
     }
 
-    np_service.ids[np_service.num_ids++] = thread;
+    np_service.ids[number] = thread;
+    ++np_service.num_ids;
     return 1;
 }
 
 static void np_service_start_slow(void)
 {
-    struct epoll_event stop = {.events = EPOLLIN, .data.u64 = NP_SERVICE_END};
+    struct epoll_event stop = {.events = EPOLLIN, .data.ptr = NULL};
     np_service_client_t *client;
-    unsigned wanted;
-    np_port_t *port;
 
     pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     np_service.is_wanted = 1;
-    if (atomic_load(&np_service.is_running) || np_service_is_idle()) {
+    if (atomic_load(&np_service.is_running) ||
+        ucs_list_is_empty(&np_service.clients)) {
         goto out;
     }
 
@@ -575,19 +402,15 @@ static void np_service_start_slow(void)
         goto out;
     }
 
-    ucs_list_for_each(port, &np_service.ports, service) {
-        (void)np_service_watch(port);
-    }
     ucs_list_for_each(client, &np_service.clients, list) {
-        np_service_watch_client(client);
+        np_service_watch(client);
     }
-
-    wanted  = np_service_create(NP_MOVER_SERVICE);
-    wanted += wanted && np_service_create(NP_MOVER_SLEEPER);
+    while ((np_service.num_ids < NP_SERVICE_THREADS) && np_service_create()) {
+    }
 
     /* A program that ends at once meets whole threads: leak checkers look into
      * them */
-    while (np_service.threads < wanted) {
+    while (np_service.threads < np_service.num_ids) {
         pthread_cond_wait(&np_service.begun, &np_service.lock);
     }
 out:

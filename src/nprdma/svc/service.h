@@ -13,29 +13,41 @@
 #ifndef NP_SERVICE_H_
 #define NP_SERVICE_H_
 
-#include "../dev/soft/port.h"
+#include "../stats.h"
 
-/** Have peers of this port answered. The port's owner. */
-void np_service_add(np_port_t *port);
+typedef struct np_service_client np_service_client_t;
 
-/** They leave this port alone after this call. The port's owner. */
-void np_service_remove(np_port_t *port);
+/** What a port does in service threads, two at once perhaps. Not under a lock, but
+ *  for arm. */
+typedef struct np_service_ops {
+    /** The descriptor was readable, or it wanted another look: answer what can be
+     *  answered now. Returns whether to look again within milliseconds, because no
+     *  event will tell. */
+    int (*serve)(np_service_client_t *client);
 
-/** What else than a port of soft0 is answered. Owner: who has added it. */
-typedef struct np_service_client {
-    ucs_list_link_t list;     /**< guarded by the threads' lock, as are: */
-    unsigned        users;    /**< threads that are in serve() */
-    int             is_again; /**< look again soon */
+    /** Take the next request, if there is one, and execute it; returns how many.
+     *  Which of the threads we are: @a thread, from 0. NULL: serve answers all. */
+    unsigned (*take)(np_service_client_t *client, unsigned thread,
+                     np_stats_t *stats);
+    /** Before the threads sleep: the next request makes the descriptor readable.
+     *  Of those that take. */
+    void (*arm)(np_service_client_t *client);
+} np_service_ops_t;
+
+/** A port that is served. Owner: who has added it. */
+struct np_service_client {
+    const np_service_ops_t *ops;
     int             fd;       /**< readable when somebody may want an answer */
-    /** Answer what can be answered now. Returns whether to look again within
-     *  milliseconds, because no event will tell. */
-    int (*serve)(struct np_service_client *client);
-} np_service_client_t;
+    ucs_list_link_t list;     /**< guarded by the threads' lock, as are: */
+    unsigned        users;    /**< threads that are in ops */
+    int             is_again; /**< look again soon */
+};
 
-void np_service_add_client(np_service_client_t *client);
+/** Have it served, from the first key that is handed out on. The port's owner. */
+void np_service_add(np_service_client_t *client);
 
-/** It is in no thread's hands after this call */
-void np_service_remove_client(np_service_client_t *client);
+/** It is in no thread's hands after this call. The port's owner. */
+void np_service_remove(np_service_client_t *client);
 
 /** Somebody may ask from now on: start the threads, if they do not run and are
  *  wanted. Any thread; costs one load when they run. */

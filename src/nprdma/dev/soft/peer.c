@@ -363,18 +363,24 @@ static void np_peer_hear_bell(np_peer_t *peer)
     }
 }
 
-void np_port_hear_bell(np_port_t *port)
+int np_port_hear_bell(np_port_t *port)
 {
     struct epoll_event events[NP_PEER_RINGERS];
+    int is_connecting = 0;
     int count, i;
 
     /* The lock keeps those that events name: who goes is out of the set by then */
     pthread_mutex_lock(&port->lock);
     count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
     for (i = 0; i < count; ++i) {
-        np_peer_hear_bell(events[i].data.ptr);
+        if (events[i].data.ptr == NULL) {
+            is_connecting = 1; /* the listening socket */
+        } else {
+            np_peer_hear_bell(events[i].data.ptr);
+        }
     }
     pthread_mutex_unlock(&port->lock);
+    return is_connecting;
 }
 
 unsigned np_port_answer_peers(np_port_t *port)

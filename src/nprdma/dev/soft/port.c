@@ -162,7 +162,8 @@ void np_port_unwatch(np_port_t *port, int fd)
 
 static ucs_status_t np_port_open_fds(np_port_t *port)
 {
-    void *shm = NULL;
+    struct epoll_event listener = {.events = EPOLLIN | EPOLLET};
+    void *shm                   = NULL;
     ucs_status_t status;
 
     /* never moves: the owner reads it while a service thread adds to it */
@@ -201,8 +202,9 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
     }
 
     port->bell = epoll_create1(EPOLL_CLOEXEC);
-    if (port->bell < 0) {
-        np_error("epoll_create1() failed: %m. Check 'ulimit -n'");
+    if ((port->bell < 0) || (epoll_ctl(port->bell, EPOLL_CTL_ADD,
+                                       port->listen_fd, &listener) != 0)) {
+        np_error("no epoll set for the service threads: %m. Check 'ulimit -n'");
         return UCS_ERR_IO_ERROR;
     }
 

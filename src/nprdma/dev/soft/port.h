@@ -18,6 +18,7 @@
 #include "wire.h"
 
 #include "../../stats.h"
+#include "../../svc/service.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -102,11 +103,15 @@ struct np_port {
                                            NULL. Changed under lock; the owner
                                            reads without */
     pthread_mutex_t     lock;         /**< guards peers[], their shm, accepting */
-    int                 bell;         /**< epoll set of the peers' sockets, edge
-                                           triggered, for the service threads */
-    ucs_list_link_t     service;      /**< in the service's list; its lock */
+    int                 bell;         /**< epoll set of the peers' sockets and the
+                                           listening one, edge triggered, for the
+                                           service threads */
+    np_service_client_t service;
     unsigned            service_peer; /**< whom a service thread has looked at
                                            last; under lock */
+    _Atomic unsigned    service_looks; /**< that service threads will have for what
+                                            strangers say; relaxed: one more or less
+                                            is no harm */
     np_event_t          listener;
     np_event_t          speaker;      /**< a stranger */
     unsigned            num_strangers; /**< under lock; read without by the owner */
@@ -181,8 +186,8 @@ int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
 int np_port_accept(np_port_t *port, int is_owner);
 
 /** The bell was rung: take what peers have rung with. A service thread, before
- *  it arms the port. */
-void np_port_hear_bell(np_port_t *port);
+ *  it arms the port. Returns whether somebody wants to connect. */
+int np_port_hear_bell(np_port_t *port);
 
 /** A service thread has something for the owner: wake it if it sleeps */
 void np_port_wake_owner(np_port_t *port);

@@ -326,6 +326,10 @@ static ucs_status_t np_vport_choose_mapper(np_vport_t *port)
     return UCS_OK;
 }
 
+static const np_service_ops_t np_vport_service_ops = {
+    .serve = np_vport_serve
+};
+
 ucs_status_t np_vport_open(const np_vport_config_t *config,
                            const np_vport_ops_t *ops, const np_vuser_t *user,
                            np_vport_t **port_p)
@@ -394,10 +398,10 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     np_vport_tell_ignored(port);
     np_vport_fill(port);
     np_vport_arm_low(port);
-    port->service.fd    = port->service_fd;
-    port->service.serve = np_vport_serve;
+    port->service.fd  = port->service_fd;
+    port->service.ops = &np_vport_service_ops;
     np_bringer_open();
-    np_service_add_client(&port->service);
+    np_service_add(&port->service);
     *port_p = port;
     return UCS_OK;
 
@@ -478,7 +482,7 @@ void np_vport_close(np_vport_t *port)
         return;
     }
 
-    np_service_remove_client(&port->service);
+    np_service_remove(&port->service);
     np_bringer_leave(port); /* the owner's for good */
     port->is_closing = 1;
     np_vport_say_goodbye(port);

@@ -336,7 +336,7 @@ int np_vport_is_ours(const np_vport_t *port);
  *  for others. Its turn. */
 void np_vport_brought(np_vport_t *port);
 
-/** np_service_client_t::serve */
+/** np_service_ops_t::serve */
 int np_vport_serve(np_service_client_t *client);
 
 /** Keep for the owner what has waited, with its allocated bytes. A thread's turn.
