@@ -70,10 +70,10 @@ int nprdma_version(unsigned *major, unsigned *minor, unsigned *patch);
  *
  * Until the page is really gone nprdma may find that it is there, and let peers
  * reach it again. So a program that takes pages by itself registers a swapper,
- * and holds one lock in it, and from before this call until the page is gone. This
- * holds for pagers that are driven by faults (userfaultfd) too: their swap_in
- * brings the page in by itself, since a touch would wait for the thread that may
- * be in this call.
+ * and holds one lock in it, and from before this call until the page is gone.
+ * This holds for pagers that are driven by faults (userfaultfd) too: their
+ * swap_in brings the page in by itself, since a touch would wait for the thread
+ * that may be in this call.
  *
  * @param [in] va   Start.
  * @param [in] len  Bytes.
@@ -101,11 +101,10 @@ int nprdma_notify_swap_in(void *va, size_t len);
 typedef struct nprdma_swapper {
     /**
      * Bring a range in so that it can be touched. Called by whichever thread
-     * notices that it is missing, and by several at once; without a lock. It may
-     * be a thread of nprdma, which has a stack of 1 MiB, and all signals blocked
-     * but those of its own faults. It may call
-     * nprdma_notify_swap_out() and nprdma_notify_swap_in(), and must not wait
-     * for a transfer.
+     * notices that it is missing, and by several at once; without a lock. It
+     * may be a thread of nprdma, which has a stack of 1 MiB, and all signals
+     * blocked but those of its own faults. It may call nprdma_notify_swap_out()
+     * and nprdma_notify_swap_in(), and must not wait for a transfer.
      *
      * @param [in] arg    As registered.
      * @param [in] va     Start, a multiple of 4096.
@@ -201,8 +200,8 @@ int64_t nprdma_scan(void *va, size_t len);
 
 /**
  * Set the flags of the calling thread, for what it posts from now on. What UCX
- * keeps back for a while, and posts from within ucp_worker_progress(), keeps the
- * flags with which it was posted first.
+ * keeps back for a while, and posts from within ucp_worker_progress(), keeps
+ * the flags with which it was posted first.
  *
  * @param [in] flags  0, the default, or NPRDMA_ORDER_BEFORE and
  *                    NPRDMA_ORDER_AFTER, or-ed.

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR
+ * BSD-3-Clause) */
 /*
  * The ioctls of /dev/nprdma: RDMA on memory that nobody pins.
  *
@@ -135,14 +136,14 @@ struct nprdma_region_destroy {
  *
  * A view's size is that of the region, the table's that of its entries rounded
  * up to pages. For RDMA: ibv_reg_dmabuf_mr(pd, 0, length, iova, fd, access).
- * Many devices take no memory region as large as a region of ours: so a view may
- * be exported in parts, each of them a dma-buf that costs only what it has.
+ * Many devices take no memory region as large as a region of ours: so a view
+ * may be exported in parts, each of them a dma-buf that costs only what it has.
  *
  * Attaching it to a device makes a range of the device's addresses, with tables
  * of 8 bytes a page, which may fail:
  *
- * EOPNOTSUPP no IOMMU translates for the device, or not as is needed, with a line
- *            in the kernel's log that names the cure. It will fail again
+ * EOPNOTSUPP no IOMMU translates for the device, or not as is needed, with a
+ *            line in the kernel's log that names the cure. It will fail again
  * ENOMEM   no memory, or no addresses, just now: it may be tried again
  * EINTR    a fatal signal
  * EDQUOT   the user's bound table_max, or a page of it is attached 64 times
@@ -236,7 +237,8 @@ struct nprdma_range {
 	__u64 length;
 };
 
-/* How a device's translation of one page is replaced: nprdma_kernel_counters.replace */
+/* How a device's translation of one page is replaced:
+ * nprdma_kernel_counters.replace */
 #define NPRDMA_REPLACE_NONE	0	/* no device is attached */
 /* For a moment it has none: a read then fails, and with it the queue pair */
 #define NPRDMA_REPLACE_GAP	1

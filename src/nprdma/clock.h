@@ -19,8 +19,8 @@ static inline uint64_t np_clock(void)
     return (ts.tv_sec * UINT64_C(1000000000)) + ts.tv_nsec;
 }
 
-/** The same, precise to a tick of the kernel (1 to 10 ms), and never a system call,
- *  which a look at the exact time is on some machines */
+/** The same, precise to a tick of the kernel (1 to 10 ms), and never a system
+ *  call, which a look at the exact time is on some machines */
 static inline uint64_t np_clock_coarse(void)
 {
     struct timespec ts;

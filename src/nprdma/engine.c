@@ -132,7 +132,8 @@ static void np_engine_after_fork(void)
 static void np_engine_prepare_forks(void)
 {
     np_at_fork(NULL, NULL, np_engine_after_fork);
-    (void)np_table_prepare_forks(); /* who makes tables reports what has failed */
+    (void)np_table_prepare_forks(); /* who makes tables reports what has
+                                       failed */
 }
 
 static ucs_status_t np_engine_start(const np_engine_config_t *config)

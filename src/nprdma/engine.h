@@ -125,8 +125,10 @@ extern const char *np_prepare_mode_names[];
 typedef enum np_model_order {
     NP_MODEL_OFF,
     NP_MODEL_OVERLAP,     /**< both sides' at once, in chunks */
-    NP_MODEL_SEQUENTIAL,  /**< the target's, then the initiator's, then it is sent */
-    NP_MODEL_CACHED,      /**< it is, as by a registration cache that always hits */
+    NP_MODEL_SEQUENTIAL,  /**< the target's, then the initiator's, then it is
+                               sent */
+    NP_MODEL_CACHED,      /**< it is, as by a registration cache that always
+                               hits */
     NP_MODEL_LAST
 } np_model_order_t;
 
@@ -174,7 +176,8 @@ typedef struct np_engine {
     uint64_t           cookie;     /**< random: told to peers by address only */
     pid_t              pid;        /**< a forked child is not the owner */
     uid_t              uid;
-    int                has_membarrier; /**< at the start: see np_barrier_peers */
+    int                has_membarrier; /**< at the start: see
+                                            np_barrier_peers */
 } np_engine_t;
 
 /** Valid once np_engine_init has succeeded; constant after that */
@@ -192,20 +195,20 @@ ucs_status_t np_engine_init(const np_engine_config_t *config);
 int np_engine_is_owner(void);
 
 /**
- * Full barrier in every process that has told this one that it has this barrier,
- * too, and in this one: what they stored before is visible, and what they load
- * after is fresh. Lets senders do without a fence per message. Costs the caller
- * some microseconds.
+ * Full barrier in every process that has told this one that it has this
+ * barrier, too, and in this one: what they stored before is visible, and what
+ * they load after is fresh. Lets senders do without a fence per message. Costs
+ * the caller some microseconds.
  *
  * Where the kernel has refused it from the beginning, it is a fence of this
  * thread, and all others need their own. Where the kernel refuses it later (a
- * sandbox that a program has put on itself) it is a pause of milliseconds: no store
- * waits that long in a core.
+ * sandbox that a program has put on itself) it is a pause of milliseconds: no
+ * store waits that long in a core.
  */
 void np_barrier_peers(void);
 
-/** Does the kernel let this process have that barrier? Told to those that connect:
- *  one end without it is enough for both to need fences. */
+/** Does the kernel let this process have that barrier? Told to those that
+ *  connect: one end without it is enough for both to need fences. */
 int np_engine_has_barrier(void);
 
 #endif

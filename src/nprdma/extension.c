@@ -47,8 +47,8 @@ typedef struct np_extension_swapper {
 enum {
     NP_THREAD_ORDERS     = 1u << 15, /**< posts by other flags, which stand
                                           NP_THREAD_ORDER_SHIFT higher */
-    NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: nobody need bring
-                                          them in */
+    NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: nobody need
+                                          bring them in */
     NP_THREAD_IN_SWAPPER = 1u << 17  /**< is in a swapper of the program */
 };
 
@@ -56,8 +56,8 @@ enum {
 #define NP_THREAD_ORDER_MASK  (NP_THREAD_ORDERS | \
                                (NP_ORDER_FLAGS << NP_THREAD_ORDER_SHIFT))
 
-/* One word for each thread. Not thread-local memory: the plug-in is loaded late,
- * and memory of that kind that is made late confuses leak checkers. */
+/* One word for each thread. Not thread-local memory: the plug-in is loaded
+ * late, and memory of that kind that is made late confuses leak checkers. */
 static pthread_key_t np_thread_key;
 static pthread_once_t np_thread_once = PTHREAD_ONCE_INIT;
 static _Atomic int np_thread_has_key;

@@ -34,8 +34,8 @@ typedef struct np_extension {
     /** The program has posted a transfer of this memory, which will be written
      *  (a receive) or read. Waits for nobody; any thread. */
     void     (*prepare)(const void *va, size_t len, int is_receive);
-    /** The same of an operation that is known, with the fields of np_prepare_op_t;
-     *  np_prepare_begin and the others of mem/prepare.h */
+    /** The same of an operation that is known, with the fields of
+     *  np_prepare_op_t; np_prepare_begin and the others of mem/prepare.h */
     uint32_t (*prepare_begin)(void);
     void     (*prepare_op)(const void *va, size_t len, int is_receive,
                            void *request, int (*is_over)(void *request),

@@ -21,7 +21,8 @@
 #include <ucs/datastruct/list.h>
 #include <ucs/datastruct/queue.h>
 
-/** Bytes of one cache line; shared words of different writers keep this apart */
+/** Bytes of one cache line; shared words of different writers keep this
+ *  apart */
 #define NP_LINE              64
 
 /** Version of everything that two processes share: rings, keys, messages */
@@ -36,10 +37,10 @@
 #define np_diag(_fmt, ...)   ucs_diag("nprdma: " _fmt, ## __VA_ARGS__)
 #define np_debug(_fmt, ...)  ucs_debug("nprdma: " _fmt, ## __VA_ARGS__)
 
-/** What must hold, where it must hold: test builds of the engine, sanitizer builds
- *  and --enable-debug stop with a line if it does not; elsewhere it is nothing, and
- *  not even evaluated. Not UCX's ucs_assert: what turns that on changes the layout
- *  of UCX's structures. */
+/** What must hold, where it must hold: test builds of the engine, sanitizer
+ *  builds and --enable-debug stop with a line if it does not; elsewhere it is
+ *  nothing, and not even evaluated. Not UCX's ucs_assert: what turns that on
+ *  changes the layout of UCX's structures. */
 #if defined(NP_TEST_BUILD) || defined(NPRDMA_DEBUG)
 #  define NP_HAS_ASSERT      1
 #  define np_assert(_cond)   ucs_assert_always(_cond)
@@ -51,15 +52,16 @@
 #  define np_assertv(_cond, _fmt, ...)  ((void)sizeof(!(_cond)))
 #endif
 
-/** A thread's own, in the few bytes that the C library keeps for those of libraries
- *  that are loaded late: no call to find it. LeakSanitizer guesses where all others
- *  are, and crashes when it guesses wrong. */
+/** A thread's own, in the few bytes that the C library keeps for those of
+ *  libraries that are loaded late: no call to find it. LeakSanitizer guesses
+ *  where all others are, and crashes when it guesses wrong. */
 #define NP_THREAD_OWN        __thread __attribute__((tls_model("initial-exec")))
 
 #define NP_LINE_ALIGNED      __attribute__((aligned(NP_LINE)))
 
-/** What a peer says: UCS_OK, or an error of UCX's. All else is one, too: it may be a
- *  number that UCX, which keeps a status in a byte, would take for UCS_OK. */
+/** What a peer says: UCS_OK, or an error of UCX's. All else is one, too: it may
+ *  be a number that UCX, which keeps a status in a byte, would take for
+ *  UCS_OK. */
 static inline ucs_status_t np_status_of_peer(int32_t status)
 {
     return ((status <= UCS_OK) && (status > UCS_ERR_LAST)) ?

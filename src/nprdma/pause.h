@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Pause points: places between two steps at which a test runs something else
- * and goes on, so that races are tested by construction. And mutants: deliberate
- * faults that those tests must find. Both are there in the test build of the
- * engine alone (NP_TEST_BUILD); elsewhere they are nothing.
+ * and goes on, so that races are tested by construction. And mutants:
+ * deliberate faults that those tests must find. Both are there in the test
+ * build of the engine alone (NP_TEST_BUILD); elsewhere they are nothing.
  */
 
 #ifndef NP_PAUSE_H_

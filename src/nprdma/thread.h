@@ -18,8 +18,8 @@
                #_mutex)
 
 /**
- * Start one. Signals are the program's: none is delivered to it but those of its
- * own faults, for the program may mend them where we call it (a swapper's).
+ * Start one. Signals are the program's: none is delivered to it but those of
+ * its own faults, for the program may mend them where we call it (a swapper's).
  *
  * @param [in] name  At most 15 characters.
  *
@@ -28,7 +28,8 @@
 int np_thread_start(pthread_t *thread, const char *name,
                     void *(*function)(void *arg), void *arg);
 
-/** As pthread_atfork(); without memory for it a line says what must not be done */
+/** As pthread_atfork(); without memory for it a line says what must not be
+ *  done */
 void np_at_fork(void (*prepare)(void), void (*parent)(void),
                 void (*child)(void));
 

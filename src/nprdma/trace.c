@@ -34,7 +34,8 @@ typedef struct np_trace_event {
     uint64_t     va;
     uint64_t     len;
     pid_t        tid;
-    _Atomic int  kind;    /* stored last, with release; NP_TRACE_NONE: not yet */
+    _Atomic int  kind;    /* stored last, with release; NP_TRACE_NONE: not
+                             yet */
 } np_trace_event_t;
 
 /* Owner: the process that has started it; a forked child records nothing that

@@ -50,8 +50,8 @@ extern int np_trace_is_on;
  */
 ucs_status_t np_trace_start(const char *name);
 
-/** A record of what lasted from @a begin to @a end. Any thread. When the buffer is
- *  full nothing more is recorded. */
+/** A record of what lasted from @a begin to @a end. Any thread. When the buffer
+ *  is full nothing more is recorded. */
 void np_trace_record(np_trace_kind_t kind, uint64_t begin, uint64_t end,
                      uint64_t va, uint64_t len);
 
@@ -62,7 +62,8 @@ static UCS_F_ALWAYS_INLINE uint64_t np_trace_begin(void)
     return ucs_unlikely(np_trace_is_on) ? np_clock() : 0;
 }
 
-/** It has ended: @a va and @a len say what it was about. @a begin of 0 is now. */
+/** It has ended: @a va and @a len say what it was about. @a begin of 0 is
+ *  now. */
 static UCS_F_ALWAYS_INLINE void
 np_trace(np_trace_kind_t kind, uint64_t begin, uint64_t va, uint64_t len)
 {

@@ -55,7 +55,8 @@ const char *info_read_line(const char *path, char *buf, size_t size);
  *  reason and the cure. INFO_WARNING: it does, but slower. */
 info_result_t info_verbs_works(char *text, size_t size);
 
-/** Can an RDMA device reach memory by views of nprdma.ko? As info_verbs_works. */
+/** Can an RDMA device reach memory by views of nprdma.ko? As
+ *  info_verbs_works. */
 info_result_t info_kmod_works(char *text, size_t size);
 
 /** Names of ports that are up, each with a blank in front */

@@ -2,12 +2,13 @@
 /*
  * Registered memory and fork().
  *
- * libibverbs, if asked to, takes what is registered out of what a child inherits,
- * and gives it back later: two madvise() for each registration, which split and
- * merge mappings, and for which the kernel takes 2 MiB around each end from all
- * devices that follow its page tables. Kernels from 5.12 on copy pinned pages for the
- * child, and need none of that. libibverbs can tell, but does as it is asked; UCX
- * asks without a look (later versions do look). Here somebody looks.
+ * libibverbs, if asked to, takes what is registered out of what a child
+ * inherits, and gives it back later: two madvise() for each registration, which
+ * split and merge mappings, and for which the kernel takes 2 MiB around each
+ * end from all devices that follow its page tables. Kernels from 5.12 on copy
+ * pinned pages for the child, and need none of that. libibverbs can tell, but
+ * does as it is asked; UCX asks without a look (later versions do look). Here
+ * somebody looks.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

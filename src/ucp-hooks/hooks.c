@@ -10,11 +10,11 @@
  * UCP's others call these. Not seen are UCX linked statically, generic
  * datatypes, set-uid programs, and memory that is not the host's.
  *
- * An announcement ends with its operation. A request of UCP's is asked whether it
- * is complete, until it is given back, which these functions see too. One in the
- * program's own memory cannot be asked, since nobody tells when that is used for
- * something else: it gets a callback, where it has none. Announcements of others
- * end after a millisecond.
+ * An announcement ends with its operation. A request of UCP's is asked whether
+ * it is complete, until it is given back, which these functions see too. One in
+ * the program's own memory cannot be asked, since nobody tells when that is
+ * used for something else: it gets a callback, where it has none. Announcements
+ * of others end after a millisecond.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -53,8 +53,8 @@
     X(ucp_request_release) \
     X(ucp_worker_destroy)
 
-/* UCP's own, each found at its first call; NULL: not yet. Nothing is read through
- * them, so that relaxed will do. */
+/* UCP's own, each found at its first call; NULL: not yet. Nothing is read
+ * through them, so that relaxed will do. */
 static struct {
 #define HOOKS_FIELD(_name) __typeof__(&_name) _Atomic _name;
     HOOKS_LIST(HOOKS_FIELD)
@@ -97,8 +97,8 @@ static void *hooks_find(const char *name)
     return func;
 }
 
-/* UCP's own function, found at its first call; NULL: there is none, and a libucp
- * that comes later will do */
+/* UCP's own function, found at its first call; NULL: there is none, and a
+ * libucp that comes later will do */
 #define HOOKS_FUNC(_name) \
     ({ \
         __typeof__(&_name) _func = atomic_load_explicit(&hooks._name, \
@@ -240,7 +240,8 @@ static inline int hooks_is_small(size_t count, const ucp_request_param_t *param)
     size_t size = 1;
 
     if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
-        if ((param->datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG) {
+        if ((param->datatype & UCP_DATATYPE_CLASS_MASK) !=
+            UCP_DATATYPE_CONTIG) {
             return 0;
         }
         size = param->datatype >> UCP_DATATYPE_SHIFT;

@@ -6,7 +6,7 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/dev/soft/dma.h"
-#include "nprdma/dev/soft/host.h"
+#include "nprdma/dev/host.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"

@@ -10,7 +10,7 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/pause.h"
-#include "nprdma/dev/soft/host.h"
+#include "nprdma/dev/host.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/key.h"

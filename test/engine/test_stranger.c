@@ -12,7 +12,7 @@
 #include "nprdma/clock.h"
 #include "nprdma/engine.h"
 #include "nprdma/seldom.h"
-#include "nprdma/dev/soft/host.h"
+#include "nprdma/dev/host.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/am.h"

@@ -25,7 +25,8 @@
 #include "mapper.h"
 #include "region.h"
 
-/** Is [@a va, @a va + @a len) of our own memory registered, where it must be? */
+/** Is [@a va, @a va + @a len) of our own memory registered, where it must
+ *  be? */
 static UCS_F_ALWAYS_INLINE int np_access_is_allowed(uint64_t va, uint64_t len)
 {
     return !np_region_is_exact() || np_regions_cover(va, len);
@@ -55,8 +56,8 @@ static inline int np_access_is_there(uint64_t va, uint64_t len, int write)
  */
 ucs_status_t np_access_check(uint64_t va, uint64_t len);
 
-/** The same, once more, for whoever copies past the views, see above. With arena
- *  scope nothing ever ends. */
+/** The same, once more, for whoever copies past the views, see above. With
+ *  arena scope nothing ever ends. */
 static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
 {
     return np_region_is_exact() ? np_access_check(va, len) : UCS_OK;
@@ -81,16 +82,17 @@ ucs_status_t np_access_read_some(void *dst, uint64_t va, size_t len,
 
 /**
  * Would an access to [@a va, @a va + @a len) find its pages present, so that it
- * does not sleep? A system call for each 4 MiB; the pages may be gone at once. What
- * is not mapped is "present": the access says so.
+ * does not sleep? A system call for each 4 MiB; the pages may be gone at once.
+ * What is not mapped is "present": the access says so.
  */
 int np_access_is_present(uint64_t va, size_t len);
 
 /**
- * Bring pages in, to be read or written: whoever swaps them does it, else the kernel.
- * May sleep for as long as their pager likes. They may be gone at once.
+ * Bring pages in, to be read or written: whoever swaps them does it, else the
+ * kernel. May sleep for as long as their pager likes. They may be gone at once.
  *
- * @return As np_mapper_fault_in, but for UCS_ERR_EXCEEDS_LIMIT; a part may be in.
+ * @return As np_mapper_fault_in, but for UCS_ERR_EXCEEDS_LIMIT; a part may be
+ *         in.
  */
 ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write);
 

@@ -21,8 +21,8 @@ typedef struct np_packed_key {
     uint32_t reserved;
     uint64_t engine_id;     /**< whose memory */
     uint64_t segment_id;    /**< 0, or a segment that may be mapped */
-    uint64_t va;            /**< with len: where the owner sees the first byte of
-                                 the segment, or of the region */
+    uint64_t va;            /**< with len: where the owner sees the first byte
+                                 of the segment, or of the region */
     uint64_t len;           /**< bytes that it covers; 0: all of the arenas */
 } __attribute__((packed)) np_packed_key_t;
 
@@ -35,9 +35,9 @@ typedef struct np_key {
     uint64_t     engine_id;
     uint64_t     segment_id;
     uint64_t     segment_len;   /**< with segment_id: its bytes */
-    unsigned     tried;          /**< segments that had come over its link at the
-                                      last look, plus 1; a hint: a race looks
-                                      twice */
+    unsigned     tried;          /**< segments that had come over its link at
+                                      the last look, plus 1; a hint: a race
+                                      looks twice */
     int          asked;          /**< the owner was asked for the segment; only
                                       a hint, so a race asks twice */
 } np_key_t;

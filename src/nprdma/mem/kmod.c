@@ -173,7 +173,8 @@ static uint64_t np_kmod_user_end(void)
 {
     const uint64_t end = (UINT64_C(1) << 47) - NP_PAGE_SIZE;
 
-    return end; /* above it, with five levels of tables, nothing is put unasked */
+    return end; /* above it, with five levels of tables, nothing is put
+                   unasked */
 }
 
 int np_kmod_export(const np_kmod_region_t *region, uint32_t what,
@@ -313,8 +314,8 @@ static int np_kmod_has(const np_kmod_region_t *region,
                              NP_ENTRY_BITS : NP_ENTRY_READ, &sum);
 }
 
-/* An ioctl for the part that each region has of a range, whole pages. Returns 0 if
- * any of it was refused, which is said; PREFETCH is a hint, and never is. */
+/* An ioctl for the part that each region has of a range, whole pages. Returns 0
+ * if any of it was refused, which is said; PREFETCH is a hint, and never is. */
 static int np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
                             uint32_t flags)
 {

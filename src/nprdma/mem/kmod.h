@@ -1,9 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * The kmod mapper: nprdma.ko keeps the views of our arenas true (design, section
- * 2; include/nprdma/nprdma_uapi.h). A region of the module's stands for an arena;
- * its table, which the kernel alone writes, says which pages RDMA devices reach.
+ * The kmod mapper: nprdma.ko keeps the views of our arenas true (design,
+ * section 2; include/nprdma/nprdma_uapi.h). A region of the module's stands for
+ * an arena; its table, which the kernel alone writes, says which pages RDMA
+ * devices reach.
  *
  * All functions: any thread. A forked child has none of its parent's regions.
  */
@@ -30,8 +31,8 @@ typedef struct np_kmod_region {
     uint32_t                arena;
     uint32_t                number;   /**< the module's */
     uint64_t                va;
-    uint64_t                len;      /**< bytes: less than an arena at the end of
-                                           user space */
+    uint64_t                len;      /**< bytes: less than an arena at the end
+                                           of user space */
     const _Atomic uint32_t  *entries; /**< written by the kernel */
 } np_kmod_region_t;
 
@@ -64,8 +65,8 @@ uint32_t np_kmod_replaces(void);
  *
  * @param [in] offset  Of a part of a view, in bytes; a multiple of
  *                     NP_KMOD_PART_MIN.
- * @param [in] len     Of the part, such a multiple or up to the region's end; 0:
- *                     all of the view, or of the table.
+ * @param [in] len     Of the part, such a multiple or up to the region's end;
+ *                     0: all of the view, or of the table.
  */
 int np_kmod_export(const np_kmod_region_t *region, uint32_t what,
                    uint64_t offset, uint64_t len);
@@ -74,9 +75,9 @@ int np_kmod_export(const np_kmod_region_t *region, uint32_t what,
  * Bring pages of [@a va, @a va + @a len) in and map them; all of it lies in the
  * region.
  *
- * @return UCS_OK: they were mapped, and may be gone again; UCS_ERR_INVALID_ADDR;
- *         UCS_ERR_NO_MEMORY; UCS_ERR_NO_RESOURCE: they went again each time, or
- *         are the program's own to swap.
+ * @return UCS_OK: they were mapped, and may be gone again;
+ *         UCS_ERR_INVALID_ADDR; UCS_ERR_NO_MEMORY; UCS_ERR_NO_RESOURCE: they
+ *         went again each time, or are the program's own to swap.
  */
 ucs_status_t np_kmod_fault_in(const np_kmod_region_t *region, uint64_t va,
                               uint64_t len, int write);
@@ -87,8 +88,8 @@ void np_kmod_prefetch(uint64_t va, uint64_t len, int write);
 /** As np_kmod_prefetch, unless all of these pages are mapped so */
 void np_kmod_prepare(uint64_t va, uint64_t len, int write);
 
-/** When it returns no device reaches these pages by a view; fault-in may map them
- *  again */
+/** When it returns no device reaches these pages by a view; fault-in may map
+ *  them again */
 void np_kmod_unmap(uint64_t va, uint64_t len);
 
 /** The same, for good: the program swaps these pages by itself. To be called
@@ -101,7 +102,8 @@ void np_kmod_unblock(uint64_t va, uint64_t len);
 
 
 /**
- * Are all pages of [@a va, @a va + @a len), which lies in the region, mapped so?
+ * Are all pages of [@a va, @a va + @a len), which lies in the region, mapped
+ * so?
  *
  * @param [out] sum  Of their counts: as long as it stays the same, no page has
  *                   changed (counts only grow; 2^30 changes of one page within

@@ -25,8 +25,8 @@
  *    then the map sets them after; or it comes between, and the map begins
  *    again; or it comes last and clears both.
  * 2. When an entry is set, no device has a way to the black hole cached: the
- *    map's flush (or refresh, which waits for nobody) began after the views were set, and since then nobody has
- *    cleared them (1.).
+ *    map's flush (or refresh, which waits for nobody) began after the views
+ *    were set, and since then nobody has cleared them (1.).
  * 3. A map whose page was brought in before an unmap began does not outlive it.
  *    If it had finished, its entry or views are seen. If not, it had counted
  *    itself before it looked at the entry; the unmap sees that, changes the
@@ -40,11 +40,11 @@
  * 5. A map that gives up may leave views that no entry covers: a device reaches
  *    a page of which the check says that it is absent. That harms nobody, and
  *    an unmap goes by the views, so it clears these as well.
- * 6. A page that is mapped for peers is mapped for ourselves. The converse holds
- *    but for pages at the edges of regions (region.h). Which are, is looked up
- *    after the map has counted itself, in each of its rounds, and a region that
- *    ends leaves the set before it unmaps: by 3., no page that was mapped for
- *    peers on its account stays so.
+ * 6. A page that is mapped for peers is mapped for ourselves. The converse
+ *    holds but for pages at the edges of regions (region.h). Which are, is
+ *    looked up after the map has counted itself, in each of its rounds, and a
+ *    region that ends leaves the set before it unmaps: by 3., no page that was
+ *    mapped for peers on its account stays so.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -70,8 +70,8 @@
 
 _Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
 
-/* Until a page that went under a map is looked for again, ns: its program has said
- * that it takes it away, and is about to */
+/* Until a page that went under a map is looked for again, ns: its program has
+ * said that it takes it away, and is about to */
 #define NP_LOST_PAUSE   200000
 
 static void (*_Atomic np_mapper_flush_func)(void);
@@ -104,8 +104,8 @@ void np_mapper_set_refresh(void (*refresh)(void))
 
 void np_mapper_set_paged(int is_paged)
 {
-    /* Before it is told of any page. seq_cst: a map that has counted itself and does
-     * not see this is seen by the unmap that follows. */
+    /* Before it is told of any page. seq_cst: a map that has counted itself and
+     * does not see this is seen by the unmap that follows. */
     if (atomic_load_explicit(&np_mapper_paged,
                              memory_order_relaxed) != is_paged) {
         atomic_store_explicit(&np_mapper_paged, is_paged, memory_order_seq_cst);
@@ -154,9 +154,9 @@ static UCS_F_ALWAYS_INLINE uint32_t np_entry_all(uint32_t bits)
     return bits | NP_ENTRY_OWN(bits);
 }
 
-/* Under the lock. The count wraps between the bits. Release: who sees that it is
- * mapped sees the views that were set before, and the flush. Those who compare
- * entries load with acquire (proto/entries.h). */
+/* Under the lock. The count wraps between the bits. Release: who sees that it
+ * is mapped sees the views that were set before, and the flush. Those who
+ * compare entries load with acquire (proto/entries.h). */
 static UCS_F_ALWAYS_INLINE void
 np_entry_store(np_table_t *table, uint32_t page, uint32_t entry, uint32_t bits)
 {
@@ -314,8 +314,9 @@ static ucs_status_t np_batch_bring_in(np_batch_t *batch, uint32_t first)
     return UCS_OK;
 }
 
-/* Under the lock, so its own load may be relaxed. Release: who sees the bit sees
- * the page as it was brought in. Movers load with acquire (np_views_have). */
+/* Under the lock, so its own load may be relaxed. Release: who sees the bit
+ * sees the page as it was brought in. Movers load with acquire
+ * (np_views_have). */
 static UCS_F_ALWAYS_INLINE void
 np_page_translate(np_table_t *table, uint32_t page, uint32_t bits)
 {
@@ -326,8 +327,8 @@ np_page_translate(np_table_t *table, uint32_t page, uint32_t bits)
                           memory_order_release);
 }
 
-/* Invariant 1, for a page whose entry is about to be set. Not for deliberate faults,
- * which break it. */
+/* Invariant 1, for a page whose entry is about to be set. Not for deliberate
+ * faults, which break it. */
 static UCS_F_ALWAYS_INLINE void
 np_mapper_assert_views(const np_table_t *table, uint32_t page, uint32_t bits)
 {
@@ -385,8 +386,8 @@ static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
     return lost;
 }
 
-/* What the pages are to be mapped for: ourselves, and peers, as far as these may
- * reach them. After NP_BUSY_MAP: see region.c */
+/* What the pages are to be mapped for: ourselves, and peers, as far as these
+ * may reach them. After NP_BUSY_MAP: see region.c */
 static void np_batch_want(np_batch_t *batch)
 {
     uint64_t whole = np_batch_end(batch), va;
@@ -460,10 +461,10 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
     return status;
 }
 
-/* Pages went while they were mapped. If their program takes them away by itself, that
- * call is over, or about to be, and for a moment they are there still: to map them in
- * it, and to move what has gone by then, is to wait for a pager that may wait for us.
- * A swapper has a lock for that. */
+/* Pages went while they were mapped. If their program takes them away by
+ * itself, that call is over, or about to be, and for a moment they are there
+ * still: to map them in it, and to move what has gone by then, is to wait for a
+ * pager that may wait for us. A swapper has a lock for that. */
 static void np_batch_was_lost(np_batch_t *batch)
 {
     const struct timespec pause = {.tv_nsec = NP_LOST_PAUSE};

@@ -35,18 +35,18 @@ void np_mapper_set_flush(void (*flush)(void));
 void np_mapper_flush(void);
 
 /**
- * What it does instead where pages have only been added: whoever has cached that
- * they are absent must look again, and nobody need be waited for. Without it the
- * flush does.
+ * What it does instead where pages have only been added: whoever has cached
+ * that they are absent must look again, and nobody need be waited for. Without
+ * it the flush does.
  */
 void np_mapper_set_refresh(void (*refresh)(void));
 
 /**
- * Bring pages in and map them: for reading, or for reading and writing; for peers
- * as far as they may reach them (region.h), and for this process. Pages that are
- * mapped so already cost one load each. Splits at arenas.
- * It may sleep in a page; and 0.2 ms where the program takes one away meanwhile that
- * has no swapper.
+ * Bring pages in and map them: for reading, or for reading and writing; for
+ * peers as far as they may reach them (region.h), and for this process. Pages
+ * that are mapped so already cost one load each. Splits at arenas. It may sleep
+ * in a page; and 0.2 ms where the program takes one away meanwhile that has no
+ * swapper.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: something is not there, or not with
  *         these rights, or with exact scope not registered (what was before it
@@ -59,19 +59,19 @@ ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write);
 
 /** Another way to bring pages in: to read all of them, through the kernel */
 typedef struct np_bring {
-    /** Called outside of any unit, since it may wait for a pager; and once more if
-     *  pages went meanwhile.
+    /** Called outside of any unit, since it may wait for a pager; and once more
+     *  if pages went meanwhile.
      *  @return UCS_OK: all pages of the range were there; else why not */
     ucs_status_t (*use)(void *arg);
     void         *arg;
-    int          is_done;   /**< filled in: no page went between the last call of
-                                 @a use, which was well, and the return */
+    int          is_done;   /**< filled in: no page went between the last call
+                                 of @a use, which was well, and the return */
 } np_bring_t;
 
 /**
  * As np_mapper_fault_in, but if any page has to be brought in, and the program
- * swaps none of them by itself, @a bring does it, in place of a system call that
- * only does that.
+ * swaps none of them by itself, @a bring does it, in place of a system call
+ * that only does that.
  *
  * @param [in] len  Less than 4 MiB.
  */
@@ -97,7 +97,8 @@ uint64_t np_mapper_unmap_some(uint64_t va, uint64_t end, const uint8_t *which);
  *  how many */
 uint64_t np_mapper_scan(uint64_t va, uint64_t len);
 
-/** Are all pages of the range mapped so, for this process? One load for each. */
+/** Are all pages of the range mapped so, for this process? One load for
+ *  each. */
 int np_mapper_is_mapped(uint64_t va, uint64_t len, int write);
 
 /** Let @a swapper bring in the pages of a range (whole pages, no overlap with
@@ -112,8 +113,9 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
  *  when no call of it is in progress. */
 ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len);
 
-/** The program takes pages away and brings them in by itself, whenever it likes: it
- *  has said so of some. From now on, until the process ends (0: for tests). */
+/** The program takes pages away and brings them in by itself, whenever it
+ *  likes: it has said so of some. From now on, until the process ends (0: for
+ *  tests). */
 void np_mapper_set_paged(int is_paged);
 
 /** Does it? */

@@ -20,8 +20,8 @@
 /* Smallest chunk: it is registered for longer than a message takes */
 #define NP_MODEL_CHUNK_MIN (64 * UCS_KBYTE)
 
-/* Buffers that are remembered, the oldest is forgotten first: nobody has more of
- * them under way */
+/* Buffers that are remembered, the oldest is forgotten first: nobody has more
+ * of them under way */
 #define NP_MODEL_RANGES    128
 
 /* Memory that was registered lately, or will be */

@@ -30,20 +30,20 @@ extern int np_model_is_on;
 /** @return UCS_OK; UCS_ERR_INVALID_PARAM (logged). */
 ucs_status_t np_model_start(const np_model_config_t *config);
 
-/** What is best registered at once of a transfer of @a len bytes: whole pages. All
- *  of it in the traditional order. */
+/** What is best registered at once of a transfer of @a len bytes: whole pages.
+ *  All of it in the traditional order. */
 size_t np_model_chunk(size_t len);
 
 /** Does both sides' registration begin at once? */
 int np_model_is_overlapped(void);
 
-/** Register memory, not before @a not_before: its pages are brought in and mapped
- *  now, and count as registered later. Any thread. */
+/** Register memory, not before @a not_before: its pages are brought in and
+ *  mapped now, and count as registered later. Any thread. */
 np_model_times_t
 np_model_register(uint64_t va, uint64_t len, int write, uint64_t not_before);
 
-/** Transfer @a len bytes, which are at @a va of the peer, over this process's link,
- *  not before @a ready; returns when it is free again. Any thread. */
+/** Transfer @a len bytes, which are at @a va of the peer, over this process's
+ *  link, not before @a ready; returns when it is free again. Any thread. */
 uint64_t np_model_transfer(uint64_t ready, uint64_t va, uint64_t len);
 
 /** One way, nanoseconds */

@@ -4,10 +4,10 @@
  * Which transfers in flight overlap a new one (seed NP-RDMA, section 3.3).
  * Belongs to one link; guarded as the link is.
  *
- * The ranges are a search tree by their first byte, and each knows the last byte
- * of all that is below it: one way down tells whether anything overlaps, however
- * much is in flight. Random priorities keep the tree flat (a treap), so it needs
- * neither memory of its own nor a second pass.
+ * The ranges are a search tree by their first byte, and each knows the last
+ * byte of all that is below it: one way down tells whether anything overlaps,
+ * however much is in flight. Random priorities keep the tree flat (a treap), so
+ * it needs neither memory of its own nor a second pass.
  */
 
 #ifndef NP_OVERLAP_H_
@@ -29,8 +29,9 @@ typedef struct np_interval {
     struct np_interval *right;
     uint64_t           first;
     uint64_t           last;     /**< inclusive */
-    uint64_t           end[NP_OVERLAP_LAST]; /**< greatest last + 1 of it and of all
-                                      below it; 0: none of them is of that kind */
+    uint64_t           end[NP_OVERLAP_LAST]; /**< greatest last + 1 of it and of
+                                      all below it; 0: none of them is of that
+                                      kind */
     uint32_t           priority; /**< at least that of what is below it */
     int                is_write; /**< of this memory */
 } np_interval_t;

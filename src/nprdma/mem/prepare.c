@@ -27,20 +27,20 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-/* Ranges that wait at most; more are dropped, the newest first, since the oldest
- * will be asked for first */
+/* Ranges that wait at most; more are dropped, the newest first, since the
+ * oldest will be asked for first */
 #define NP_PREPARE_RANGES   256
 
 /* What one progress call brings in: some tens of microseconds if all of it is
  * absent, some hundred nanoseconds if the OS has it */
 #define NP_PREPARE_QUANTUM  (128 * UCS_KBYTE)
 
-/* Pages that come from swap, or for which this thread has to sleep long: memory is
- * short, and what was announced can wait until it is used. Time alone tells
- * nothing: it may be another process's turn; a quantum that takes long only makes
- * us ask the system about the next. Nor does a short sleep: another thread of the
- * process held its address space (tens of microseconds; a limit of memory puts to
- * sleep for milliseconds). Once is no pattern either. */
+/* Pages that come from swap, or for which this thread has to sleep long: memory
+ * is short, and what was announced can wait until it is used. Time alone tells
+ * nothing: it may be another process's turn; a quantum that takes long only
+ * makes us ask the system about the next. Nor does a short sleep: another
+ * thread of the process held its address space (tens of microseconds; a limit
+ * of memory puts to sleep for milliseconds). Once is no pattern either. */
 #define NP_PREPARE_LONG_NSEC   10000ul
 #define NP_PREPARE_SLEEP_NSEC  1000000ul
 #define NP_PREPARE_SLOW_QUANTA 3 /* the first of them by time alone */
@@ -76,9 +76,9 @@ static struct {
 _Atomic uint32_t np_prepare_waiting;
 _Atomic uint32_t np_prepare_watched;
 
-/* Queued last, of those with the same hash: where, and how much; bit 0 of the latter:
- * to be written. Written under the queue's lock; relaxed: who reads a mixture prepares
- * something once more, or not. */
+/* Queued last, of those with the same hash: where, and how much; bit 0 of the
+ * latter: to be written. Written under the queue's lock; relaxed: who reads a
+ * mixture prepares something once more, or not. */
 typedef struct np_prepare_known {
     _Atomic uint64_t va;
     _Atomic uint64_t size;
@@ -121,8 +121,8 @@ static int np_prepare_is_wanted(np_prepare_use_t use)
 }
 
 /* Do peers reach our memory through soft0? What is announced before the first
- * connection is not in its tables, and looked at again. Without peers tables would only
- * grow with the memory that is used. */
+ * connection is not in its tables, and looked at again. Without peers tables
+ * would only grow with the memory that is used. */
 static int np_prepare_has_tables(void)
 {
     return np_directory_own() != NULL;
@@ -357,9 +357,10 @@ static void np_prepare_take_locked(np_prepare_range_t *range, uint64_t end)
 }
 
 /* Take the next quantum out of the queue; returns whether there was one. Ranges
- * that follow each other are taken as one: a window of small buffers is brought in
- * with few calls.
- * @param [in] at  Only what begins there and will be written; NULL: anything. */
+ * that follow each other are taken as one: a window of small buffers is brought
+ * in with few calls.
+ * @param [in] at  Only what begins there and will be written; NULL:
+ *                 anything. */
 static int np_prepare_take(const uint64_t *at, np_prepare_part_t *part)
 {
     const uint64_t now = np_clock();

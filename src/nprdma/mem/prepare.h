@@ -8,10 +8,10 @@
  * It is advice. A transfer brings in by itself what it finds absent, so what is
  * dropped here, or comes too late, costs time alone.
  *
- * An announcement ends with its operation: afterwards the program may have other
- * memory at these addresses, a sparse file, say, which must not be filled. Where
- * nobody knows the operation it ends NP_PREPARE_LIFE_NSEC after it was made; and
- * in any case with its first error.
+ * An announcement ends with its operation: afterwards the program may have
+ * other memory at these addresses, a sparse file, say, which must not be
+ * filled. Where nobody knows the operation it ends NP_PREPARE_LIFE_NSEC after
+ * it was made; and in any case with its first error.
  */
 
 #ifndef NP_PREPARE_H_
@@ -35,25 +35,28 @@ typedef enum np_prepare_use {
 typedef struct np_prepare_op {
     void     *request;                /**< its name; NULL: nobody knows it */
     int      (*is_over)(void *request); /**< is it? Waits for nobody, and begins
-                                         nothing. NULL: np_prepare_forget tells */
+                                         nothing. NULL: np_prepare_forget
+                                         tells */
     uint32_t given_back;              /**< of np_prepare_begin */
 } np_prepare_op_t;
 
-/** Ranges that wait. Written under the queue's lock, and a hint for who has none. */
+/** Ranges that wait. Written under the queue's lock, and a hint for who has
+ *  none. */
 extern _Atomic uint32_t np_prepare_waiting;
 
 /** Announcements that wait or are being made: while there are none nobody needs
  *  to call np_prepare_forget. */
 extern _Atomic uint32_t np_prepare_watched;
 
-/** From now on progress of this process brings in what is prepared: for soft0, and for
- *  RDMA devices that register it later, in less time if its pages are there */
+/** From now on progress of this process brings in what is prepared: for soft0,
+ *  and for RDMA devices that register it later, in less time if its pages are
+ *  there */
 void np_prepare_enable(void);
 
 /**
  * Before an operation is begun whose memory may be announced, so that it is
- * noticed if its request, or any other, is given back before that. np_prepare_end
- * follows the announcements. Any thread.
+ * noticed if its request, or any other, is given back before that.
+ * np_prepare_end follows the announcements. Any thread.
  *
  * @return for np_prepare_op_t::given_back.
  */
@@ -71,8 +74,8 @@ void np_prepare_end(void);
 void np_prepare(uint64_t va, uint64_t len, np_prepare_use_t use,
                 const np_prepare_op_t *op);
 
-/** A request is over, or is given back, and will not be asked about any more when
- *  this returns; NULL: all are. Any thread. */
+/** A request is over, or is given back, and will not be asked about any more
+ *  when this returns; NULL: all are. Any thread. */
 void np_prepare_forget(const void *request);
 
 /** Bring the next quantum in */
@@ -92,8 +95,8 @@ static UCS_F_ALWAYS_INLINE void np_prepare_progress(np_stats_t *stats)
 /** As np_prepare_now() */
 int np_prepare_now_slow(np_stats_t *stats, uint64_t va);
 
-/** Memory is about to be written, from @a va on. If that was announced, and is next:
- *  bring the quantum in, with what follows. Returns whether it has. */
+/** Memory is about to be written, from @a va on. If that was announced, and is
+ *  next: bring the quantum in, with what follows. Returns whether it has. */
 static UCS_F_ALWAYS_INLINE int np_prepare_now(np_stats_t *stats, uint64_t va)
 {
     return (atomic_load_explicit(&np_prepare_waiting,

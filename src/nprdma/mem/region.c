@@ -266,7 +266,8 @@ static uint64_t np_regions_touched_locked(uint64_t va, uint64_t end)
     return ucs_min(va, end);
 }
 
-/* From the page border va on: where the pages end that are each in one region */
+/* From the page border va on: where the pages end that are each in one
+ * region */
 static uint64_t np_regions_whole_locked(uint64_t va, uint64_t end)
 {
     uint64_t last;

@@ -5,11 +5,11 @@
  * registered, and no more. The process keeps the set of all regions; they may
  * overlap. With arena scope there is none.
  *
- * A region ends for its bytes at once. A page is mapped for peers only while one
- * region has all of it: a neighbour in the same page must not keep what has ended
- * alive. At the edges of a region, whose pages have other bytes too, this process
- * moves the bytes itself, and looks at the set for each (access.h); for that a
- * page is mapped for this process alone while a region touches it.
+ * A region ends for its bytes at once. A page is mapped for peers only while
+ * one region has all of it: a neighbour in the same page must not keep what has
+ * ended alive. At the edges of a region, whose pages have other bytes too, this
+ * process moves the bytes itself, and looks at the set for each (access.h); for
+ * that a page is mapped for this process alone while a region touches it.
  */
 
 #ifndef NP_REGION_H_
@@ -39,17 +39,17 @@ ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p);
 
 /**
  * One use less; the last one ends it: what comes from peers later is refused,
- * and when this returns its pages of which no other region has all are mapped no
- * more and no device uses them. What this process has begun to move for a peer
- * may still be under way: np_drain waits for that. Any thread.
+ * and when this returns its pages of which no other region has all are mapped
+ * no more and no device uses them. What this process has begun to move for a
+ * peer may still be under way: np_drain waits for that. Any thread.
  */
 void np_region_put(np_region_t *region);
 
 /**
- * As np_region_put, and @a ended is called when the region has ended, and nothing
- * of it is being moved any more: before this returns, or, while others have the
- * same range registered and so keep its keys good, by whoever is the last of them
- * to give it back.
+ * As np_region_put, and @a ended is called when the region has ended, and
+ * nothing of it is being moved any more: before this returns, or, while others
+ * have the same range registered and so keep its keys good, by whoever is the
+ * last of them to give it back.
  *
  * @return UCS_OK; UCS_ERR_NO_MEMORY (logged): nothing has been done.
  */
@@ -77,8 +77,8 @@ uint64_t np_regions_touched(uint64_t va, uint64_t end);
 /** The same for peers: of which each is in one region as a whole */
 uint64_t np_regions_whole(uint64_t va, uint64_t end);
 
-/** May peers reach all pages of [@a va, @a va + @a len) by themselves? With arenas,
- *  yes. */
+/** May peers reach all pages of [@a va, @a va + @a len) by themselves? With
+ *  arenas, yes. */
 static UCS_F_ALWAYS_INLINE int np_regions_share(uint64_t va, uint64_t len)
 {
     return !np_region_is_exact() ||

@@ -17,7 +17,8 @@
 /** The largest DMA unit, and the one of soft0 */
 #define NP_DMA_UNIT   256
 
-/** Fill as a read of [@a remote, @a remote + @a len) from an absent page would */
+/** Fill as a read of [@a remote, @a remote + @a len) from an absent page
+ *  would */
 void np_signature_fill(void *dst, uint64_t remote, size_t len);
 
 /**
@@ -28,8 +29,8 @@ void np_signature_fill(void *dst, uint64_t remote, size_t len);
  * @param [in]  data    What has arrived from [@a remote, @a remote + @a len).
  * @param [in]  unit    Bytes, a power of two from 4 to NP_DMA_UNIT.
  * @param [in]  from    Where to begin to look, an offset into data.
- * @param [out] end     One past the last byte of the run of suspected units that
- *                      begins at the result.
+ * @param [out] end     One past the last byte of the run of suspected units
+ *                      that begins at the result.
  *
  * @return offset of the first byte of a suspected unit, at least @a from;
  *         @a len if there is none.

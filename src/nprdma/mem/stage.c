@@ -82,9 +82,10 @@ static UCS_F_ALWAYS_INLINE int np_stage_is_made(np_stage_t *stage)
     return ucs_likely(stage->bytes != NULL) || np_stage_make(stage);
 }
 
-/* By the kernel, from the file's pages; UCS_ERR_UNSUPPORTED: another way. Not to
- * them: a write to a file needs all the pages that it takes bytes from at once, and
- * asks for them again and again until they are, which a pager may never grant. */
+/* By the kernel, from the file's pages; UCS_ERR_UNSUPPORTED: another way. Not
+ * to them: a write to a file needs all the pages that it takes bytes from at
+ * once, and asks for them again and again until they are, which a pager may
+ * never grant. */
 static ucs_status_t
 np_stage_staged(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
                 const void *data, size_t len)
@@ -127,8 +128,8 @@ np_stage_now(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
     return status;
 }
 
-/* A swapper that takes the memory away after np_mapper_is_mapped has said that it
- * is there waits for the end of the copy (np_swap_wait_copies) */
+/* A swapper that takes the memory away after np_mapper_is_mapped has said that
+ * it is there waits for the end of the copy (np_swap_wait_copies) */
 static ucs_status_t
 np_stage_swapped(np_stage_t *stage, const np_iov_t *memory, void *data,
                  int to_memory)

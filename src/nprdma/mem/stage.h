@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Bytes between messages and memory. Memory that the program swaps by itself is
- * brought in first, if that may sleep, and is not taken away while it is copied.
+ * brought in first, if that may sleep, and is not taken away while it is
+ * copied.
  */
 
 #ifndef NP_STAGE_H_
@@ -13,9 +14,9 @@
 /** Bytes of a message that are copied at once */
 #define NP_STAGE_SIZE  (3 * NP_PAGE_SIZE)
 
-/** Pages of a file of our own, from which the kernel copies to memory what is in a
- *  message: in less than half the time of process_vm_writev. Owner: a port; used in
- *  its turn. */
+/** Pages of a file of our own, from which the kernel copies to memory what is
+ *  in a message: in less than half the time of process_vm_writev. Owner: a
+ *  port; used in its turn. */
 typedef struct np_stage {
     void *bytes;      /**< NULL: not made yet, or it cannot be */
     int  fd;
@@ -23,18 +24,18 @@ typedef struct np_stage {
 } np_stage_t;
 
 /**
- * Copy between a message and memory, of a peer's choice or of the program's: what is
- * not there is an error, no signal.
+ * Copy between a message and memory, of a peer's choice or of the program's:
+ * what is not there is an error, no signal.
  *
  * @param [in] iov        The memory, at most NP_MAX_IOV pieces.
  * @param [in] data       In the message: as many bytes.
  * @param [in] to_memory  Else from it.
  * @param [in] may_sleep  In a page of the memory; else it must be there.
  *
- * @return UCS_OK; UCS_ERR_INVALID_ADDR: not mapped, or not with these rights, and a
- *         part may have been copied; UCS_ERR_NO_RESOURCE: it is not there, or, if
- *         that may sleep, its swapper takes it away again each time;
- *         UCS_ERR_NO_MEMORY.
+ * @return UCS_OK; UCS_ERR_INVALID_ADDR: not mapped, or not with these rights,
+ *         and a part may have been copied; UCS_ERR_NO_RESOURCE: it is not
+ *         there, or, if that may sleep, its swapper takes it away again each
+ *         time; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
                            size_t iovcnt, void *data, int to_memory,

@@ -34,8 +34,9 @@ static int np_swap_phase;
 /* One waits at a time; taken before np_swap_lock */
 static pthread_mutex_t np_swap_wait_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Held while a range is added and blocked in the module, and while it is unblocked:
- * so that a range that is there is blocked. Taken before np_swap_lock. */
+/* Held while a range is added and blocked in the module, and while it is
+ * unblocked: so that a range that is there is blocked. Taken before
+ * np_swap_lock. */
 static pthread_mutex_t np_swap_block_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_once_t np_swap_atfork_once = PTHREAD_ONCE_INIT;

@@ -40,9 +40,9 @@ static inline int np_swap_range_touches(uint64_t va, uint64_t len)
 }
 
 /**
- * Copies by the CPU of memory that may be swapped. After np_swap_copy_begin look
- * whether it is mapped; if it is, it stays until np_swap_copy_end. Not to be held
- * while anything waits.
+ * Copies by the CPU of memory that may be swapped. After np_swap_copy_begin
+ * look whether it is mapped; if it is, it stays until np_swap_copy_end. Not to
+ * be held while anything waits.
  *
  * @return for np_swap_copy_end.
  */

@@ -30,8 +30,8 @@
 #define NP_TABLE_HEAD_SIZE  (64 * UCS_KBYTE)
 
 /** An entry: two bits, and a count that every change of it increments. The two
- *  highest bits say the same for this process alone, NP_ENTRY_OWN; peers and the
- *  entries of nprdma.ko know nothing of them. */
+ *  highest bits say the same for this process alone, NP_ENTRY_OWN; peers and
+ *  the entries of nprdma.ko know nothing of them. */
 enum {
     NP_ENTRY_READ  = 1u << 0,  /**< mapped for reading */
     NP_ENTRY_WRITE = 1u << 1,  /**< mapped for writing */
@@ -99,8 +99,8 @@ typedef struct np_remote {
  */
 int np_directory_fd(void);
 
-/** Before any thread of ours can make the first table: should another one fork just
- *  then, its child must not find the locks held. Again it does nothing.
+/** Before any thread of ours can make the first table: should another one fork
+ *  just then, its child must not find the locks held. Again it does nothing.
  *  @return 0; -1: errno says why. */
 int np_table_prepare_forks(void);
 
@@ -122,7 +122,8 @@ np_table_t *np_table_get(uint32_t arena);
  * @param [in] engine_id  As the peer claims it. A directory is the same as
  *                        before only if it is the same file too.
  * @param [in] fd         As the peer sent it; duplicated, stays the caller's.
- *                        Checked: size, seals against shrinking, magic, version.
+ *                        Checked: size, seals against shrinking, magic,
+ *                        version.
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_NO_MEMORY.
  */
@@ -162,7 +163,8 @@ typedef uint64_t np_views_t __attribute__((may_alias));
 static UCS_F_ALWAYS_INLINE np_views_t
 np_views_load(const np_table_t *table, uint32_t page)
 {
-    /* said, or a compiler that goes by the bytes' own alignment makes it a call */
+    /* said, or a compiler that goes by the bytes' own alignment makes it a
+     * call */
     const np_views_t *views = __builtin_assume_aligned(&table->views[page],
                                                        sizeof(np_views_t));
 

@@ -3,14 +3,14 @@
  *
  * Words of the program's memory.
  *
- * Chaining. A program may install its handler after ours and call ours from it, and
- * we put ours above it again: handlers that only remember "the one before" would
- * then call each other in a circle. So each time that we come above another handler
- * we do so with another function of ours, a level, which knows that handler for
- * good. Whatever that one calls was installed before this level was made, so levels
- * are passed downwards only. A handler that the program installs a second time is
- * below the newest level from then on, and the older level, which it may call, goes
- * on with what is below itself.
+ * Chaining. A program may install its handler after ours and call ours from it,
+ * and we put ours above it again: handlers that only remember "the one before"
+ * would then call each other in a circle. So each time that we come above
+ * another handler we do so with another function of ours, a level, which knows
+ * that handler for good. Whatever that one calls was installed before this
+ * level was made, so levels are passed downwards only. A handler that the
+ * program installs a second time is below the newest level from then on, and
+ * the older level, which it may call, goes on with what is below itself.
  */
 
 #ifndef _GNU_SOURCE
@@ -33,8 +33,9 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* These functions have no frame: wherever between the labels they fault, stack and
- * return address are as at their entry, and np_touch_absent returns for them.
+/* These functions have no frame: wherever between the labels they fault, stack
+ * and return address are as at their entry, and np_touch_absent returns for
+ * them.
  *
  * int np_touch_cas8(uint64_t va, uint64_t *seen, uint64_t value), and 4 */
 extern const uint8_t np_touch_begin[], np_touch_end[], np_touch_absent[];
@@ -125,9 +126,9 @@ __asm__(".pushsection .text\n"
 #  error "np_touch_cas4 and np_touch_cas8 are to be written for this machine"
 #endif
 
-/* Thread-local memory may be made at its first use, and the stack's guard may be in
- * it: the handler runs in threads of a Java machine or of Go, for their own faults,
- * all the time. */
+/* Thread-local memory may be made at its first use, and the stack's guard may
+ * be in it: the handler runs in threads of a Java machine or of Go, for their
+ * own faults, all the time. */
 #if defined(__has_attribute) && __has_attribute(no_stack_protector)
 #  define NP_TOUCH_HANDLER \
        __attribute__((no_stack_protector, no_sanitize("thread", "address")))
@@ -138,7 +139,8 @@ __asm__(".pushsection .text\n"
 typedef enum np_touch_below {
     NP_TOUCH_CALLED,  /* called by its level */
     NP_TOUCH_MOVED,   /* is below a newer level, which calls it */
-    NP_TOUCH_RESET    /* was to be called once (SA_RESETHAND): the default now */
+    NP_TOUCH_RESET    /* was to be called once (SA_RESETHAND): the default
+                         now */
 } np_touch_below_t;
 
 /* One signal and what is below our levels. Written under the lock; a level is
@@ -148,7 +150,8 @@ typedef struct np_touch_signal {
     unsigned         used;                      /* levels */
     struct sigaction below[NP_TOUCH_LEVELS];
     _Atomic np_touch_below_t state[NP_TOUCH_LEVELS];
-    _Atomic int      is_told;                   /* that there is no level left */
+    _Atomic int      is_told;                   /* that there is no level
+                                                   left */
 } np_touch_signal_t;
 
 static np_touch_signal_t np_touch_signals[] = {
@@ -164,8 +167,8 @@ static pthread_once_t np_touch_once  = PTHREAD_ONCE_INIT;
 static _Atomic int np_touch_is_over;
 
 
-/* The default: it ends the process. An instruction that has faulted does so again
- * when we return; what was sent is sent again. */
+/* The default: it ends the process. An instruction that has faulted does so
+ * again when we return; what was sent is sent again. */
 NP_TOUCH_HANDLER static void
 np_touch_default(int number, const siginfo_t *info)
 {
@@ -183,8 +186,8 @@ np_touch_default(int number, const siginfo_t *info)
     }
 }
 
-/* As the kernel would call it. The mask becomes what it was when our handler, which
- * does nothing more, returns. */
+/* As the kernel would call it. The mask becomes what it was when our handler,
+ * which does nothing more, returns. */
 NP_TOUCH_HANDLER static void
 np_touch_call(const struct sigaction *action, int number, siginfo_t *info,
               void *context)
@@ -202,8 +205,8 @@ np_touch_call(const struct sigaction *action, int number, siginfo_t *info,
     }
 }
 
-/* To what was there before a level. Keeps errno: a handler that returns may rely on
- * it. */
+/* To what was there before a level. Keeps errno: a handler that returns may
+ * rely on it. */
 NP_TOUCH_HANDLER static void
 np_touch_chain(np_touch_signal_t *signal, int level, siginfo_t *info,
                void *context)
@@ -288,7 +291,8 @@ static int np_touch_is_ours(const struct sigaction *action)
     return 0;
 }
 
-static int np_touch_is_same(const struct sigaction *a, const struct sigaction *b)
+static int
+np_touch_is_same(const struct sigaction *a, const struct sigaction *b)
 {
     return ((a->sa_flags & SA_SIGINFO) == (b->sa_flags & SA_SIGINFO)) &&
            ((a->sa_flags & SA_SIGINFO) ? (a->sa_sigaction == b->sa_sigaction) :

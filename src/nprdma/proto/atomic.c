@@ -105,8 +105,8 @@ static uint64_t np_atomic_apply(const np_slot_atomic_t *request, uint64_t old)
     }
 }
 
-/* Our own memory, which the program may unmap just now. Execute, once, or not at
- * all. */
+/* Our own memory, which the program may unmap just now. Execute, once, or not
+ * at all. */
 static ucs_status_t
 np_atomic_touch(const np_slot_atomic_t *request, uint64_t *result)
 {
@@ -156,8 +156,8 @@ static int np_atomic_is_valid(const np_slot_atomic_t *request)
            (request->op < NP_ATOMIC_LAST);
 }
 
-/* A page that the program swaps, and that must be there by now: once, since whoever
- * has brought it in may hold it, and tries again */
+/* A page that the program swaps, and that must be there by now: once, since
+ * whoever has brought it in may hold it, and tries again */
 static ucs_status_t
 np_atomic_serve_swapped(const np_slot_atomic_t *request,
                         np_moving_own_t *moving, uint64_t *result)
@@ -225,8 +225,8 @@ ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
         status = np_atomic_touch_mapped(request, moving, result);
         np_swap_let_go(phase);
         if (status == UCS_ERR_INVALID_ADDR) {
-            /* mapped, and not there: the entry is of memory that the program has
-             * unmapped since. Is there anything by now? */
+            /* mapped, and not there: the entry is of memory that the program
+             * has unmapped since. Is there anything by now? */
             np_mapper_unmap(addr, size);
         } else if (status != UCS_ERR_NO_PROGRESS) {
             return status;

@@ -36,8 +36,8 @@ void np_atomic_answered(np_link_t *link, np_op_t *op);
  * @param [out] result     The value before.
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_INVALID_ADDR;
- *         UCS_ERR_NO_RESOURCE: not executed: the page goes again each time, or it is
- *         not there, and that must not sleep; UCS_ERR_NO_MEMORY.
+ *         UCS_ERR_NO_RESOURCE: not executed: the page goes again each time, or
+ *         it is not there, and that must not sleep; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
                              np_moving_own_t *moving, int may_sleep,

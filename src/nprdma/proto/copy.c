@@ -75,7 +75,8 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
 }
 
 /* Bytes from @a offset on that one piece may have */
-static size_t np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end)
+static size_t
+np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end)
 {
     uint64_t addr = copy->remote + offset;
 
@@ -83,10 +84,11 @@ static size_t np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end
                    (((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - addr);
 }
 
-/* May the target use our memory through the kernel? Then each side brings in what it
- * copies itself, to where it is in its own cache: of memory that one side has just brought
- * in and the other writes, both wait for every line. Nobody is told what it has in use, so
- * none of it may go: not where the program takes pages away by itself. */
+/* May the target use our memory through the kernel? Then each side brings in
+ * what it copies itself, to where it is in its own cache: of memory that one
+ * side has just brought in and the other writes, both wait for every line.
+ * Nobody is told what it has in use, so none of it may go: not where the
+ * program takes pages away by itself. */
 static int np_copy_is_open(const np_copy_t *copy)
 {
     const uint64_t va = (uintptr_t)copy->iov[0].base;
@@ -176,8 +178,8 @@ static uint32_t np_copy_claim(np_copy_t *copy, uint32_t want, uint32_t *first)
     return count;
 }
 
-/* Our next chunks: returns how many of them. A target that has not helped last time is
- * not waited for with small pieces. */
+/* Our next chunks: returns how many of them. A target that has not helped last
+ * time is not waited for with small pieces. */
 static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
 {
     uint32_t want, count;
@@ -287,7 +289,8 @@ static void np_copy_run_rings(np_link_t *link, np_op_t *op)
 
     while (copy->offset < copy->end) {
         len    = ucs_min(max, copy->end - copy->offset);
-        count  = np_iov_slice(copy->iov, copy->iovcnt, copy->offset, len, piece);
+        count  = np_iov_slice(copy->iov, copy->iovcnt, copy->offset, len,
+                              piece);
         status = !np_copy_may_touch(op, piece, count) ? UCS_ERR_INVALID_ADDR :
                  np_rma_send(link,
                              (copy->dir == NP_DIR_PUT) ? NP_OP_PUT : NP_OP_GET,
@@ -339,14 +342,15 @@ static void np_copy_release_share(np_link_t *link, np_copy_t *copy)
     copy->share        = NULL;
 }
 
-/* Within a map: an unmap by the program that has not been seen here sees the map */
+/* Within a map: an unmap by the program that has not been seen here sees the
+ * map */
 static ucs_status_t np_copy_was_used(void *arg UCS_V_UNUSED)
 {
     return np_mapper_is_paged() ? UCS_ERR_NO_RESOURCE : UCS_OK;
 }
 
-/* Map what the target has moved for us: its pages were used a moment ago, and the OS need
- * not be asked for them */
+/* Map what the target has moved for us: its pages were used a moment ago, and
+ * the OS need not be asked for them */
 static void np_copy_map_helped(const np_copy_t *copy, uint32_t back)
 {
     uint64_t offset = (uint64_t)(copy->chunks - back) * copy->chunk, len;
@@ -384,14 +388,14 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
         return 0;
     }
 
-    /* Has the program begun to take pages away meanwhile? Some of what the target has
-     * used may be among them. */
+    /* Has the program begun to take pages away meanwhile? Some of what the
+     * target has used may be among them. */
     is_doubtful = copy->is_open && np_mapper_is_paged();
     status      = np_status_of_peer(copy->share->status);
     if (((status != UCS_OK) || is_doubtful) && (op->status == UCS_OK) &&
         (back > 0) && (back <= copy->chunks)) {
-        /* It could not: do the rest of its last chunk. If that was for an absent
-         * page, it may help the next time. */
+        /* It could not: do the rest of its last chunk. If that was for an
+         * absent page, it may help the next time. */
         link->no_share   = (status != UCS_OK) &&
                            (status != UCS_ERR_NO_PROGRESS);
         copy->next       = copy->chunks - (is_doubtful ? back : 0);
@@ -493,8 +497,8 @@ void np_copy_abort(np_link_t *link, np_op_t *op)
 
     /* The target may be in the middle of a chunk, in our memory: wait for its
      * end, which is microseconds away, or for its death, or until it has left
-     * the port. That it has hung up says none of these. One that only says so is
-     * not waited for without end. */
+     * the port. That it has hung up says none of these. One that only says so
+     * is not waited for without end. */
     np_copy_stop(op, op->status);
     np_patience_init(&patience, &link->drain);
     while ((status == UCS_INPROGRESS) &&
@@ -532,8 +536,9 @@ int np_copy_has_work(np_link_t *link)
     return 0;
 }
 
-/* Has it only waited to ask for one range that it has not found? Of several, each may
- * come back in pieces, and then have no place of its own in the list. */
+/* Has it only waited to ask for one range that it has not found? Of several,
+ * each may come back in pieces, and then have no place of its own in the
+ * list. */
 static int np_copy_has_waited(const np_copy_t *copy)
 {
     return (copy->todo.count == 1) && copy->is_claimed && !copy->has_asked &&

@@ -52,8 +52,8 @@ np_entries_add_one(const np_table_t *table, uint32_t page, np_entries_t *seen)
     seen->bits &= entry;
 }
 
-/** Add the entries of [@a va, @a va + @a len), all in one arena, whose table this
- *  is, to @a seen */
+/** Add the entries of [@a va, @a va + @a len), all in one arena, whose table
+ *  this is, to @a seen */
 static UCS_F_ALWAYS_INLINE void
 np_entries_add(const np_table_t *table, uint64_t va, size_t len,
                np_entries_t *seen)

@@ -301,7 +301,8 @@ ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
     return status;
 }
 
-/* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE: later */
+/* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE:
+ * later */
 static ucs_status_t
 np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
                  np_dir_t dir, const np_iov_t *local, size_t count)
@@ -327,8 +328,8 @@ np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
     return (status == UCS_ERR_INVALID_ADDR) ? status : UCS_OK;
 }
 
-/* A get into memory that is absent as well: both sides bring in theirs at the same
- * time. What cannot be is found out by the second attempt. */
+/* A get into memory that is absent as well: both sides bring in theirs at the
+ * same time. What cannot be is found out by the second attempt. */
 static void np_fault_prepare_meanwhile(np_link_t *link, const np_op_t *op,
                                        const np_iov_t *local)
 {
@@ -342,8 +343,8 @@ static void np_fault_prepare_meanwhile(np_link_t *link, const np_op_t *op,
     }
 }
 
-/* Ask for the beginning of a range, for which there is room; returns for how much,
- * 0 if there is no memory, or an error (the copy's status) */
+/* Ask for the beginning of a range, for which there is room; returns for how
+ * much, 0 if there is no memory, or an error (the copy's status) */
 static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
                                   size_t offset, size_t len)
 {
@@ -460,7 +461,8 @@ static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
     np_ranges_add(todo, offset, len);
 }
 
-/* How much of a FAULT that could not be completed is done, from its beginning */
+/* How much of a FAULT that could not be completed is done, from its
+ * beginning */
 static size_t np_fault_done(np_link_t *link, const np_op_t *op)
 {
     int is_put = !!(op->fault.flags & NP_FAULT_PUT);

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Two-sided when a page is absent, the initiator's part: ask the target to bring
- * its memory in and to finish the transfer (seed NP-RDMA, section 3.2).
+ * Two-sided when a page is absent, the initiator's part: ask the target to
+ * bring its memory in and to finish the transfer (seed NP-RDMA, section 3.2).
  */
 
 #ifndef NP_FAULT_H_
@@ -60,14 +60,15 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
 
 /** Ask when the target has registered the memory of a copy (mem/model.h); its
- *  answer is for np_pace_answered. Returns 0 if there is no room, or no memory. */
+ *  answer is for np_pace_answered. Returns 0 if there is no room, or no
+ *  memory. */
 int np_fault_ask_when(np_link_t *link, np_op_t *copy_op);
 
 /** The FAULT of @a op, as its slot has it */
 void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot);
 
-/** The answer of a FAULT that is no piece of a copy is an error: can it be asked
- *  again, for what is left? Otherwise it has ended. */
+/** The answer of a FAULT that is no piece of a copy is an error: can it be
+ *  asked again, for what is left? Otherwise it has ended. */
 int np_fault_is_again(np_link_t *link, np_op_t *op);
 
 /** Is there room to ask for more of what a copy has to do? */

@@ -83,8 +83,8 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     return 1;
 }
 
-/* Are the initiator's pages there? They are its own to bring in, and to tell of by its
- * views, unless it leaves that to us. */
+/* Are the initiator's pages there? They are its own to bring in, and to tell of
+ * by its views, unless it leaves that to us. */
 static int np_help_has_theirs(const np_help_t *help, uint64_t va, uint64_t len)
 {
     const np_dir_t dir = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT :
@@ -159,8 +159,9 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
 
 /* Between our memory and the bounce buffer, as a device would. @a moved: as of
  * np_help_move. */
-static ucs_status_t np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va,
-                                      size_t len, size_t *moved)
+static ucs_status_t
+np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va,
+                  size_t len, size_t *moved)
 {
     const np_iov_t iov = {help->bounce, len};
     const np_dma_t dma = {
@@ -183,10 +184,10 @@ static ucs_status_t np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va
     return (status != UCS_OK) ? status : UCS_ERR_NO_PROGRESS;
 }
 
-/* Move one chunk between our memory and what the initiator leaves to us to bring in.
- * That may wait for a pager of its program, which may wait for units: so it is used
- * outside of any, and ours within some, with a buffer between. @a moved: as of
- * np_help_move. */
+/* Move one chunk between our memory and what the initiator leaves to us to
+ * bring in. That may wait for a pager of its program, which may wait for units:
+ * so it is used outside of any, and ours within some, with a buffer between. @a
+ * moved: as of np_help_move. */
 static ucs_status_t np_help_move_open(np_help_t *help, const np_iov_t *iov,
                                       uint64_t addr, size_t *moved)
 {
@@ -231,8 +232,8 @@ static int np_help_claim(np_help_t *help)
            (np_claim_back(before) == help->done);
 }
 
-/* Bring in what is left of our memory from the front on, some of it: the initiator is
- * about to use it. Returns how much was looked at. */
+/* Bring in what is left of our memory from the front on, some of it: the
+ * initiator is about to use it. Returns how much was looked at. */
 static size_t np_help_prepare(np_help_t *help)
 {
     const size_t len  = ucs_min(help->args.len - help->prepared,

@@ -18,7 +18,8 @@ typedef struct np_help {
     np_share_args_t args;        /**< checked; what the peer writes later does
                                       not count */
     uint16_t        generation;
-    uint64_t        prepared;    /**< bytes from the front that are brought in */
+    uint64_t        prepared;    /**< bytes from the front that are brought
+                                      in */
     uint32_t        done;        /**< chunks that we have claimed and done: the
                                       peer's word for it does not count */
     int             is_waiting;  /**< for pages of the initiator's */

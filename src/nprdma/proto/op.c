@@ -155,9 +155,9 @@ void np_op_complete(np_port_t *port, np_op_t *op)
     }
 }
 
-/* Does anything but its user rely on this operation? Nobody waits for it, or what
- * is behind a fence does: UCP's word to the peer that a put is there must not go
- * if it is not. */
+/* Does anything but its user rely on this operation? Nobody waits for it, or
+ * what is behind a fence does: UCP's word to the peer that a put is there must
+ * not go if it is not. */
 static int np_op_is_relied_on(const np_link_t *link, const np_op_t *op)
 {
     return (op->comp == NULL) ||

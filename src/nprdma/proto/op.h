@@ -59,11 +59,13 @@ typedef struct np_copy {
     np_window_t *window;      /**< NULL: by process_vm_*, or rings */
     void        *window_addr; /**< of remote */
     int         by_rings;
-    int         is_open;      /**< the target may use our memory through the kernel */
+    int         is_open;      /**< the target may use our memory through the
+                                   kernel */
     int         may_share;    /**< the target may be asked to do a part of it */
     int         is_started;
     int         is_claimed;   /**< no piece is left to begin */
-    int         has_asked;    /**< a part of it was not there: a FAULT was sent */
+    int         has_asked;    /**< a part of it was not there: a FAULT was
+                                   sent */
     size_t      chunk;        /**< bytes */
     uint32_t    chunks;
     np_pace_t   pace;
@@ -73,8 +75,8 @@ typedef struct np_copy {
     np_share_t  *share;       /**< NULL: alone */
     uint16_t    generation;
     unsigned    pending;      /**< pieces that others work on */
-    np_ranges_t todo;         /**< what did not arrive, and is not asked for yet;
-                                   offsets into the transfer */
+    np_ranges_t todo;         /**< what did not arrive, and is not asked for
+                                   yet; offsets into the transfer */
     unsigned    todo_next;    /**< first range that is left */
     unsigned    rounds;       /**< times that a FAULT had to be repeated */
     uint64_t    retry_at;     /**< not before; np_clock() */
@@ -88,7 +90,8 @@ typedef struct np_fault {
     uint32_t     flags;       /**< NP_FAULT_.. */
     uint64_t     remote;
     np_entries_t ours;        /**< our entries when it was sent */
-    void         *buffer;     /**< read without a copy: where to, or NULL: unpack */
+    void         *buffer;     /**< read without a copy: where to, or NULL:
+                                   unpack */
     np_unpack_t  unpack;
     void         *arg;
 } np_fault_t;
@@ -116,8 +119,9 @@ struct np_op {
             void         *arg;
             size_t       len;
             size_t       offset;  /**< in the copy */
-            uint32_t     payload; /**< where its bytes are in the ring's area; what
-                                       its slot says of that is the target's word */
+            uint32_t     payload; /**< where its bytes are in the ring's area;
+                                       what its slot says of that is the
+                                       target's word */
         } rma;
         struct {
             void             *result; /**< or NULL */

@@ -9,11 +9,12 @@
 
 #include "op.h"
 
-/** What UCX_NPRDMA_ORDER and the posting thread's flags say of the next transfer */
+/** What UCX_NPRDMA_ORDER and the posting thread's flags say of the next
+ *  transfer */
 np_order_t np_order_now(void);
 
-/** Must a transfer wait for those in flight, as np_order_now says? Asked only if
- *  some are. */
+/** Must a transfer wait for those in flight, as np_order_now says? Asked only
+ *  if some are. */
 int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
                    int is_write);
 

@@ -54,7 +54,8 @@ void np_pace_answered(np_copy_t *copy, const np_model_times_t *theirs)
 }
 
 /* When is the k-th of n chunks registered? */
-static uint64_t np_pace_at(const np_model_times_t *times, uint64_t k, uint64_t n)
+static uint64_t
+np_pace_at(const np_model_times_t *times, uint64_t k, uint64_t n)
 {
     return (n < 2) ? times->last :
            times->first + (((times->last - times->first) * k) / (n - 1));
@@ -71,7 +72,8 @@ static uint64_t np_pace_ready(const np_copy_t *copy, size_t offset)
                            np_pace_at(&pace->theirs, chunk, copy->chunks)));
 }
 
-size_t np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len)
+size_t
+np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len)
 {
     np_copy_t *copy = &copy_op->copy;
 

@@ -1,9 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Copies under the timing model (mem/model.h): a chunk moves when both sides have
- * registered it, and has arrived when the link has brought it. The target is
- * asked once, with the FAULT that only asks when.
+ * Copies under the timing model (mem/model.h): a chunk moves when both sides
+ * have registered it, and has arrived when the link has brought it. The target
+ * is asked once, with the FAULT that only asks when.
  */
 
 #ifndef NP_PACE_H_
@@ -21,7 +21,8 @@ static UCS_F_ALWAYS_INLINE int np_pace_is_on(const np_copy_t *copy)
 void np_pace_begin(np_copy_t *copy);
 
 /** How many of the next @a len bytes from @a offset on can move now */
-size_t np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len);
+size_t
+np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len);
 
 /** They have moved */
 void np_pace_moved(np_copy_t *copy, size_t offset, size_t len);

@@ -112,8 +112,8 @@ np_piece_look_local(np_link_t *link, const np_piece_t *piece, int *has_local,
     return status;
 }
 
-/* Before the CPU looks at our own memory: a program that swaps it by itself waits
- * for the end, np_swap_let_go. Returns 0 if it has gone by now. */
+/* Before the CPU looks at our own memory: a program that swaps it by itself
+ * waits for the end, np_swap_let_go. Returns 0 if it has gone by now. */
 static int np_piece_hold(const np_piece_t *piece, int *phase)
 {
     size_t i;
@@ -234,8 +234,8 @@ static np_entries_t np_piece_entries_after(np_link_t *link,
     return after;
 }
 
-/* The kernel has moved no more. What was written is never written again; of what
- * was read nobody has looked whether it is the signature. */
+/* The kernel has moved no more. What was written is never written again; of
+ * what was read nobody has looked whether it is the signature. */
 static void np_piece_cut_short(const np_piece_t *piece,
                                const np_ranges_t *absent, np_ranges_t *missing)
 {
@@ -247,8 +247,8 @@ static void np_piece_cut_short(const np_piece_t *piece,
     }
 }
 
-/* No memory for a page that is mapped, on whichever side: ours is asked for anew,
- * and the target will say what it thinks of its own */
+/* No memory for a page that is mapped, on whichever side: ours is asked for
+ * anew, and the target will say what it thinks of its own */
 static ucs_status_t np_piece_not_there(np_link_t *link, const np_piece_t *piece,
                                        int has_local)
 {
@@ -292,9 +292,10 @@ static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
     }
 }
 
-/* Is a large read sure to need the target? Our own memory is not brought in for what
- * nothing is read into, and can be while the target brings in its own. The page before
- * the first whole one may be an edge, and absent for us whatever is there (region.h). */
+/* Is a large read sure to need the target? Our own memory is not brought in for
+ * what nothing is read into, and can be while the target brings in its own. The
+ * page before the first whole one may be an edge, and absent for us whatever is
+ * there (region.h). */
 static int np_piece_is_absent(const np_piece_t *piece, const np_table_t *table)
 {
     return (piece->dir == NP_DIR_GET) && (piece->len >= NP_PIECE_LOOK) &&
@@ -349,7 +350,8 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
             if (piece->dir == NP_DIR_GET) {
                 return UCS_ERR_NO_PROGRESS;
             }
-            np_ranges_copy(missing, &absent); /* what was written is never written again */
+            np_ranges_copy(missing, &absent); /* what was written is never
+                                                 written again */
         }
     }
     return UCS_OK;

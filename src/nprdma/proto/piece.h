@@ -28,11 +28,12 @@ typedef struct np_piece {
     uint64_t       addr;       /**< remote; the piece lies in one arena */
     size_t         len;        /**< at most NP_DMA_MAX */
     void           *direct;    /**< where addr is mapped here, or NULL */
-    int            has_local;  /**< local memory is the program's: it has views */
-    int            is_prefix;  /**< stop at the first absent page: what is missing
-                                    is one range, to the end */
-    int            is_shared;  /**< the target works on what is beside it: only this
-                                    is brought in */
+    int            has_local;  /**< local memory is the program's: it has
+                                    views */
+    int            is_prefix;  /**< stop at the first absent page: what is
+                                    missing is one range, to the end */
+    int            is_shared;  /**< the target works on what is beside it: only
+                                    this is brought in */
     int            by_entries; /**< judge a read by entries too (retry mode) */
 } np_piece_t;
 

@@ -102,8 +102,8 @@ int np_request_is_answered(np_link_t *link)
            (np_request_next_answered(link, &word) != NULL);
 }
 
-/* The target could not do it, or not all of it: later again. Returns 0 if it has
- * ended. */
+/* The target could not do it, or not all of it: later again. Returns 0 if it
+ * has ended. */
 static int np_request_wait(np_link_t *link, np_op_t *op)
 {
     if (!((op->kind == NP_OP_ATOMIC) ?

@@ -18,8 +18,8 @@
 
 /**
  * Begin a request that will be answered. There is room for it: its caller has
- * asked np_request_has_room, once. The target makes room at any time, so who asks
- * a second time for the reason of a refusal may hear that there was none.
+ * asked np_request_has_room, once. The target makes room at any time, so who
+ * asks a second time for the reason of a refusal may hear that there was none.
  *
  * @param [out] slot  To be filled in by the caller.
  *
@@ -33,9 +33,11 @@ np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
 void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
                      np_slot_kind_t kind);
 
-/** Send a note, a request that is not answered; returns 0 if there is no room. It
- *  leaves the last slot to requests: whoever has found room for one keeps it. */
-int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
+/** Send a note, a request that is not answered; returns 0 if there is no room.
+ *  It leaves the last slot to requests: whoever has found room for one keeps
+ *  it. */
+int
+np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
 
 /** When to try for the n-th time what a swapper has prevented n times: it is
  *  asked again for as long as the target lives, less and less often */
@@ -46,12 +48,12 @@ static inline uint64_t np_request_retry_at(unsigned retries)
                    NP_REQUEST_RETRY_MAX_NS);
 }
 
-/** Take the answers that have come, and send again what its target could not do;
- *  returns how many have completed */
+/** Take the answers that have come, and send again what its target could not
+ *  do; returns how many have completed */
 unsigned np_request_progress(np_link_t *link);
 
-/** Has an answer come that np_request_progress would take, or does a request wait
- *  to be sent again? */
+/** Has an answer come that np_request_progress would take, or does a request
+ *  wait to be sent again? */
 int np_request_is_answered(np_link_t *link);
 
 /** How long a target in progress may take to look at a request, nanoseconds:
@@ -65,8 +67,8 @@ void np_request_ring_slow(np_link_t *link);
 void np_request_ring_now(np_link_t *link);
 
 /** Requests may stand still because nobody at the target looks, and so may what
- *  has no room behind what needs no answer: call it again and again while some are
- *  outstanding */
+ *  has no room behind what needs no answer: call it again and again while some
+ *  are outstanding */
 static UCS_F_ALWAYS_INLINE void np_request_ring(np_link_t *link)
 {
     if (!ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST]) ||
@@ -75,8 +77,8 @@ static UCS_F_ALWAYS_INLINE void np_request_ring(np_link_t *link)
     }
 }
 
-/** Is there room for a request? Once there is, only a request takes it away, or a
- *  copy that is offered (np_copy_post). */
+/** Is there room for a request? Once there is, only a request takes it away, or
+ *  a copy that is offered (np_copy_post). */
 static UCS_F_ALWAYS_INLINE int np_request_has_room(np_link_t *link)
 {
     return (link->answers_used != UCS_MASK(NP_CTL_SLOTS)) &&

@@ -32,8 +32,8 @@
 #define NP_RMA_SHARE_PARTS      32
 #define NP_RMA_SHARE_CHUNK_MAX  (256 * UCS_KBYTE)
 
-/* A get into absent memory is shared from this part of SHARE_MIN on: both sides bring
- * in half of it, which takes longer than to copy it */
+/* A get into absent memory is shared from this part of SHARE_MIN on: both sides
+ * bring in half of it, which takes longer than to copy it */
 #define NP_RMA_SHARE_COLD       4
 
 /* Largest buffered message: 8 KiB and its headers */
@@ -228,7 +228,8 @@ void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
 /* Can one piece be all of it? */
 static int np_rma_is_one_piece(uint64_t addr, size_t len)
 {
-    return (len <= NP_DMA_MAX) && !np_model_is_on && (len < np_engine.config.share_min) &&
+    return (len <= NP_DMA_MAX) && !np_model_is_on &&
+           (len < np_engine.config.share_min) &&
            ((addr >> NP_ARENA_SHIFT) == ((addr + len - 1) >> NP_ARENA_SHIFT));
 }
 
@@ -307,8 +308,8 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
            UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
 }
 
-/* Put into mapped memory if both sides' views have all pages, as they do as long
- * as it is in flight; returns whether it was done */
+/* Put into mapped memory if both sides' views have all pages, as they do as
+ * long as it is in flight; returns whether it was done */
 static int np_rma_put_at_once(np_link_t *link, np_key_t *key,
                               const np_iov_t *iov, size_t iovcnt, size_t len,
                               uint64_t addr)
@@ -410,8 +411,8 @@ static int np_rma_is_too_long(size_t len)
     return ucs_unlikely(len > NP_RMA_BCOPY);
 }
 
-/* Only the target's CPU could read it: when, nobody knows, and who has asked does not
- * wait */
+/* Only the target's CPU could read it: when, nobody knows, and who has asked
+ * does not wait */
 static ucs_status_t np_rma_cannot_now(const np_link_t *link, uint64_t addr,
                                       size_t len)
 {
@@ -445,7 +446,8 @@ static ucs_status_t np_rma_get_part(np_link_t *link, const np_piece_t *piece)
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr)
 {
-    uint8_t bytes[NP_RMA_BCOPY]; /* the program's pager may have to bring in its own */
+    uint8_t bytes[NP_RMA_BCOPY]; /* the program's pager may have to bring in its
+                                    own */
     void *direct = NULL;
     ucs_status_t status;
     np_piece_t piece;

@@ -57,10 +57,10 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                          const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                          void *comp);
 
-/** As np_rma_move with a get that is complete when it returns UCS_OK: it is never
- *  UCS_INPROGRESS. UCS_ERR_NO_RESOURCE also while a page is brought in;
- *  UCS_ERR_UNSUPPORTED: only the target itself can read that, since the kernel refuses
- *  direct access, or since no entry tells of the page. */
+/** As np_rma_move with a get that is complete when it returns UCS_OK: it is
+ *  never UCS_INPROGRESS. UCS_ERR_NO_RESOURCE also while a page is brought in;
+ *  UCS_ERR_UNSUPPORTED: only the target itself can read that, since the kernel
+ *  refuses direct access, or since no entry tells of the page. */
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr);
 
@@ -71,8 +71,8 @@ void np_rma_count(np_link_t *link, np_dir_t dir, size_t len);
 ucs_status_t np_rma_put_taken(np_link_t *link, np_key_t *key, const void *data,
                               size_t len, uint64_t addr);
 
-/** Would np_rma_put_copied of up to @a len bytes find all that it may need? If so,
- *  one that follows at once is not refused for lack of room. */
+/** Would np_rma_put_copied of up to @a len bytes find all that it may need? If
+ *  so, one that follows at once is not refused for lack of room. */
 ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len);
 
 /** As np_rma_move with a put of @a len bytes that @a data, which is not the
@@ -85,8 +85,8 @@ ucs_status_t np_rma_get_taken(np_link_t *link, np_key_t *key, size_t len,
                               uint64_t addr, np_unpack_t unpack, void *arg,
                               void *comp);
 
-/** As np_rma_move with a get whose bytes @a unpack takes: the way that is open to
- *  all of np_rma_get_bcopy */
+/** As np_rma_move with a get whose bytes @a unpack takes: the way that is open
+ *  to all of np_rma_get_bcopy */
 ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
                                uint64_t addr, np_unpack_t unpack, void *arg,
                                void *comp);
@@ -146,9 +146,9 @@ np_rma_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
            np_rma_direct(link, key, addr) : NULL;
 }
 
-/** Put of what is ours: nothing of the program is touched while it is in flight.
- *  Into mapped memory whose pages the target's write view has it is what soft0 does
- *  for one DMA unit, without a call. */
+/** Put of what is ours: nothing of the program is touched while it is in
+ *  flight. Into mapped memory whose pages the target's write view has it is
+ *  what soft0 does for one DMA unit, without a call. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
                 uint64_t addr)
@@ -186,8 +186,8 @@ np_rma_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
     return np_rma_put_copied(link, key, data, len, addr);
 }
 
-/** Put of the program's bytes, which its own pager may have to bring in: so they
- *  are taken before anything is in flight */
+/** Put of the program's bytes, which its own pager may have to bring in: so
+ *  they are taken before anything is in flight */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
                  uint64_t addr)
@@ -202,9 +202,9 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
     return np_rma_put_ours(link, key, &word, sizeof(word), addr);
 }
 
-/** Get of mapped memory whose pages the target's read view has: the bytes need not
- *  be looked at, none of them can be of the signature page. Returns whether it was
- *  done. */
+/** Get of mapped memory whose pages the target's read view has: the bytes need
+ *  not be looked at, none of them can be of the signature page. Returns whether
+ *  it was done. */
 static UCS_F_ALWAYS_INLINE int
 np_rma_get_at_once(np_link_t *link, np_key_t *key, void *data, size_t len,
                    uint64_t addr)

@@ -69,7 +69,8 @@ np_window_t *np_segments_resolve(np_link_t *link, np_key_t *key)
     return window;
 }
 
-/* Segments that their owner has freed: keys that use one keep it by themselves */
+/* Segments that their owner has freed: keys that use one keep it by
+ * themselves */
 static void np_segments_drop_ended(np_link_t *link)
 {
     unsigned i, kept = 0;

@@ -35,8 +35,8 @@
 /* Times that a page may be taken away before it is copied */
 #define NP_SERVE_COPY_ROUNDS 64
 
-/* Bytes of a read that brings its pages in by itself: of more, the system call that
- * is spared does not count */
+/* Bytes of a read that brings its pages in by itself: of more, the system call
+ * that is spared does not count */
 #define NP_SERVE_READ        1024
 
 
@@ -165,8 +165,8 @@ typedef struct np_serve_read {
     uint8_t            bytes[NP_SERVE_READ];
 } np_serve_read_t;
 
-/* Read all of it, and have the kernel bring in what is not there. It may wait for a
- * pager of the program, who may wait for units: so in none. */
+/* Read all of it, and have the kernel bring in what is not there. It may wait
+ * for a pager of the program, who may wait for units: so in none. */
 static ucs_status_t np_serve_read(void *arg)
 {
     np_serve_read_t *read        = arg;
@@ -195,7 +195,8 @@ static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
     return status;
 }
 
-/* What must be there at least to get on: a page, or a word that has parts in two */
+/* What must be there at least to get on: a page, or a word that has parts in
+ * two */
 static uint64_t np_serve_next(const np_slot_fault_t *fault)
 {
     const uint64_t page = NP_PAGE_SIZE - (fault->remote & (NP_PAGE_SIZE - 1));
@@ -236,8 +237,8 @@ static ucs_status_t np_serve_copy(np_serving_t *serving)
     return UCS_ERR_NO_RESOURCE;
 }
 
-/* The data ring's. Its pages are brought in first, and copied while nobody may take
- * them away. What is done of it is remembered. */
+/* The data ring's. Its pages are brought in first, and copied while nobody may
+ * take them away. What is done of it is remembered. */
 static ucs_status_t
 np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
              uint32_t len)
@@ -375,8 +376,9 @@ static int np_serve_fault_is_valid(const np_slot_fault_t *fault)
             ((fault->remote + fault->len - 1) >> NP_ARENA_SHIFT));
 }
 
-/* Bring in what is asked for, and map it. A little that is read and travels inside
- * the message is read with that: then @a is_done, and the status is the answer. */
+/* Bring in what is asked for, and map it. A little that is read and travels
+ * inside the message is read with that: then @a is_done, and the status is the
+ * answer. */
 static ucs_status_t np_serve_bring_in(np_serving_t *serving, int *is_done)
 {
     const np_slot_fault_t *fault = &serving->fault;
@@ -404,8 +406,8 @@ static np_entries_t np_serve_entries(const np_slot_fault_t *fault)
                          fault->remote, fault->len);
 }
 
-/* Move what has been brought in.
- * UCS_ERR_BUSY: our pages have changed, once more; others: that is the answer. */
+/* Move what has been brought in. UCS_ERR_BUSY: our pages have changed, once
+ * more; others: that is the answer. */
 static ucs_status_t np_serve_move(np_serving_t *serving)
 {
     const np_slot_fault_t fault = serving->fault;
@@ -565,8 +567,8 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
     np_peer_wake_armed(peer);
 }
 
-/* Atomics are executed in order, whichever threads take them: one at a time. Its
- * executor looks for the next. */
+/* Atomics are executed in order, whichever threads take them: one at a time.
+ * Its executor looks for the next. */
 static int np_serve_may_take(np_peer_t *peer, uint64_t word)
 {
     if ((np_word_kind(word) != NP_SLOT_ATOMIC) || !np_job_is_valid(word)) {

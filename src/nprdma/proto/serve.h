@@ -22,8 +22,8 @@ typedef struct np_job {
 } np_job_t;
 
 /**
- * Execute a request that is answered (np_job_is_answered), and answer it. Any thread
- * that has taken the job.
+ * Execute a request that is answered (np_job_is_answered), and answer it. Any
+ * thread that has taken the job.
  *
  * @param [in] mover  Who we are to the link: each has its own word.
  */
@@ -52,8 +52,8 @@ static inline int np_job_is_valid(uint64_t word)
  *  somebody else is taking. */
 int np_serve_take(np_peer_t *peer, np_job_t *job);
 
-/** Have the service threads answer peers of this port, and let them leave it alone
- *  when that returns. The port's owner. */
+/** Have the service threads answer peers of this port, and let them leave it
+ *  alone when that returns. The port's owner. */
 void np_serve_begin(np_port_t *port);
 void np_serve_end(np_port_t *port);
 

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What service threads do for a port of soft0: they take requests out of its peers'
- * control rings, and connections that its owner leaves waiting.
+ * What service threads do for a port of soft0: they take requests out of its
+ * peers' control rings, and connections that its owner leaves waiting.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -16,8 +16,8 @@
 /* How long a new connection is left to the owner's progress */
 #define NP_SERVE_ACCEPT_USEC 200
 
-/* Looks for what those say who have connected, some milliseconds apart: a second.
- * Later, the owner hears them. */
+/* Looks for what those say who have connected, some milliseconds apart: a
+ * second. Later, the owner hears them. */
 #define NP_SERVE_LOOKS       128
 
 
@@ -80,8 +80,8 @@ static unsigned np_serve_one(np_service_client_t *client, unsigned thread,
     return 1;
 }
 
-/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as who rings
- * looks at it after having written there. */
+/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as who
+ * rings looks at it after having written there. */
 static void np_serve_arm(np_service_client_t *client)
 {
     np_port_t *port = ucs_container_of(client, np_port_t, service);

@@ -15,12 +15,12 @@
 #include <sched.h>
 #include <time.h>
 
-/* Attempts after which pages that seem to be absent, and that no swapper takes away,
- * are touched all the same: of some mappings mincore() always says so */
+/* Attempts after which pages that seem to be absent, and that no swapper takes
+ * away, are touched all the same: of some mappings mincore() always says so */
 #define NP_VBRING_ROUNDS  8
 
-/* Attempts to get a turn while a swapper waits for us. Then it goes first: it may
- * have the port. */
+/* Attempts to get a turn while a swapper waits for us. Then it goes first: it
+ * may have the port. */
 #define NP_VBRING_TRIES   64
 
 /* Between two attempts to get a turn: ns */
@@ -47,7 +47,8 @@ static int np_vbring_hold(const np_errand_t *bring, int *phase)
     return 0;
 }
 
-/* A turn of the port. Returns 0: there is none, or @a is_holding and not soon. */
+/* A turn of the port. Returns 0: there is none, or @a is_holding and not
+ * soon. */
 static int np_vbring_turn(np_vport_t *port, np_errand_t *bring, int is_holding)
 {
     const struct timespec pause = {.tv_nsec = NP_VBRING_PAUSE};

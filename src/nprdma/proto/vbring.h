@@ -1,9 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Pages that what a port serves waits for. Nobody sleeps in a page while it has the
- * port: what would is put off until a bringer (svc/bringer.h) has brought the page
- * in, which then takes a turn of the port and tries it again at once.
+ * Pages that what a port serves waits for. Nobody sleeps in a page while it has
+ * the port: what would is put off until a bringer (svc/bringer.h) has brought
+ * the page in, which then takes a turn of the port and tries it again at once.
  */
 
 #ifndef NP_VBRING_H_
@@ -14,11 +14,11 @@
 #include "../svc/bringer.h"
 
 /**
- * Have pages brought in, and then @a retry called, in a turn of the port. It may ask
- * for more pages, by this function again. Any turn.
+ * Have pages brought in, and then @a retry called, in a turn of the port. It
+ * may ask for more pages, by this function again. Any turn.
  *
- * @return for np_vbring_end, if it is not wanted any more, before @a retry is called;
- *         NULL: nobody can, and it must be done all the same.
+ * @return for np_vbring_end, if it is not wanted any more, before @a retry is
+ *         called; NULL: nobody can, and it must be done all the same.
  */
 np_errand_t *np_vbring_begin(np_vport_t *port, const np_vabsent_t *pages,
                             void (*retry)(void *waiter), void *waiter);

@@ -24,7 +24,8 @@ typedef struct np_vlate {
 } np_vlate_t;
 
 
-/* Messages that the other side may have under way, and writes of what is served */
+/* Messages that the other side may have under way, and writes of what is
+ * served */
 static unsigned np_vlate_max(const np_conn_t *conn)
 {
     return (conn->is_link ? (NP_VASKED_MAX + NP_VONES_MAX) * NP_VDEPTH_MAX * 8 :
@@ -173,8 +174,8 @@ static int np_vlate_one(np_conn_t *conn, np_vlate_t *late)
     return is_handled;
 }
 
-/* Handle at most so many; returns how many were. Whether the rest waits for pages or
- * for the next turn has been seen to. */
+/* Handle at most so many; returns how many were. Whether the rest waits for
+ * pages or for the next turn has been seen to. */
 static unsigned np_vlate_run(np_conn_t *conn, unsigned max)
 {
     unsigned count = 0;
@@ -249,8 +250,8 @@ void np_vlate_drop(np_conn_t *conn)
     conn->is_patient = 0;
 }
 
-/* A ring, or an answer to one, tells nothing that is not here or kept: there is no
- * limit to how many come while a program computes */
+/* A ring, or an answer to one, tells nothing that is not here or kept: there is
+ * no limit to how many come while a program computes */
 static int np_vlate_is_known(np_conn_t *conn, const struct ibv_wc *wc,
                              const np_vmsg_t *msg)
 {

@@ -1,7 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Links over queue pairs: their beginning and end, and that of their operations.
+ * Links over queue pairs: their beginning and end, and that of their
+ * operations.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -146,8 +147,8 @@ static void np_vlink_cancel_all(np_vlink_t *link, ucs_status_t status)
         link->status      = status;
     }
 
-    /* before the program is told: should it go on in there, the connection may be
-     * freed */
+    /* before the program is told: should it go on in there, the connection may
+     * be freed */
     ucs_list_for_each(op, &link->ops, list) {
         np_vop_release(op);
         ucs_list_del(&op->todo);

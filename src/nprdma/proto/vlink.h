@@ -3,10 +3,10 @@
  *
  * Links over an RNIC's reliable queue pairs: what the face to UCX calls.
  *
- * Memory is not registered beforehand. A transfer below a size is carried inside
- * messages, a larger one is registered by both sides at once, in chunks, for as
- * long as it takes (design, section 6). All of a port is used by one thread at a
- * time.
+ * Memory is not registered beforehand. A transfer below a size is carried
+ * inside messages, a larger one is registered by both sides at once, in chunks,
+ * for as long as it takes (design, section 6). All of a port is used by one
+ * thread at a time.
  */
 
 #ifndef NP_VLINK_H_

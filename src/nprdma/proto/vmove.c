@@ -3,8 +3,9 @@
  *
  * Transfers of memory that is registered only while they last (design, section
  * 6; seed FRRWP). The request goes out at once; source and sink register chunk
- * after chunk at the same time, and a chunk moves as soon as both have it, while
- * they register the next. What cannot be registered is carried by messages.
+ * after chunk at the same time, and a chunk moves as soon as both have it,
+ * while they register the next. What cannot be registered is carried by
+ * messages.
  *
  * Data flows in the order of offsets, by one queue pair: the sink's chunks are
  * written one after the other, the last write of each with immediate, which
@@ -27,10 +28,10 @@
 /* A piece that the sink asks for by messages, when it can register nothing */
 #define NP_VMOVE_BY_MESSAGES  (8 * NP_VSEG_DATA)
 
-/* Largest chunk of a connection whose queue pair has failed once: a transfer goes
- * on from the last whole chunk, which must get through a network that loses
- * packets before the next queue pair fails. And of a transfer that begins when all
- * others have registered as much as they may. */
+/* Largest chunk of a connection whose queue pair has failed once: a transfer
+ * goes on from the last whole chunk, which must get through a network that
+ * loses packets before the next queue pair fails. And of a transfer that begins
+ * when all others have registered as much as they may. */
 #define NP_VMOVE_SMALL  ((size_t)(64 * UCS_KBYTE))
 
 /* What is brought in at once for a peer's transfer, if there is so much */
@@ -185,8 +186,8 @@ void np_vmove_reset(np_vop_t *op)
     move->has_sent    = 0;
 }
 
-/* May what is done for a transfer sleep in a page? What the program has posted sleeps
- * in its own. */
+/* May what is done for a transfer sleep in a page? What the program has posted
+ * sleeps in its own. */
 static int np_vmove_may_sleep(const np_vop_t *op)
 {
     return (op->link != NULL) || op->move.is_patient || op->port->is_patient;
@@ -224,9 +225,10 @@ static void np_vmove_want(np_vop_t *op, size_t offset, size_t len)
     }
 }
 
-/* Bytes of the next piece. What all transfers have registered is pinned, so it is
- * bounded: 0: when a piece of this one is done. One that has none gets a small one in
- * any case, since its peer may wait for it, and with it one of ours. */
+/* Bytes of the next piece. What all transfers have registered is pinned, so it
+ * is bounded: 0: when a piece of this one is done. One that has none gets a
+ * small one in any case, since its peer may wait for it, and with it one of
+ * ours. */
 static size_t np_vmove_next_len(const np_vop_t *op)
 {
     const np_vmove_t *move = &op->move;
@@ -241,8 +243,9 @@ static size_t np_vmove_next_len(const np_vop_t *op)
            ucs_min(len, NP_VMOVE_SMALL);
 }
 
-/* Some kernels register for a device what its process may not read. So what a peer
- * asks for is looked at before; what the program itself puts is its own affair. */
+/* Some kernels register for a device what its process may not read. So what a
+ * peer asks for is looked at before; what the program itself puts is its own
+ * affair. */
 static ucs_status_t np_vmove_look(np_vop_t *op, size_t len)
 {
     const np_vmove_t *move = &op->move;
@@ -253,12 +256,12 @@ static ucs_status_t np_vmove_look(np_vop_t *op, size_t len)
                               0) : UCS_OK;
 }
 
-/* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for the sake
- * of its pages. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none at all, and it
- * goes by messages. What the program swaps by itself it may need back at any time,
- * and would have to wait until a peer has made its part of the transfer. What the
- * kernel does not register may be there all the same, such as a file that is mapped
- * for reading (Linux 6.1): the copy finds out. */
+/* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for
+ * the sake of its pages. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none
+ * at all, and it goes by messages. What the program swaps by itself it may need
+ * back at any time, and would have to wait until a peer has made its part of
+ * the transfer. What the kernel does not register may be there all the same,
+ * such as a file that is mapped for reading (Linux 6.1): the copy finds out. */
 static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
 {
     np_vmove_t *move   = &op->move;
@@ -342,8 +345,8 @@ np_vmove_copy(np_vop_t *op, size_t offset, void *data, size_t len, int to_ours)
     return status;
 }
 
-/* May a thread touch these bytes, for the program that has posted them? It must not
- * sleep in a page: it has the port meanwhile. */
+/* May a thread touch these bytes, for the program that has posted them? It must
+ * not sleep in a page: it has the port meanwhile. */
 static int np_vmove_is_present(const np_vop_t *op, size_t offset, size_t end)
 {
     const uint64_t va = (uintptr_t)np_vmove_local(&op->move, offset);
@@ -359,7 +362,8 @@ static size_t np_vmove_next_end(const np_vmove_t *move)
 }
 
 /* Does the next byte of what the sink has asked for go by a message? */
-static int np_vmove_is_by_message(const np_vmove_t *move, const np_vready_t *ready)
+static int
+np_vmove_is_by_message(const np_vmove_t *move, const np_vready_t *ready)
 {
     return (ready->rkey == 0) ||
            (move->no_register && (move->moved >= move->next));
@@ -463,8 +467,8 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
     return 1;
 }
 
-/* What has gone by messages meanwhile needs no registration: without this, all that
- * may be registered at a time would wait for writes that never come */
+/* What has gone by messages meanwhile needs no registration: without this, all
+ * that may be registered at a time would wait for writes that never come */
 static void np_vmove_skip_sent(np_vop_t *op)
 {
     np_vmove_t *move = &op->move;

@@ -1,18 +1,19 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * One-sided transfers over queue pairs, between views of memory that nobody pins
- * (design, section 4). They are made as if all pages were there, and confirmed:
+ * One-sided transfers over queue pairs, between views of memory that nobody
+ * pins (design, section 4). They are made as if all pages were there, and
+ * confirmed:
  *
  * read   RDMA Read from the target's read view into our write view. Right if no
  *        DMA unit holds the signature, and no page of ours has changed.
- * write  with the target's entries known, and all writable: RDMA Write from our
+ * write with the target's entries known, and all writable: RDMA Write from our
  *        read view into its write view, and a Read of the entries behind it.
- *        Right if no entry has changed, nor a page of ours. RC executes requests
- *        in order, and an entry changes before its page goes.
+ *        Right if no entry has changed, nor a page of ours. RC executes
+ *        requests in order, and an entry changes before its page goes.
  *
- * What cannot be confirmed is finished two-sided, from the first piece on that was
- * not; and the target is asked to bring its pages in, for the next time.
+ * What cannot be confirmed is finished two-sided, from the first piece on that
+ * was not; and the target is asked to bring its pages in, for the next time.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -29,8 +30,8 @@
 /* Bytes that are confirmed together: their entries fit one buffer of ours */
 #define NP_VPIECE_SIZE  (1ul << 20)
 
-/* Read from this size on, entries that are not known to say that pages are there
- * are looked at first: a round trip, against moving what is not there */
+/* Read from this size on, entries that are not known to say that pages are
+ * there are looked at first: a round trip, against moving what is not there */
 #define NP_VLOOK_MIN    (64ul << 10)
 
 /* Smallest unit in which a device may see a page come or go */
@@ -132,7 +133,8 @@ static uint64_t np_vpiece_remote(const np_vop_t *op, const np_vpiece_t *piece)
     return op->one.remote + piece->offset;
 }
 
-/* Our pages are mapped, and piece->ours tells if they stay it; 0: they are not */
+/* Our pages are mapped, and piece->ours tells if they stay it; 0: they are
+ * not */
 static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
                               const np_kmod_region_t *region)
 {
@@ -309,7 +311,8 @@ static int np_vpiece_is_right(np_vop_t *op, np_vpiece_t *piece)
            (sum == piece->theirs) && np_vpiece_is_ours(op, piece);
 }
 
-/* What a piece that is back has brought. Returns 0: no room for its next step. */
+/* What a piece that is back has brought. Returns 0: no room for its next
+ * step. */
 static int np_vpiece_advance(np_vop_t *op, uint32_t index)
 {
     np_vone_t *one     = &op->one;
@@ -343,8 +346,8 @@ static uint64_t np_vone_room(uint64_t va, uint64_t size)
     return size - (va & (size - 1));
 }
 
-/* The next piece: none crosses the end of a region of a view's row (nor, hence, of
- * an arena), on either side */
+/* The next piece: none crosses the end of a region of a view's row (nor, hence,
+ * of an arena), on either side */
 static void np_vone_cut(np_vop_t *op)
 {
     np_vone_t *one     = &op->one;
@@ -385,8 +388,9 @@ static int np_vone_post(np_vop_t *op)
     return 1;
 }
 
-/* A copied put as the message that it would have been, in its own buffer: others
- * may all be in use like this. Returns whether to come again: no room. */
+/* A copied put as the message that it would have been, in its own buffer:
+ * others may all be in use like this. Returns whether to come again: no
+ * room. */
 static int np_vone_send_copy(np_vop_t *op)
 {
     np_vctl_t *ctl      = op->copy;

@@ -247,8 +247,8 @@ static int np_vop_run(np_vop_t *op)
     }
 }
 
-/* Do for transfers what can be done; returns how much it was. A service thread does it
- * for peers, and for what np_vmove_is_for_thread says. */
+/* Do for transfers what can be done; returns how much it was. A service thread
+ * does it for peers, and for what np_vmove_is_for_thread says. */
 static unsigned np_vop_progress(np_vport_t *port)
 {
     unsigned count = 0;
@@ -292,7 +292,8 @@ void np_vop_served(np_vop_t *op)
 {
     const np_vmove_t *move = &op->move;
 
-    np_trace(NP_TRACE_SERVE, op->begin, (uintptr_t)move->iov[0].base, move->len);
+    np_trace(NP_TRACE_SERVE, op->begin, (uintptr_t)move->iov[0].base,
+             move->len);
     if (move->is_absent) {
         np_vserve_absent(op->port, (uintptr_t)move->iov[0].base, move->len,
                          !move->is_source);

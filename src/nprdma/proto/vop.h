@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Operations over queue pairs: what a link has outstanding, and what the other
- * side works on for it. Both sides know an operation by the name that the link's
- * side gave it.
+ * side works on for it. Both sides know an operation by the name that the
+ * link's side gave it.
  */
 
 #ifndef NP_VOP_H_
@@ -23,8 +23,8 @@
 /** Transfers that a peer may have in work here */
 #define NP_VSERVED_MAX   256
 
-/** Operations of a link that need its target's CPU, at a time: of as many that are
- *  complete here the target may still have to learn it */
+/** Operations of a link that need its target's CPU, at a time: of as many that
+ *  are complete here the target may still have to learn it */
 #define NP_VASKED_MAX    (NP_VSERVED_MAX / 2)
 
 /** One-sided ones at a time, each of which progress may have to look at */
@@ -68,8 +68,8 @@ typedef struct np_vmove {
                                      touched */
     int         is_prepared;    /**< the one chunk is registered, not READY */
     int         has_sent;       /**< some of it went by messages */
-    int         is_absent;      /**< the target's pages were not in its views; it is
-                                     to bring them in there, too */
+    int         is_absent;      /**< the target's pages were not in its views;
+                                     it is to bring them in there, too */
     np_iov_t    iov[NP_MAX_IOV];  /**< ours */
     size_t      iovcnt;
     size_t      len;
@@ -127,8 +127,10 @@ typedef struct np_vone {
     uint32_t    head;       /**< of pieces that are not confirmed */
     uint32_t    tail;
     unsigned    posted;     /**< pieces that are not back */
-    int         is_failed;  /**< the rest goes two-sided, once nothing is posted */
-    np_vpiece_t pieces[NP_VONE_DEPTH]; /**< the last: only those in use are set */
+    int         is_failed;  /**< the rest goes two-sided, once nothing is
+                                 posted */
+    np_vpiece_t pieces[NP_VONE_DEPTH]; /**< the last: only those in use are
+                                            set */
 } np_vone_t;
 
 struct np_vop {
@@ -146,13 +148,15 @@ struct np_vop {
     void            *comp;
     uint64_t        sequence;
     uint64_t        begin;       /**< np_trace_begin() */
-    void            *copy;       /**< link: a send buffer with the bytes of a put,
-                                      behind room for a header, or NULL */
-    np_vctl_t       request;     /**< link: what was asked; kind 0 (AM): nothing */
+    void            *copy;       /**< link: a send buffer with the bytes of a
+                                      put, behind room for a header, or NULL */
+    np_vctl_t       request;     /**< link: what was asked; kind 0 (AM):
+                                      nothing */
     uint32_t        request_seq; /**< and by which message */
     int             is_ordered;  /**< interval is in the link's table */
     np_interval_t   interval;    /**< of the remote side */
-    struct np_errand *bring;      /**< served: pages that it waits for, or NULL */
+    struct np_errand *bring;      /**< served: pages that it waits for, or
+                                       NULL */
     union {
         np_vmove_t      move;
         np_vone_t       one;
@@ -216,12 +220,12 @@ void np_vop_todo(np_vop_t *op);
 void np_vop_serve(np_conn_t *conn, np_vop_t *op);
 void np_vop_served(np_vop_t *op);
 
-/** Give back what it holds of the port's and the device's; its queue pair must not
- *  use it any more */
+/** Give back what it holds of the port's and the device's; its queue pair must
+ *  not use it any more */
 void np_vop_release(np_vop_t *op);
 
-/** Make a posted operation a two-sided one, and ask the target for it; returns 0:
- *  no room */
+/** Make a posted operation a two-sided one, and ask the target for it; returns
+ *  0: no room */
 int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr);
 int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
@@ -269,8 +273,8 @@ int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
 /** Ask for the target's word on puts, if nobody has yet */
 void np_vlink_ask(np_vlink_t *link);
 
-/** It is over: of a link, or a link's part in the flush of a port, which fails with
- *  any of them */
+/** It is over: of a link, or a link's part in the flush of a port, which fails
+ *  with any of them */
 void np_vlink_end_flush(np_vop_t *flush, ucs_status_t status);
 
 /** Complete flushes of which all is complete; with an error, all of them */
@@ -302,8 +306,8 @@ void np_vmove_prepare(np_vop_t *op);
 /** Do what can be done for a two-sided one; returns whether to come again */
 int np_vmove_run(np_vop_t *op);
 
-/** Link's: may a service thread go on with it, for a program that computes? A put
- *  whose key has come: nothing of it is told the program before its end. */
+/** Link's: may a service thread go on with it, for a program that computes? A
+ *  put whose key has come: nothing of it is told the program before its end. */
 int np_vmove_is_for_thread(np_vop_t *op);
 
 /** Served: does it wait for its link to write where it has said READY? */
@@ -329,11 +333,12 @@ void np_vmove_release(np_vop_t *op);
  *  anew: it is a transfer of that alone from now on. */
 void np_vmove_reset(np_vop_t *op);
 
-/** Link: its queue pair has failed; nothing that belongs to it is registered any
- *  more when this returns. Any turn. */
+/** Link: its queue pair has failed; nothing that belongs to it is registered
+ *  any more when this returns. Any turn. */
 void np_vreplay_lost(np_conn_t *conn);
 
-/** Link: it has another one; the target has taken @a taken messages. Any turn. */
+/** Link: it has another one; the target has taken @a taken messages. Any
+ *  turn. */
 void np_vreplay_begin(np_conn_t *conn, uint32_t taken);
 
 /** Send again what there is room for; returns how much. Owner's turn. */
@@ -342,28 +347,29 @@ unsigned np_vreplay_progress(np_vport_t *port);
 /** Forget what was to be sent again */
 void np_vreplay_drop(np_conn_t *conn);
 
-/** A message has come. Returns 0: memory that it is about goes each time that it is
- *  brought in: it must be tried again, and nothing of it has been done. */
+/** A message has come. Returns 0: memory that it is about goes each time that
+ *  it is brought in: it must be tried again, and nothing of it has been
+ *  done. */
 int np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
 /** And is tried again */
 int np_vserve_again(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
-/** A service thread has taken a message that its owner will handle: the same but
- *  for what it says */
+/** A service thread has taken a message that its owner will handle: the same
+ *  but for what it says */
 void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg);
 
-/** A service thread has taken a message for a link of ours: if it brings the key of
- *  a put it is taken (seed 004: no trip through the program), and what else it says
- *  is left, as an ACK */
+/** A service thread has taken a message for a link of ours: if it brings the
+ *  key of a put it is taken (seed 004: no trip through the program), and what
+ *  else it says is left, as an ACK */
 void np_vserve_key(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
 /** And now the owner does: an active message */
 void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len);
 
-/** A peer has missed these pages in our views: they are brought in there when nobody
- *  waits for an answer any more, since the kernel's thread may need our processor for
- *  it. Any turn. */
+/** A peer has missed these pages in our views: they are brought in there when
+ *  nobody waits for an answer any more, since the kernel's thread may need our
+ *  processor for it. Any turn. */
 void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write);
 
 /** The port has nothing else to do. Any turn. */

@@ -129,8 +129,8 @@ np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
            np_vlink_order(link, addr, len, is_write) : status;
 }
 
-/* With exact scope, may our own memory be moved? As on soft0, but for what is copied
- * by the caller. */
+/* With exact scope, may our own memory be moved? As on soft0, but for what is
+ * copied by the caller. */
 static ucs_status_t np_vlink_check_own(const np_iov_t *iov, size_t iovcnt)
 {
     size_t i;
@@ -318,8 +318,8 @@ static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
     return UCS_INPROGRESS;
 }
 
-/* A put whose bytes are in a message that has been begun: one-sided where it may
- * be, else the message goes */
+/* A put whose bytes are in a message that has been begun: one-sided where it
+ * may be, else the message goes */
 static void
 np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
 {
@@ -588,7 +588,8 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         return status;
     }
 
-    if (link->port->has_views && np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
+    if (link->port->has_views &&
+        np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
         op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
         if (op == NULL) {
             return np_vop_none(link->port);

@@ -23,8 +23,8 @@
  * A put of at most NP_VPUT_SIZE bytes, one-sided; it is complete with the next
  * flush.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: others first; UCS_ERR_UNSUPPORTED: not in
- *         this way.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: others first; UCS_ERR_UNSUPPORTED: not
+ *         in this way.
  */
 ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
                           uint64_t addr);
@@ -45,7 +45,8 @@ void np_vput_confirm(np_vlink_t *link);
 /** And those of all links, before the program sleeps */
 void np_vput_confirm_all(np_vport_t *port);
 
-/** And those that have waited long enough, in the progress call of this number */
+/** And those that have waited long enough, in the progress call of this
+ *  number */
 void np_vput_age(np_vport_t *port, unsigned ticks);
 
 /** Do what can be done for what is back; returns whether to come again. Owner's

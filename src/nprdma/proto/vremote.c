@@ -142,8 +142,8 @@ void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
                  np_page_count(va, len) * sizeof(uint32_t), op, number);
 }
 
-/* A block of which nothing is known: a new one, or the link's oldest. NULL: there is
- * no memory */
+/* A block of which nothing is known: a new one, or the link's oldest. NULL:
+ * there is no memory */
 static np_vblock_t *np_vremote_block(np_vlink_t *link)
 {
     np_vblock_t *block;
@@ -297,7 +297,8 @@ static void np_vremote_reply_row(np_conn_t *conn, const np_nic_views_t *views)
 }
 
 /* Returns 0: there is nothing to say yet */
-static int np_vremote_reply(np_conn_t *conn, uint64_t addr, np_nic_views_t *views)
+static int
+np_vremote_reply(np_conn_t *conn, uint64_t addr, np_nic_views_t *views)
 {
     np_vctl_t ctl = {
         .msg  = {.kind = NP_VMSG_VIEWS},

@@ -5,8 +5,8 @@
  * first use, and the entries that were read last. And the other half: who gives
  * such keys away.
  *
- * Memory: for each link and arena 2.6 KiB, and 4 KiB for each 4 MiB whose entries
- * are known, of which a link knows 1 GiB at most.
+ * Memory: for each link and arena 2.6 KiB, and 4 KiB for each 4 MiB whose
+ * entries are known, of which a link knows 1 GiB at most.
  */
 
 #ifndef NP_VREMOTE_H_
@@ -59,13 +59,14 @@ typedef struct np_vremote {
     uint64_t           again;      /**< LATER: not before; np_clock_coarse() */
     uint64_t           delay;      /**< and for how long it has waited */
     np_vremote_keys_t  keys[NP_VREMOTE_PARTS];
-    np_vblock_t        *blocks[NP_ARENA_PAGES / NP_VREMOTE_BLOCK]; /**< NULL: not
+    np_vblock_t        *blocks[NP_ARENA_PAGES / NP_VREMOTE_BLOCK]; /**< NULL:
+                                                                         not
                                                                          known */
 } np_vremote_t;
 
-/** What is known of [@a va, @a va + @a len), at least 1 byte; NULL: nothing yet, in
- *  which case it is asked for, or nothing for good; or it is not all in one region
- *  of the row */
+/** What is known of [@a va, @a va + @a len), at least 1 byte; NULL: nothing
+ *  yet, in which case it is asked for, or nothing for good; or it is not all in
+ *  one region of the row */
 np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len);
 
 /** The keys of the views at an address of it */

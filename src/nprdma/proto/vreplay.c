@@ -2,10 +2,11 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What goes again over a link's next queue pair (design, section 4: recovery).
- * The target says how many messages it has taken. Messages behind that go again,
- * as they were; transfers that are not complete are asked for anew, since the
- * target has dropped its part of them; atomics that it has executed are asked for
- * their answer alone. All in the order in which they were first sent.
+ * The target says how many messages it has taken. Messages behind that go
+ * again, as they were; transfers that are not complete are asked for anew,
+ * since the target has dropped its part of them; atomics that it has executed
+ * are asked for their answer alone. All in the order in which they were first
+ * sent.
  */
 
 #ifdef HAVE_CONFIG_H

@@ -65,7 +65,8 @@ void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write)
     port->absent[port->num_absent++] = (np_vabsent_t){va, len, write};
 }
 
-/* Memory of a peer's request is not there now: later. See np_vport_t::wanted. */
+/* Memory of a peer's request is not there now: later. See
+ * np_vport_t::wanted. */
 static ucs_status_t
 np_vserve_later(np_vport_t *port, uint64_t va, uint64_t len, int write)
 {
@@ -73,7 +74,8 @@ np_vserve_later(np_vport_t *port, uint64_t va, uint64_t len, int write)
     return UCS_ERR_NO_RESOURCE;
 }
 
-/* UCS_OK, also if the peer has been told of an error; UCS_ERR_NO_RESOURCE: later */
+/* UCS_OK, also if the peer has been told of an error; UCS_ERR_NO_RESOURCE:
+ * later */
 static ucs_status_t
 np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
               const void *data, size_t len)

@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A thread. Owner: the list, until it is joined; itself, if it was abandoned. */
+/* A thread. Owner: the list, until it is joined; itself, if it was
+ * abandoned. */
 typedef struct np_bringer {
     ucs_list_link_t list;
     pthread_t       id;
@@ -31,7 +32,8 @@ typedef struct np_bringer {
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t  work;      /* queue, or a thread's is_ended, has changed */
-    pthread_cond_t  returned;  /* a state has ceased to be NP_ERRAND_RETURNING */
+    pthread_cond_t  returned;  /* a state has ceased to be
+                                  NP_ERRAND_RETURNING */
     unsigned        users;
     ucs_list_link_t queue;     /* np_errand_t */
     ucs_list_link_t busy;      /* np_errand_t: in a thread */
@@ -86,7 +88,8 @@ void np_errand_put(np_errand_t *bring)
     }
 }
 
-/* Bring it in, and let try again. Under the lock, which is released meanwhile. */
+/* Bring it in, and let try again. Under the lock, which is released
+ * meanwhile. */
 static void np_bringer_run(np_bringer_t *self, np_errand_t *bring)
 {
     int is_over = 0;
@@ -126,7 +129,8 @@ static void *np_bringer_main(void *arg)
     pthread_mutex_lock(&np_bringers.lock);
     while (!self->is_ended) {
         if (!ucs_list_is_empty(&np_bringers.queue)) {
-            bring = ucs_list_extract_head(&np_bringers.queue, np_errand_t, list);
+            bring = ucs_list_extract_head(&np_bringers.queue, np_errand_t,
+                                          list);
             --np_bringers.num_queued;
             np_bringer_run(self, bring);
         } else {

@@ -1,15 +1,15 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Bringers: threads that bring pages in for who must not sleep in them, since others
- * would wait as well. At most NP_BRINGERS at a time, one page that sleeps each; they
- * start when they are first needed, and end with their last user, but for those that
- * sleep in a page just then: these end when it comes.
+ * Bringers: threads that bring pages in for who must not sleep in them, since
+ * others would wait as well. At most NP_BRINGERS at a time, one page that
+ * sleeps each; they start when they are first needed, and end with their last
+ * user, but for those that sleep in a page just then: these end when it comes.
  *
  *     who waits                        a bringer
  *     np_bringer_submit                brings the pages in
- *                                      brought(): tries again what waits for them
- *     np_bringer_cancel                again at once, if they have gone meanwhile
+ *                                      brought(): tries again what waits for
+ *     them np_bringer_cancel again at once, if they have gone meanwhile
  */
 
 #ifndef NP_BRINGER_H_
@@ -28,8 +28,8 @@ typedef enum np_errand_state {
     NP_ERRAND_RETURNING    /**< in brought() */
 } np_errand_state_t;
 
-/** Pages to bring in. Owners: who waits, until np_bringer_cancel or brought() has
- *  said that it is over, and the threads: a reference each. */
+/** Pages to bring in. Owners: who waits, until np_bringer_cancel or brought()
+ *  has said that it is over, and the threads: a reference each. */
 typedef struct np_errand {
     ucs_list_link_t  list;      /**< guarded by the bringers' lock, as is: */
     np_errand_state_t state;
@@ -39,7 +39,8 @@ typedef struct np_errand {
     uint64_t         va;
     uint64_t         len;
     int              write;
-    ucs_status_t     status;    /**< how the last attempt has ended; by a thread */
+    ucs_status_t     status;    /**< how the last attempt has ended; by a
+                                     thread */
     unsigned         rounds;    /**< attempts; by a thread */
     void             *user;     /**< see np_bringer_leave */
     /** They are there, or status says why not. Called without a lock. Returns
@@ -61,11 +62,12 @@ np_errand_t *np_errand_create(void);
 /** A reference less */
 void np_errand_put(np_errand_t *bring);
 
-/** Returns 0: there is no thread, and none can be started; one reference less */
+/** Returns 0: there is no thread, and none can be started; one reference
+ *  less */
 int np_bringer_submit(np_errand_t *bring);
 
-/** Whoever waited does no more: its reference is given back. brought() may be called
- *  still. Any thread that may take the bringers' lock, a leaf. */
+/** Whoever waited does no more: its reference is given back. brought() may be
+ *  called still. Any thread that may take the bringers' lock, a leaf. */
 void np_bringer_cancel(np_errand_t *bring);
 
 /** When it returns no brought() of this user's is called any more */

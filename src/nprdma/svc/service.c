@@ -3,9 +3,9 @@
  *
  * The service threads.
  *
- * Both wait on one epoll set of the ports' descriptors, edge triggered, so that each
- * ring wakes one of them. A thread takes one request at a time: what it has not taken
- * the other one can.
+ * Both wait on one epoll set of the ports' descriptors, edge triggered, so that
+ * each ring wakes one of them. A thread takes one request at a time: what it
+ * has not taken the other one can.
  */
 
 #ifndef _GNU_SOURCE
@@ -36,16 +36,16 @@
 /* Longest wait before a client that could not be served is tried again, ms */
 #define NP_SERVICE_RETRY_MAX 8
 
-/* ms after which a thread looks though nobody has rung: who was about to may have
- * been killed */
+/* ms after which a thread looks though nobody has rung: who was about to may
+ * have been killed */
 #define NP_SERVICE_SLEEP     1000
 
 /* Time between two looks at clients of a thread that polls, nanoseconds */
 #define NP_SERVICE_LOOK      UINT64_C(4000000)
 
 typedef struct np_service {
-    pthread_mutex_t life;       /* held while threads are started or ended; taken
-                                   before lock */
+    pthread_mutex_t life;       /* held while threads are started or ended;
+                                   taken before lock */
     pthread_mutex_t lock;       /* guards all but is_running */
     ucs_list_link_t clients;
     pthread_cond_t  left;       /* a client's users has become 0 */
@@ -109,8 +109,8 @@ static void np_service_init(void)
     pthread_once(&once, np_service_prepare_forks);
 }
 
-/* Under the lock, which is released until the client is given back: others may come
- * and go meanwhile */
+/* Under the lock, which is released until the client is given back: others may
+ * come and go meanwhile */
 static void np_service_enter(np_service_client_t *client)
 {
     ++client->users;
@@ -167,8 +167,8 @@ static unsigned np_service_round(unsigned thread, np_stats_t *stats)
     return count;
 }
 
-/* Whoever finds its port armed rings; and what came before that is found by one more
- * look */
+/* Whoever finds its port armed rings; and what came before that is found by one
+ * more look */
 static void np_service_arm(void)
 {
     np_service_client_t *client;
@@ -218,8 +218,8 @@ static unsigned np_service_serve_again(int is_all)
     return count;
 }
 
-/* All clients, now and then: a look may take longer than requests may wait, and the
- * other thread is woken for what is urgent */
+/* All clients, now and then: a look may take longer than requests may wait, and
+ * the other thread is woken for what is urgent */
 static void np_service_poll_clients(uint64_t *look)
 {
     const uint64_t now = np_clock_coarse();
@@ -277,7 +277,10 @@ static void *np_service_main(void *arg)
 /* The first look arms it */
 static void np_service_watch(np_service_client_t *client)
 {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = client};
+    struct epoll_event event = {
+        .events   = EPOLLIN | EPOLLET,
+        .data.ptr = client
+    };
 
     client->is_again = 1;
     if (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, client->fd,
@@ -359,8 +362,8 @@ void np_service_remove(np_service_client_t *client)
 
 static int np_service_create(void)
 {
-    static const char *names[NP_SERVICE_THREADS] = {"nprdma-svc", "nprdma-svc2"};
-    const unsigned number                        = np_service.num_ids;
+    static const char *names[] = {"nprdma-svc", "nprdma-svc2"};
+    const unsigned number      = np_service.num_ids;
     pthread_t thread;
     int ret;
 

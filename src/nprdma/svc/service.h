@@ -5,9 +5,9 @@
  * computes. Two a process, so that one page that sleeps holds back nobody else;
  * they start when the first key is handed out, and wait for a bell.
  *
- * They end with the last port, do not survive fork, run with all signals blocked,
- * touch the program's memory only through the kernel, and complete nothing of
- * their own process.
+ * They end with the last port, do not survive fork, run with all signals
+ * blocked, touch the program's memory only through the kernel, and complete
+ * nothing of their own process.
  */
 
 #ifndef NP_SERVICE_H_
@@ -17,20 +17,21 @@
 
 typedef struct np_service_client np_service_client_t;
 
-/** What a port does in service threads, two at once perhaps. Not under a lock, but
- *  for arm. */
+/** What a port does in service threads, two at once perhaps. Not under a lock,
+ *  but for arm. */
 typedef struct np_service_ops {
-    /** The descriptor was readable, or it wanted another look: answer what can be
-     *  answered now. Returns whether to look again within milliseconds, because no
-     *  event will tell. */
+    /** The descriptor was readable, or it wanted another look: answer what can
+     *  be answered now. Returns whether to look again within milliseconds,
+     *  because no event will tell. */
     int (*serve)(np_service_client_t *client);
 
-    /** Take the next request, if there is one, and execute it; returns how many.
-     *  Which of the threads we are: @a thread, from 0. NULL: serve answers all. */
+    /** Take the next request, if there is one, and execute it; returns how
+     *  many. Which of the threads we are: @a thread, from 0. NULL: serve
+     *  answers all. */
     unsigned (*take)(np_service_client_t *client, unsigned thread,
                      np_stats_t *stats);
-    /** Before the threads sleep: the next request makes the descriptor readable.
-     *  Of those that take. */
+    /** Before the threads sleep: the next request makes the descriptor
+     *  readable. Of those that take. */
     void (*arm)(np_service_client_t *client);
 } np_service_ops_t;
 
@@ -43,7 +44,8 @@ struct np_service_client {
     int             is_again; /**< look again soon */
 };
 
-/** Have it served, from the first key that is handed out on. The port's owner. */
+/** Have it served, from the first key that is handed out on. The port's
+ *  owner. */
 void np_service_add(np_service_client_t *client);
 
 /** It is in no thread's hands after this call. The port's owner. */

@@ -2,16 +2,16 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Turns: a port is used by its owner or by a service thread, one at a time. The
- * owner pays two stores and a load for each call; a thread that wants a turn pays
- * for both with a barrier in all processors (as np_drain does).
+ * owner pays two stores and a load for each call; a thread that wants a turn
+ * pays for both with a barrier in all processors (as np_drain does).
  *
  *     owner                                thread
  *     owner_in = 1                         thread_in = 1
  *     (compiler barrier)                   (barrier everywhere)
  *     thread_in == 0: its turn             owner_in == 0: its turn
  *
- * The owner never waits for a thread where it can say "try again"; where it must,
- * it waits for the mutex that a thread holds during its turn.
+ * The owner never waits for a thread where it can say "try again"; where it
+ * must, it waits for the mutex that a thread holds during its turn.
  */
 
 #ifndef NP_TURN_H_

@@ -457,8 +457,8 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
     return UCS_OK;
 }
 
-/* An RDMA device may have a piece of a transfer registered by itself, and nobody
- * waits for that yet */
+/* An RDMA device may have a piece of a transfer registered by itself, and
+ * nobody waits for that yet */
 static int uct_nprdma_can_invalidate(void)
 {
     unsigned num_nics = 0;

@@ -72,8 +72,8 @@ typedef enum uct_nprdma_kind {
 
 typedef struct uct_nprdma_ep uct_nprdma_ep_t;
 
-/** What pending.c and ep.c need of a device: all but small data, for which each has
- *  members of its own in the table of operations */
+/** What pending.c and ep.c need of a device: all but small data, for which each
+ *  has members of its own in the table of operations */
 typedef struct uct_nprdma_device {
     /** Would an operation start? Looks past hold. */
     int          (*has_resources)(uct_nprdma_ep_t *ep);

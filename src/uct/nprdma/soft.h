@@ -9,7 +9,7 @@
 
 #include "nprdma.h"
 
-#include "../../nprdma/dev/soft/host.h"
+#include "../../nprdma/dev/host.h"
 #include "../../nprdma/dev/soft/peer.h"
 
 #define UCT_NPRDMA_DEVICE  "soft0"

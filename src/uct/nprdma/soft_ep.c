@@ -78,7 +78,8 @@ uct_nprdma_soft_ep_move(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                         void *comp)
 {
-    return np_rma_move(dir, &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link, key, iov,
+    return np_rma_move(dir, &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link,
+                       key, iov,
                        iovcnt, addr, comp);
 }
 

@@ -25,9 +25,9 @@
 #define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)
 
 
-/* A short get returns with the data, and waits for nobody: not where the target's CPU
- * has a part in it, as in all that goes through the rings, and in the edges of
- * registrations with exact scope */
+/* A short get returns with the data, and waits for nobody: not where the
+ * target's CPU has a part in it, as in all that goes through the rings, and in
+ * the edges of registrations with exact scope */
 static int uct_nprdma_soft_can_get_short(void)
 {
     return (np_engine.config.single_copy != NP_SINGLE_COPY_OFF) &&

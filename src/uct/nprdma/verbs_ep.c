@@ -75,13 +75,15 @@ uct_nprdma_verbs_ep_move(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
                          const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                          void *comp)
 {
-    return np_vlink_move(dir, &ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link, key, iov,
+    return np_vlink_move(dir, &ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
+                         key, iov,
                          iovcnt, addr, comp);
 }
 
 static ucs_status_t uct_nprdma_verbs_ep_flush(uct_nprdma_ep_t *ep, void *comp)
 {
-    return np_vlink_flush(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link, comp);
+    return np_vlink_flush(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
+                          comp);
 }
 
 static void uct_nprdma_verbs_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)

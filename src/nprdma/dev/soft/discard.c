@@ -6,10 +6,11 @@
  * A thread, the porter, closes all that waits, and ends. It must not be the one
  * that gives up the last reference to a file, for it would wait as long as the
  * file says. So it starts another one, the heir, which makes a table of
- * descriptors of its own, a copy, and ends when the porter has closed those of the
- * process. What else is in the copy it closes at once: a pipe that the program
- * closes meanwhile would have no end. A socket does not linger when it is closed by
- * the end of a task; and whatever else an heir hangs in, nobody waits for an heir.
+ * descriptors of its own, a copy, and ends when the porter has closed those of
+ * the process. What else is in the copy it closes at once: a pipe that the
+ * program closes meanwhile would have no end. A socket does not linger when it
+ * is closed by the end of a task; and whatever else an heir hangs in, nobody
+ * waits for an heir.
  *
  * An heir hangs in a file of the program's own whose file system has stopped,
  * and keeps what it has not closed by then. So it closes by kind:
@@ -29,9 +30,10 @@
  * their number. It looks at all descriptors three times, at 20,000 of them for
  * tens of milliseconds each time; nobody waits for that either.
  *
- * A file system in user space is asked at each close, the last one or not. A porter
- * that it holds is left with that file, in a sleep that no signal ends, until that
- * file system answers or is gone; another porter takes the rest. There are four.
+ * A file system in user space is asked at each close, the last one or not. A
+ * porter that it holds is left with that file, in a sleep that no signal ends,
+ * until that file system answers or is gone; another porter takes the rest.
+ * There are four.
  *
  *     porter                               heir
  *     takes descriptors, starts the heir
@@ -139,8 +141,8 @@ static void np_discard_fork_end(void)
     pthread_mutex_unlock(&np_discard_lock);
 }
 
-/* The child has copies of all that waits, which may be the last by now: to close them
- * could take long. They stay open until it ends or calls exec(). */
+/* The child has copies of all that waits, which may be the last by now: to
+ * close them could take long. They stay open until it ends or calls exec(). */
 static void np_discard_after_fork(void)
 {
     np_discard_count = 0;
@@ -257,8 +259,8 @@ static void np_discard_close_kind(const np_discard_heir_t *heir, int dir,
     }
 }
 
-/* All that the heir has not for the porter: it would keep alive what the program
- * closes meanwhile */
+/* All that the heir has not for the porter: it would keep alive what the
+ * program closes meanwhile */
 static void np_discard_close_others(np_discard_heir_t *heir)
 {
     unsigned first = 0, i;
@@ -287,7 +289,8 @@ static void *np_discard_heir_main(void *arg)
                       (unshare(CLONE_FILES) == 0);
     sem_post(&heir->is_copied);
     if (heir->has_table) {
-        np_discard_close_others(heir); /* may wait; the porter does not, for it */
+        np_discard_close_others(heir); /* may wait; the porter does not, for
+                                          it */
     }
     np_discard_wait(&heir->is_closed);
     free(heir);

@@ -36,7 +36,8 @@ typedef struct np_walk {
     size_t           len;
     uint64_t         flushes;
     uint64_t         addr;
-    size_t           done;    /* an error has come here: the rest is not moved */
+    size_t           done;    /* an error has come here: the rest is not
+                                 moved */
 } np_walk_t;
 
 
@@ -211,7 +212,8 @@ static size_t np_walk_step(const np_walk_t *walk, size_t offset, size_t len,
     return len;
 }
 
-/* [offset, offset + len) has met an absent page. Returns 0 if that is the end. */
+/* [offset, offset + len) has met an absent page. Returns 0 if that is the
+ * end. */
 static int np_walk_absent(const np_walk_t *walk, np_ranges_t *absent,
                           size_t offset, size_t len)
 {

@@ -1,13 +1,13 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What soft0 does where an RNIC would do DMA: it moves data in units through the
- * views of both sides. A read of a page that the target's read view does not
- * have gives the signature; a write to one that its write view does not have
- * vanishes; and so on the initiator's side.
+ * What soft0 does where an RNIC would do DMA: it moves data in units through
+ * the views of both sides. A read of a page that the target's read view does
+ * not have gives the signature; a write to one that its write view does not
+ * have vanishes; and so on the initiator's side.
  *
- * Unlike a commodity RNIC it knows afterwards which bytes met an absent page, so
- * that nothing that was written need ever be written again.
+ * Unlike a commodity RNIC it knows afterwards which bytes met an absent page,
+ * so that nothing that was written need ever be written again.
  */
 
 #ifndef NP_SOFT_DMA_H_
@@ -29,8 +29,8 @@
 /** Ranges of a list: what one call reports, and some that come back */
 #define NP_RANGES_MAX      64
 
-/** Pieces of a transfer, as offsets into it; in order, not touching, where nobody
- *  says otherwise */
+/** Pieces of a transfer, as offsets into it; in order, not touching, where
+ *  nobody says otherwise */
 typedef struct np_ranges {
     unsigned count;
     struct {
@@ -45,8 +45,9 @@ typedef struct np_tlb np_tlb_t;
 /** A way to somebody's memory. All that it points to stays its owner's. */
 typedef struct np_dma {
     np_dir_t    dir;
-    np_process_t *process;  /**< process_vm_*, if not direct; NP_VM_SELF: it is our
-                                 own memory, there for ourselves (access.h) */
+    np_process_t *process;  /**< process_vm_*, if not direct; NP_VM_SELF: it is
+                                 our own memory, there for ourselves
+                                 (access.h) */
     void        *direct;    /**< where the remote address is mapped here */
     const np_table_t *table;   /**< of the remote arena; NULL: all is absent */
     np_remote_t *remote;    /**< whose table it is; NULL with it */
@@ -57,8 +58,8 @@ typedef struct np_dma {
     uint32_t    was_epoch;
     int         is_whole;   /**< a write of which nothing is written if a part
                                  of it meets an absent page, on either side */
-    int         is_prefix;  /**< stop at the first absent page: nothing from there
-                                 on is moved */
+    int         is_prefix;  /**< stop at the first absent page: nothing from
+                                 there on is moved */
     int         has_local;  /**< local memory has views too; else it is ours, or
                                  the CPU's, and always there */
 } np_dma_t;
@@ -70,8 +71,8 @@ typedef struct np_dma {
  * @param [in]  addr    Remote address, inside one arena.
  * @param [in]  len     1 to NP_DMA_MAX.
  * @param [out] absent  What met an absent page, on either side. The last of
- *                      NP_DMA_MAX_RANGES covers the rest, and nothing of that is
- *                      moved; nor is what comes after an error, which is the
+ *                      NP_DMA_MAX_RANGES covers the rest, and nothing of that
+ *                      is moved; nor is what comes after an error, which is the
  *                      last range then. So what is not in here was moved, once,
  *                      and what is was not.
  *
@@ -99,8 +100,8 @@ static inline void np_ranges_copy(np_ranges_t *dst, const np_ranges_t *src)
     }
 }
 
-/** Are all pages of [@a va, @a va + @a len), inside one arena, in the remote view
- *  that this direction needs? Between np_moving_begin and _end. */
+/** Are all pages of [@a va, @a va + @a len), inside one arena, in the remote
+ *  view that this direction needs? Between np_moving_begin and _end. */
 static UCS_F_ALWAYS_INLINE int
 np_dma_is_mapped(const np_table_t *table, uint64_t va, size_t len, np_dir_t dir)
 {

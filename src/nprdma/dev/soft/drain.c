@@ -10,7 +10,7 @@
 
 #include "drain.h"
 
-#include "host.h"
+#include "../host.h"
 
 #include "../../clock.h"
 #include "../../mem/table.h"
@@ -27,8 +27,9 @@
 #  define NP_DRAIN_SPINS 10000
 #endif
 
-/* Guards what follows, and of each entry in the list what says so. Nobody waits for
- * a mover under it: connecting, closing and answering take it on every port. */
+/* Guards what follows, and of each entry in the list what says so. Nobody waits
+ * for a mover under it: connecting, closing and answering take it on every
+ * port. */
 static pthread_mutex_t np_drain_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* All segments, the newest first: a drain need not see those that come while it

@@ -37,9 +37,9 @@
 typedef struct np_moving_own {
     np_moving_t      *shared;
     _Atomic uint32_t word;
-    int              is_fenced; /**< one of the ends cannot have a barrier in the
-                                     other (np_barrier_peers). Changed before the
-                                     mover has moved anything. */
+    int              is_fenced; /**< one of the ends cannot have a barrier in
+                                     the other (np_barrier_peers). Changed
+                                     before the mover has moved anything. */
 } np_moving_own_t;
 
 /** A segment whose movers may touch this process's memory.
@@ -51,7 +51,8 @@ typedef struct np_drain_entry {
                                       the list */
     np_process_t    *process;    /**< the other end; as long as this is in the
                                       list */
-    unsigned        ours;        /**< bitmap of np_mover_t that this process is */
+    unsigned        ours;        /**< bitmap of np_mover_t that this process
+                                      is */
     np_moving_own_t own[NP_MOVER_LAST];
     unsigned        waiters;     /**< drains that wait for one of its movers;
                                       guarded by the list's lock. It stays in
@@ -72,15 +73,15 @@ typedef struct np_patience {
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
                   np_process_t *process, unsigned ours);
 
-/** Can both ends have a barrier in the other? Said before anything is moved; no,
- *  unless it is said. */
+/** Can both ends have a barrier in the other? Said before anything is moved;
+ *  no, unless it is said. */
 void np_drain_set_barrier(np_drain_entry_t *entry, int has_barrier);
 
 /**
  * Its shm, its fd and its process are not looked at any more after this call;
- * harmless if never added. Its owner, under no lock. A drain that waits for one of
- * its movers comes to its end first, in about NP_PATIENCE, whether the peer is
- * stopped or not; drains that wait for others are not waited for.
+ * harmless if never added. Its owner, under no lock. A drain that waits for one
+ * of its movers comes to its end first, in about NP_PATIENCE, whether the peer
+ * is stopped or not; drains that wait for others are not waited for.
  */
 void np_drain_remove(np_drain_entry_t *entry);
 
@@ -102,19 +103,20 @@ ucs_status_t np_patience_look(np_patience_t *patience);
 void np_drain_give_up(np_drain_entry_t *entry);
 
 /** What the other end of a link's segment has in flight has landed when this
- *  returns, or it is dead or given up. Whatever must stop it from beginning anew
- *  has been stored before. The link's owner. */
+ *  returns, or it is dead or given up. Whatever must stop it from beginning
+ *  anew has been stored before. The link's owner. */
 void np_drain_target(np_drain_entry_t *entry);
 
 /**
- * What devices may have cached is stale from now on, and what they had in flight
- * has landed when this returns. Any thread that is not itself moving, under no lock
- * that a port needs: it may take NP_PATIENCE for each peer, and with a peer of our
- * own user that is stopped as long as it is stopped.
+ * What devices may have cached is stale from now on, and what they had in
+ * flight has landed when this returns. Any thread that is not itself moving,
+ * under no lock that a port needs: it may take NP_PATIENCE for each peer, and
+ * with a peer of our own user that is stopped as long as it is stopped.
  */
 void np_drain(void);
 
-/** The first half alone: nobody is waited for. Enough where pages were added. */
+/** The first half alone: nobody is waited for. Enough where pages were
+ *  added. */
 void np_drain_refresh(void);
 
 
@@ -143,8 +145,8 @@ static UCS_F_ALWAYS_INLINE int np_moving_is_ended(const np_moving_own_t *moving)
                                              memory_order_relaxed) != 0);
 }
 
-/** @return 0 if the other end has not waited for this end: what was moved may be
- *          lost, and counts as not moved. */
+/** @return 0 if the other end has not waited for this end: what was moved may
+ *          be lost, and counts as not moved. */
 static UCS_F_ALWAYS_INLINE int np_moving_end(np_moving_own_t *moving)
 {
     uint32_t word = atomic_load_explicit(&moving->word, memory_order_relaxed);
@@ -152,8 +154,8 @@ static UCS_F_ALWAYS_INLINE int np_moving_end(np_moving_own_t *moving)
 
     np_assertv(word & 1, "the end of a unit that has not begun");
     np_unit_leave();
-    /* between what was moved and the look at `ended`: np_drain_give_up pays for it
-     * where it can */
+    /* between what was moved and the look at `ended`: np_drain_give_up pays for
+     * it where it can */
     if (ucs_unlikely(moving->is_fenced)) {
         atomic_thread_fence(memory_order_seq_cst);
     }

@@ -14,7 +14,7 @@
 
 #include "link.h"
 
-#include "host.h"
+#include "../host.h"
 #include "sock.h"
 #include "vm.h"
 
@@ -37,8 +37,8 @@
 /* Times that a target may let us go before we have spoken */
 #define NP_LINK_DROPS 1000
 
-/* Until the next try, if no descriptor was left for what came; messages that may
- * wait meanwhile: a socket has room for some 250 */
+/* Until the next try, if no descriptor was left for what came; messages that
+ * may wait meanwhile: a socket has room for some 250 */
 #define NP_LINK_DEAF_NS UINT64_C(5000000)
 #define NP_LINK_BEHIND  64
 
@@ -67,9 +67,9 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     np_overlap_init(&link->overlap);
 }
 
-/* The message at the head stays: what comes after it still is an event each, so that
- * the owner can sleep, but what is there is none. Of that there must not be so much
- * that the target finds no room for one more. */
+/* The message at the head stays: what comes after it still is an event each, so
+ * that the owner can sleep, but what is there is none. Of that there must not
+ * be so much that the target finds no room for one more. */
 static void np_link_deafen(np_link_t *link)
 {
     if ((link->hear_at == 0) && (np_sock_queued(link->fd) < NP_LINK_BEHIND)) {

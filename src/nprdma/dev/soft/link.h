@@ -63,13 +63,14 @@ struct np_link {
     np_process_t     process;      /**< the target's */
     np_event_t       death;        /**< of it */
     uint64_t         hear_at;      /**< no descriptor was left for a message: it
-                                        stays until then, np_clock(); 0: none has
-                                        to. Else in port->deaf_links: */
+                                        stays until then, np_clock(); 0: none
+                                        has to. Else in port->deaf_links: */
     ucs_list_link_t  deaf;
     int              no_vm;        /**< process_vm_* was refused */
     int              no_reverse;   /**< and so to the target, on our memory */
-    uint64_t         no_fetch;     /**< np_fault_page: the last of which no entry
-                                        will tell that it has come in; 0: none */
+    uint64_t         no_fetch;     /**< np_fault_page: the last of which no
+                                        entry will tell that it has come in; 0:
+                                        none */
     int              is_wide;      /**< uses, or will use, payload_wide */
 
     np_remote_t      *remote;      /**< the target's tables; NULL: not yet */
@@ -85,8 +86,8 @@ struct np_link {
     int              is_reported;  /**< the user knows that it is down */
     int              is_refused;   /**< an operation must wait for one that is
                                         outstanding, not for room */
-    int              is_full;      /**< the last one that was refused found no room in
-                                        the data ring */
+    int              is_full;      /**< the last one that was refused found no
+                                        room in the data ring */
     ucs_list_link_t  queues[NP_QUEUE_LAST];
     np_overlap_t     overlap;      /**< remote ranges in flight */
     uint32_t         answers_used; /**< bitmap of requests */
@@ -122,15 +123,15 @@ void np_link_close(np_link_t *link);
  */
 ucs_status_t np_link_connect(np_link_t *link);
 
-/** Those of a port whose message had to stay for lack of descriptors: once more, if
- *  it is time */
+/** Those of a port whose message had to stay for lack of descriptors: once
+ *  more, if it is time */
 void np_links_hear(np_port_t *port);
 
 /** The link does not work any more: tell the layers above, once */
 void np_link_down(np_link_t *link, ucs_status_t status);
 
-/** Does the process at the other end run, and has it not hung up? It may have, and
- *  still run and move. */
+/** Does the process at the other end run, and has it not hung up? It may have,
+ *  and still run and move. */
 int np_link_is_connected(np_link_t *link);
 
 /** Is the other end still there, and the link usable? */
@@ -142,7 +143,8 @@ int np_link_is_alive(np_link_t *link);
  */
 void np_link_busy(np_link_t *link);
 
-/** Wake the target's owner, which sleeps; or its service threads. Never waits. */
+/** Wake the target's owner, which sleeps; or its service threads. Never
+ *  waits. */
 void np_link_wake(np_link_t *link);
 void np_link_ring(np_link_t *link);
 
@@ -163,7 +165,8 @@ static UCS_F_ALWAYS_INLINE int np_link_is_widened(const np_link_t *link)
 }
 
 
-/** There is no room in the data ring for an operation: what waits, waits for that */
+/** There is no room in the data ring for an operation: what waits, waits for
+ *  that */
 static inline ucs_status_t np_link_full(np_link_t *link)
 {
     link->is_full = 1;

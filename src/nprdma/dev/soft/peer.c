@@ -14,7 +14,7 @@
 
 #include "peer.h"
 
-#include "host.h"
+#include "../host.h"
 
 #include "../../engine.h"
 #include "../../seldom.h"
@@ -344,9 +344,9 @@ static void np_peer_receive(np_peer_t *peer)
     }
 }
 
-/* Take rings; what no peer sends is the owner's to hear. The owner may sleep on this
- * very socket, and finds nothing there once we have looked: so what was meant for it
- * is handed on. */
+/* Take rings; what no peer sends is the owner's to hear. The owner may sleep on
+ * this very socket, and finds nothing there once we have looked: so what was
+ * meant for it is handed on. */
 static void np_peer_hear_bell(np_peer_t *peer)
 {
     int fds[NP_MSG_MAX_FDS];
@@ -369,7 +369,8 @@ int np_port_hear_bell(np_port_t *port)
     int is_connecting = 0;
     int count, i;
 
-    /* The lock keeps those that events name: who goes is out of the set by then */
+    /* The lock keeps those that events name: who goes is out of the set by
+     * then */
     pthread_mutex_lock(&port->lock);
     count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
     for (i = 0; i < count; ++i) {

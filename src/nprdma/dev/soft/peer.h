@@ -46,9 +46,9 @@ struct np_peer {
                                        head that are done already */
     int             is_fenced;    /**< see np_moving_own_t; constant */
     int             is_hot;
-    int             is_unanswered; /**< the initiator does not know yet that it is
-                                        taken in: the ACCEPT could not be sent.
-                                        Under the port's lock, as
+    int             is_unanswered; /**< the initiator does not know yet that it
+                                        is taken in: the ACCEPT could not be
+                                        sent. Under the port's lock, as
                                         port->num_unanswered */
     int             is_gone;      /**< no more will come; free when drained */
     int             is_malformed; /**< it counts as drained */
@@ -57,8 +57,8 @@ struct np_peer {
 };
 
 /**
- * Whoever is on socket @a fd has shown our address: take it in. Under the port's
- * lock.
+ * Whoever is on socket @a fd has shown our address: take it in. Under the
+ * port's lock.
  *
  * @param [in] msg  What np_sock_look has seen, which is still there.
  *
@@ -99,8 +99,8 @@ static inline int np_peer_has_data(np_peer_t *peer)
 
 static UCS_F_ALWAYS_INLINE void np_peer_wake_armed(np_peer_t *peer)
 {
-    /* No fence: if the initiator arms now, its barrier orders either this
-     * load or its own look at what we have stored (np_port_arm). Where one of us
+    /* No fence: if the initiator arms now, its barrier orders either this load
+     * or its own look at what we have stored (np_port_arm). Where one of us
      * cannot have that barrier: seq_cst, before the load. */
     if (ucs_unlikely(peer->is_fenced)) {
         atomic_thread_fence(memory_order_seq_cst);
@@ -118,8 +118,8 @@ np_peer_publish(np_peer_t *peer, np_ring_rx_t *ring)
     np_peer_wake_armed(peer);
 }
 
-/** What the last look has read, but not freed: it ended with a full batch. Owner
- *  of the port. */
+/** What the last look has read, but not freed: it ended with a full batch.
+ *  Owner of the port. */
 static inline void np_peer_publish_all(np_peer_t *peer)
 {
     if ((peer->shm != NULL) && (peer->data.lag > 0)) {

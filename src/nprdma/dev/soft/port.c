@@ -15,7 +15,7 @@
 #include "port.h"
 
 #include "drain.h"
-#include "host.h"
+#include "../host.h"
 #include "link.h"
 #include "peer.h"
 #include "tlb.h"
@@ -77,7 +77,8 @@ void np_port_wake_owner(np_port_t *port)
     }
 }
 
-/* The owner leaves new connections alone for a while: it is strangers that come */
+/* The owner leaves new connections alone for a while: it is strangers that
+ * come */
 static void np_port_pause_accepting(np_port_t *port)
 {
     np_port_unwatch(port, port->listen_fd);
@@ -160,10 +161,23 @@ void np_port_unwatch(np_port_t *port, int fd)
     epoll_ctl(port->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-static ucs_status_t np_port_open_fds(np_port_t *port)
+static ucs_status_t np_port_open_bell(np_port_t *port)
 {
     struct epoll_event listener = {.events = EPOLLIN | EPOLLET};
-    void *shm                   = NULL;
+
+    port->bell = epoll_create1(EPOLL_CLOEXEC);
+    if ((port->bell < 0) || (epoll_ctl(port->bell, EPOLL_CTL_ADD,
+                                       port->listen_fd, &listener) != 0)) {
+        np_error("no epoll set for the service threads: %m. Check "
+                 "'ulimit -n'");
+        return UCS_ERR_IO_ERROR;
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t np_port_open_fds(np_port_t *port)
+{
+    void *shm = NULL;
     ucs_status_t status;
 
     /* never moves: the owner reads it while a service thread adds to it */
@@ -201,11 +215,9 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
         return status;
     }
 
-    port->bell = epoll_create1(EPOLL_CLOEXEC);
-    if ((port->bell < 0) || (epoll_ctl(port->bell, EPOLL_CTL_ADD,
-                                       port->listen_fd, &listener) != 0)) {
-        np_error("no epoll set for the service threads: %m. Check 'ulimit -n'");
-        return UCS_ERR_IO_ERROR;
+    status = np_port_open_bell(port);
+    if (status != UCS_OK) {
+        return status;
     }
 
     port->waker_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -353,8 +365,8 @@ int np_port_directory_fd(np_port_t *port, uint32_t *has_tables)
     return *has_tables ? fd : port->shm_fd;
 }
 
-/* A program that spins shall not pay for looking at the clock, nor one that looks
- * seldom wait long for a new peer, or for the death of one */
+/* A program that spins shall not pay for looking at the clock, nor one that
+ * looks seldom wait long for a new peer, or for the death of one */
 static void np_port_adapt_period(np_port_t *port, uint64_t now)
 {
     uint64_t elapsed = now - port->last_clock;

@@ -36,8 +36,9 @@
 /** Messages taken from one ring before the next one has its turn */
 #define NP_PORT_BATCH       16
 
-/** Time between two looks at the sockets (a system call), and the progress calls
- *  between two looks at the clock: a program may spin now and look seldom then */
+/** Time between two looks at the sockets (a system call), and the progress
+ *  calls between two looks at the clock: a program may spin now and look seldom
+ *  then */
 #define NP_PORT_HOUSEKEEP_USEC  50
 #define NP_PORT_HOUSEKEEP_MIN   16
 #define NP_PORT_HOUSEKEEP_MAX   128
@@ -99,31 +100,34 @@ struct np_port {
     np_port_shm_t       *shm;
     np_peer_t           *hot[NP_PORT_HOT];
 
-    np_peer_t           **peers;      /**< NP_PORT_MAX_PEERS, by number; holes are
-                                           NULL. Changed under lock; the owner
-                                           reads without */
-    pthread_mutex_t     lock;         /**< guards peers[], their shm, accepting */
-    int                 bell;         /**< epoll set of the peers' sockets and the
-                                           listening one, edge triggered, for the
-                                           service threads */
+    np_peer_t           **peers;      /**< NP_PORT_MAX_PEERS, by number; holes
+                                           are NULL. Changed under lock; the
+                                           owner reads without */
+    pthread_mutex_t     lock;         /**< guards peers[], their shm,
+                                           accepting */
+    int                 bell;         /**< epoll set of the peers' sockets and
+                                           the listening one, edge triggered,
+                                           for the service threads */
     np_service_client_t service;
     unsigned            service_peer; /**< whom a service thread has looked at
                                            last; under lock */
-    _Atomic unsigned    service_looks; /**< that service threads will have for what
-                                            strangers say; relaxed: one more or less
-                                            is no harm */
+    _Atomic unsigned    service_looks; /**< that service threads will have for
+                                            what strangers say; relaxed: one
+                                            more or less is no harm */
     np_event_t          listener;
     np_event_t          speaker;      /**< a stranger */
-    unsigned            num_strangers; /**< under lock; read without by the owner */
+    unsigned            num_strangers; /**< under lock; read without by the
+                                            owner */
     np_stranger_t       strangers[NP_PORT_STRANGERS]; /**< under lock */
-    uint64_t            accept_at;    /**< the owner accepts nobody, and its epoll
-                                           set has no listener, before; 0: it
-                                           does. Its own, as is: */
+    uint64_t            accept_at;    /**< the owner accepts nobody, and its
+                                           epoll set has no listener, before; 0:
+                                           it does. Its own, as is: */
     uint64_t            hear_at;      /**< it hears no stranger before */
     ucs_list_link_t     deaf_links;   /**< see np_link_t.hear_at */
     np_event_t          waker;
-    int                 waker_fd;     /**< eventfd: a service thread has taken in a
-                                           peer, or a WAKE, while we slept */
+    int                 waker_fd;     /**< eventfd: a service thread has taken
+                                           in a peer, or a WAKE, while we
+                                           slept */
     int                 epoll_fd;
     int                 listen_fd;
     int                 spare_fd;     /**< see np_sock_accept */
@@ -148,8 +152,8 @@ struct np_port {
     void                *bounce;      /**< see proto/rma.c */
     np_stats_t          *stats;       /**< what this port's thread counts */
     struct np_tlb       *tlb;         /**< NULL: not modelled */
-    int                 is_model;     /**< a commodity RNIC in all that it knows:
-                                           no way around the checks */
+    int                 is_model;     /**< a commodity RNIC in all that it
+                                           knows: no way around the checks */
 };
 
 /**
@@ -176,13 +180,13 @@ unsigned np_port_housekeep(np_port_t *port);
 /** The same, if it is time to */
 unsigned np_port_clock(np_port_t *port);
 
-/** The directory of our arenas, to be sent; if there is none, another descriptor of
- *  memory, since peers take no others */
+/** The directory of our arenas, to be sent; if there is none, another
+ *  descriptor of memory, since peers take no others */
 int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
 
 /** Take new connections in, if this is not being done: the owner, or a service
- *  thread. Returns whether somebody must come again soon: there are more, or some
- *  that have not said who they are, or could not be answered. */
+ *  thread. Returns whether somebody must come again soon: there are more, or
+ *  some that have not said who they are, or could not be answered. */
 int np_port_accept(np_port_t *port, int is_owner);
 
 /** The bell was rung: take what peers have rung with. A service thread, before
@@ -192,8 +196,8 @@ int np_port_hear_bell(np_port_t *port);
 /** A service thread has something for the owner: wake it if it sleeps */
 void np_port_wake_owner(np_port_t *port);
 
-/** The same where somebody has claimed the owner's sleep (`armed`) already: it is
- *  woken in any case */
+/** The same where somebody has claimed the owner's sleep (`armed`) already: it
+ *  is woken in any case */
 void np_port_call_owner(np_port_t *port);
 
 /** Let fd take part in the port's events */

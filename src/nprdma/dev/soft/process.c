@@ -14,7 +14,7 @@
 
 #include "process.h"
 
-#include "host.h"
+#include "../host.h"
 #include "sock.h"
 
 #include "../../seldom.h"

@@ -1,9 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * The process at the other end of a connection: that one, and none that has its pid
- * after it. Its socket tells nothing of its life, for a forked child may hold that
- * open; a pidfd does.
+ * The process at the other end of a connection: that one, and none that has its
+ * pid after it. Its socket tells nothing of its life, for a forked child may
+ * hold that open; a pidfd does.
  */
 
 #ifndef NP_SOFT_PROCESS_H_
@@ -21,14 +21,14 @@
 #  define NP_PROCESS_FRESH 1000000ull
 #endif
 
-/** Owner: the link or peer that it is part of. Constant, but for what is atomic:
- *  any thread. */
+/** Owner: the link or peer that it is part of. Constant, but for what is
+ *  atomic: any thread. */
 typedef struct np_process {
     pid_t            pid;         /**< 0: in no pid namespace that we see */
     uid_t            uid;
     int              fd;          /**< its pidfd; -1: the kernel gives none */
-    uint64_t         start_time;  /**< as np_host_proc_start_time: where there is
-                                       no pidfd */
+    uint64_t         start_time;  /**< as np_host_proc_start_time: where there
+                                       is no pidfd */
     _Atomic int      has_ended;
     _Atomic uint64_t seen_at;     /**< np_clock() when it was seen to run */
 } np_process_t;
@@ -37,8 +37,8 @@ typedef struct np_process {
 void np_process_init(np_process_t *process);
 
 /**
- * Take hold, or take hold again, of the process that has connected through @a sock, or listened for
- * it.
+ * Take hold, or take hold again, of the process that has connected through @a
+ * sock, or listened for it.
  *
  * @param [in] start_time  When it says that it has begun; 0: it cannot say. Is
  *                         needed where the kernel gives no pidfd of a socket's

@@ -48,7 +48,8 @@ typedef struct np_ring_rx {
 } np_ring_rx_t;
 
 
-/** Look how far the reader is. Returns 0 if the head that it wrote cannot be. */
+/** Look how far the reader is. Returns 0 if the head that it wrote cannot
+ *  be. */
 int np_ring_tx_refresh(np_ring_tx_t *ring);
 
 /** Is everything read, and nothing held? After np_ring_tx_refresh(). */

@@ -222,7 +222,8 @@ static unsigned np_msg_fds(const np_msg_t *msg)
     }
 }
 
-/* One recvmsg(). @a fds NULL: leaves descriptors alone, and tells by MSG_CTRUNC in
+/* One recvmsg(). @a fds NULL: leaves descriptors alone, and tells by MSG_CTRUNC
+ * in
  * @a flags that there are some. */
 static ssize_t np_sock_get(int fd, np_msg_t *msg, int *fds, unsigned *num_fds,
                            int *flags)
@@ -323,7 +324,8 @@ np_sock_copy_fds(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         np_error_seldom("no file descriptor left for a peer's memory: raise "
                         "'ulimit -n' (" NP_SOCK_FDS_TEXT ")");
         if (msg->type == NP_MSG_SEGMENT) {
-            status = UCS_ERR_EXCEEDS_LIMIT; /* it goes without, till there is one */
+            status = UCS_ERR_EXCEEDS_LIMIT; /* it goes without, till there is
+                                               one */
         }
     }
 
@@ -355,8 +357,8 @@ ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         }
     }
 
-    /* Nobody else takes from this socket. What it gives up with this are not the
-     * last references: we have copies. */
+    /* Nobody else takes from this socket. What it gives up with this are not
+     * the last references: we have copies. */
     flags = 0;
     if (np_sock_get(fd, &taken, NULL, NULL, &flags) < 0) {
         np_sock_drop_fds(fds, *num_fds);
@@ -406,8 +408,8 @@ static int np_sock_name_senders(int fd, int are_named)
                       sizeof(are_named)) == 0;
 }
 
-/* Take a message with descriptors that we may look at: of a peer's to its link, or
- * with our cookie. A stranger's are never copied into our table. */
+/* Take a message with descriptors that we may look at: of a peer's to its link,
+ * or with our cookie. A stranger's are never copied into our table. */
 static ucs_status_t np_sock_drop_memory(int fd, int is_link)
 {
     int fds[NP_MSG_MAX_FDS];

@@ -18,8 +18,8 @@
 /** Messages that are taken from one socket before others have their turn */
 #define NP_SOCK_BATCH  16
 
-/** Descriptors that a peer costs: for each way its socket and its pidfd; and its
- *  directory of arenas */
+/** Descriptors that a peer costs: for each way its socket and its pidfd; and
+ *  its directory of arenas */
 #define NP_SOCK_FDS      5
 #define NP_SOCK_FDS_TEXT "five descriptors for each peer"
 
@@ -73,10 +73,10 @@ ucs_status_t np_sock_send(int fd, const np_msg_t *msg, const int *fds,
 ucs_status_t np_sock_look(int fd, np_msg_t *msg);
 
 /**
- * Receive a message with exactly the descriptors that its type has, which are all
- * of memory (memfds). Any other message stays where it is, for np_sock_close: to
- * take it is to give up files that may be the last of their kind, which takes as
- * long as their maker likes (discard.h).
+ * Receive a message with exactly the descriptors that its type has, which are
+ * all of memory (memfds). Any other message stays where it is, for
+ * np_sock_close: to take it is to give up files that may be the last of their
+ * kind, which takes as long as their maker likes (discard.h).
  *
  * @param [out] fds  The caller closes them.
  *
@@ -93,7 +93,8 @@ unsigned np_sock_queued(int fd);
 /** Close a connection that was accepted, whatever waits on it. Never waits. */
 void np_sock_close(int fd);
 
-/** Close a link's connection: what waits on it is from a peer, not a stranger */
+/** Close a link's connection: what waits on it is from a peer, not a
+ *  stranger */
 void np_sock_close_link(int fd);
 
 /** Close a listener, and all connections that wait to be accepted */

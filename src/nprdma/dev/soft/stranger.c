@@ -76,8 +76,8 @@ static int np_stranger_may_connect(const np_sock_cred_t *cred)
     return 0;
 }
 
-/* Hear one again. Returns 0 if it has said nothing yet; else it is gone from here: a
- * peer is watched otherwise. */
+/* Hear one again. Returns 0 if it has said nothing yet; else it is gone from
+ * here: a peer is watched otherwise. */
 static int np_stranger_settle(np_port_t *port, np_stranger_t *stranger,
                               int is_owner)
 {
@@ -96,8 +96,9 @@ static int np_stranger_settle(np_port_t *port, np_stranger_t *stranger,
     return 1;
 }
 
-static void np_stranger_keep(np_port_t *port, int fd, const np_sock_cred_t *cred,
-                             int is_owner)
+static void
+np_stranger_keep(np_port_t *port, int fd, const np_sock_cred_t *cred,
+                 int is_owner)
 {
     struct epoll_event speaks = {
         .events   = EPOLLIN | EPOLLRDHUP | EPOLLET,

@@ -1,10 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Strangers: whoever has connected with a port, and has not shown that it was given
- * the port's address. Anybody on this host can. So there are but few of them at a
- * time, and none for long; what one of them sends is looked at, not taken; and the
- * port's owner spends but a few percent of its time on them.
+ * Strangers: whoever has connected with a port, and has not shown that it was
+ * given the port's address. Anybody on this host can. So there are but few of
+ * them at a time, and none for long; what one of them sends is looked at, not
+ * taken; and the port's owner spends but a few percent of its time on them.
  */
 
 #ifndef NP_SOFT_STRANGER_H_
@@ -14,14 +14,15 @@
 
 typedef struct np_port np_port_t;
 
-/** Strangers that a port keeps while they say nothing; for one more the oldest has
- *  to go */
+/** Strangers that a port keeps while they say nothing; for one more the oldest
+ *  has to go */
 #define NP_PORT_STRANGERS      32
 
 /** ns for which it keeps one */
 #define NP_STRANGER_PATIENCE   UINT64_C(1000000000)
 
-/** Connections that are accepted at once, by the owner and by a service thread */
+/** Connections that are accepted at once, by the owner and by a service
+ *  thread */
 #define NP_STRANGER_OWNER      4
 #define NP_STRANGER_SERVICE    16
 
@@ -42,7 +43,8 @@ typedef struct np_stranger {
  *  @return whether there may be more. */
 int np_port_accept_some(np_port_t *port, int is_owner, int *met);
 
-/** Hear those that said nothing when they came, and let go whose time has passed.
+/** Hear those that said nothing when they came, and let go whose time has
+ *  passed.
  *  @return how many are left. */
 unsigned np_port_hear_strangers(np_port_t *port, int is_owner);
 

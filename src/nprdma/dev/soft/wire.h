@@ -71,14 +71,15 @@ enum {
     NP_FAULT_INLINE = 1u << 1, /**< data in the request's inline area */
     NP_FAULT_RETRY  = 1u << 2, /**< only bring it in: the answer is READY */
     NP_FAULT_COPY   = 1u << 3, /**< by the CPU, whatever the entries say */
-    NP_FAULT_WHEN   = 1u << 4  /**< timing model: only say when it is registered */
+    NP_FAULT_WHEN   = 1u << 4  /**< timing model: only say when it is
+                                    registered */
 };
 
 typedef struct np_slot_fault {
     uint64_t local;     /**< address at the initiator, if not INLINE */
     uint64_t remote;    /**< address at the target */
-    uint32_t len;       /**< bytes, at most NP_FAULT_MAX; INLINE: NP_INLINE_SIZE;
-                             WHEN: any */
+    uint32_t len;       /**< bytes, at most NP_FAULT_MAX; INLINE:
+                             NP_INLINE_SIZE; WHEN: any */
     uint32_t flags;     /**< NP_FAULT_.. */
     uint32_t epoch;     /**< of the link: nothing is moved in another one */
 } np_slot_fault_t;
@@ -97,9 +98,9 @@ typedef struct np_slot_segment {
 
 /**
  * One line of a ring. word: bits 0..31 sequence (index + 1), 32..47 bytes of
- * payload, 48..55 np_slot_kind_t, 56..63 active message id; of a control request
- * the number of its answer. It is stored last, with release, and read first, with
- * acquire.
+ * payload, 48..55 np_slot_kind_t, 56..63 active message id; of a control
+ * request the number of its answer. It is stored last, with release, and read
+ * first, with acquire.
  */
 typedef struct np_slot {
     _Atomic uint64_t word;
@@ -156,8 +157,8 @@ typedef struct np_share_args {
     uint32_t chunks;
     uint32_t dir;       /**< np_dir_t, seen by the initiator */
     int32_t  cpu;       /**< where the initiator runs, or -1 */
-    uint32_t is_open;   /**< the initiator's memory may be used through the kernel,
-                             whatever its views say */
+    uint32_t is_open;   /**< the initiator's memory may be used through the
+                             kernel, whatever its views say */
 } np_share_args_t;
 
 /**
@@ -173,8 +174,8 @@ typedef struct np_share {
 
     /* written by the target */
     _Atomic uint32_t done NP_LINE_ALIGNED; /**< chunks from the back */
-    int32_t          status;               /**< of the last of them, which is the
-                                                end if it is an error */
+    int32_t          status;               /**< of the last of them, which is
+                                                the end if it is an error */
     uint32_t         moved;                /**< its bytes, from its beginning,
                                                 that were moved then */
 } NP_LINE_ALIGNED np_share_t;
@@ -227,8 +228,8 @@ typedef enum np_msg_type {
                               arenas */
     NP_MSG_SEGMENT,      /**< with an allocated segment */
     NP_MSG_WAKE,         /**< the owner of the port or link, which sleeps */
-    NP_MSG_RING          /**< the service threads of the port; the owner takes it
-                              as well */
+    NP_MSG_RING          /**< the service threads of the port; the owner takes
+                              it as well */
 } np_msg_type_t;
 
 /** A message on a link's socket */

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the responder, in 10 us steps as the specification encodes them: 0.64 ms */
+/* Of the responder, in 10 us steps as the specification encodes them: 0.64
+ * ms */
 #define NP_CONN_RNR_TIMER   12
 #define NP_CONN_RNR_FOREVER 7
 

@@ -36,7 +36,8 @@ typedef struct np_sq_entry {
         uint32_t chunk;  /**< which of its chunks */
         uint32_t seq;    /**< link: of the message in @a buffer */
     };
-    int      is_kept;    /**< @a buffer is given back with the acknowledgement */
+    int      is_kept;    /**< @a buffer is given back with the
+                              acknowledgement */
 } np_sq_entry_t;
 
 /** Link: a message that the target has not acknowledged yet. Should the queue
@@ -87,7 +88,8 @@ struct np_conn {
     uint32_t        sq_tail;     /**< posted */
     uint32_t        sq_head;     /**< completed */
     unsigned        unsignaled;
-    uint32_t        num_posted;  /**< messages, see np_vport_config_t::break_every */
+    uint32_t        num_posted;  /**< messages, see
+                                      np_vport_config_t::break_every */
     int             break_due;   /**< by it */
 
     np_vsent_t      *sent;       /**< link: by number, the last sent_mask + 1 */
@@ -95,32 +97,37 @@ struct np_conn {
     uint32_t        sent_mask;
     unsigned        num_kept;    /**< of these, buffers and spilled ones */
     np_vreplay_t    *replay;     /**< what goes again, or NULL */
-    np_vresult_t    *results;    /**< answering side: the last atomics', or NULL */
+    np_vresult_t    *results;    /**< answering side: the last atomics', or
+                                      NULL */
     uint32_t        result_mask;
     uint32_t        num_results;
-    uint32_t        credits;     /**< answering side: of the link; link: messages
-                                      that may be under way */
+    uint32_t        credits;     /**< answering side: of the link; link:
+                                      messages that may be under way */
 
     uint32_t        tx_seq;      /**< link: messages sent */
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
-    uint32_t        tx_seen;     /**< link: of these, as the newest message said that
-                                      we have, kept ones included */
-    uint32_t        tx_wanted;   /**< link: up to here somebody waits for acks */
-    uint32_t        tx_flagged;  /**< link: the last message that asks for one */
+    uint32_t        tx_seen;     /**< link: of these, as the newest message said
+                                      that we have, kept ones included */
+    uint32_t        tx_wanted;   /**< link: up to here somebody waits for
+                                      acks */
+    uint32_t        tx_flagged;  /**< link: the last message that asks for
+                                      one */
     int             is_distant;  /**< link: a service thread answered the last
                                       request: wake it for the next one */
-    int             is_computing; /**< link: a service thread took the last key of a
-                                      put; answering side: the link said so, or
-                                      had to be rung: wake it with each key */
+    int             is_computing; /**< link: a service thread took the last key
+                                      of a put; answering side: the link said
+                                      so, or had to be rung: wake it with each
+                                      key */
     ucs_time_t      ring_at;     /**< link: when to wake it; 0: not known yet */
-    ucs_time_t      ring_first;  /**< link: how long an answer may take before */
+    ucs_time_t      ring_first;  /**< link: how long an answer may take
+                                      before */
     int             has_rung;    /**< link: for what is not answered yet */
     ucs_time_t      ring_next;   /**< link: how long to wait then */
     uint32_t        rx_seq;      /**< answering side: messages taken */
     ucs_queue_head_t late;       /**< messages that wait (vlate.h), in order */
     unsigned        num_late;
-    struct np_errand *bring;      /**< pages that the first of them waits for, or
-                                      NULL: it is tried in each turn */
+    struct np_errand *bring;      /**< pages that the first of them waits for,
+                                      or NULL: it is tried in each turn */
     int             is_patient;  /**< nobody brings them in: they are touched */
     int             late_ack;    /**< an ACK has come while they did */
     uint32_t        rx_told;     /**< of these, those that an ack may cover: not
@@ -129,17 +136,19 @@ struct np_conn {
     ucs_queue_head_t replies;    /**< np_vreply_t that found no room */
     ucs_status_t    put_status;  /**< answering side: a put that has failed */
     uint32_t        heard;       /**< signs of life of the other side */
-    int             is_checked;  /**< link: its user asks whether the other side is
-                                      there, which has said nothing since */
+    int             is_checked;  /**< link: its user asks whether the other side
+                                      is there, which has said nothing since */
     uint32_t        heard_seen;  /**< heard at the last look */
-    unsigned        silent;      /**< looks since, while somebody waits for it */
-    unsigned        idle;        /**< answering side: looks since, if nobody does */
+    unsigned        silent;      /**< looks since, while somebody waits for
+                                      it */
+    unsigned        idle;        /**< answering side: looks since, if nobody
+                                      does */
     uint32_t        sq_seen;     /**< sq_head at the last look */
     unsigned        stuck;       /**< looks since */
     unsigned        replaced;    /**< queue pairs since the last that worked */
     int             is_gone;     /**< link: the target has left its port */
-    int             is_closing;  /**< link: closed by its user; it ends when what
-                                      was sent has been taken */
+    int             is_closing;  /**< link: closed by its user; it ends when
+                                      what was sent has been taken */
     ucs_list_link_t served;      /**< answering side: np_vop_t in work */
     unsigned        num_served;
 
@@ -170,10 +179,11 @@ np_conn_t *np_conn_create(np_vport_t *port, int is_link);
 ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer);
 
 /**
- * Give a registration back that its queue pair may still hold, if that is broken:
- * when it is destroyed. Soft-RoCE forgets the last registration that was written to
- * if the error comes between the write's completion and its end, and to give that
- * back would take 50 s. Returns 0: the caller does it, at any time.
+ * Give a registration back that its queue pair may still hold, if that is
+ * broken: when it is destroyed. Soft-RoCE forgets the last registration that
+ * was written to if the error comes between the write's completion and its end,
+ * and to give that back would take 50 s. Returns 0: the caller does it, at any
+ * time.
  */
 int np_conn_dereg_late(np_conn_t *conn, struct ibv_mr *mr);
 
@@ -181,25 +191,26 @@ int np_conn_dereg_late(np_conn_t *conn, struct ibv_mr *mr);
 void np_conn_fail(np_conn_t *conn, ucs_status_t status);
 
 /**
- * Its queue pair has failed. It gets a new one; a link asks the other side to do
- * the same, the answering side waits to be asked. If that is not wanted, or has
- * been in vain: np_conn_fail.
+ * Its queue pair has failed. It gets a new one; a link asks the other side to
+ * do the same, the answering side waits to be asked. If that is not wanted, or
+ * has been in vain: np_conn_fail.
  */
 void np_conn_lost(np_conn_t *conn, ucs_status_t status);
 
-/** Another queue pair in place of the present one, which moves nothing and holds
- *  no memory any more when this returns. UCS_ERR_NO_MEMORY: logged, and the
- *  present one is in error. */
+/** Another queue pair in place of the present one, which moves nothing and
+ *  holds no memory any more when this returns. UCS_ERR_NO_MEMORY: logged, and
+ *  the present one is in error. */
 ucs_status_t np_conn_renew(np_conn_t *conn);
 
 /** Put its queue pair into error; alone, in tests, this is a broken cable */
 void np_conn_break(np_conn_t *conn);
 
-/** Its link ends it at once, whatever is under way. Its queue pair is no more. */
+/** Its link ends it at once, whatever is under way. Its queue pair is no
+ *  more. */
 void np_conn_kill(np_conn_t *conn);
 
-/** Nobody uses it: end it when all is sent. Should its queue pair fail before, or
- *  have failed, what was sent goes again first. */
+/** Nobody uses it: end it when all is sent. Should its queue pair fail before,
+ *  or have failed, what was sent goes again first. */
 void np_conn_close(np_conn_t *conn);
 
 /** Free what is dead and drained; returns how many are left */
@@ -226,8 +237,8 @@ np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind);
  *  more */
 void np_conn_send(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
-/** Link: send an active message of at most port->max_inline bytes from its place.
- *  There must be room and credit. */
+/** Link: send an active message of at most port->max_inline bytes from its
+ *  place. There must be room and credit. */
 void np_conn_send_small(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
 /** Give it back unsent */
@@ -246,8 +257,8 @@ void np_conn_owe_ack(np_conn_t *conn);
  *  thread, and so do those that have given a link a key that it does not use */
 void np_conn_ring_late(np_vport_t *port);
 
-/** The same, of those that wait for a link to use its keys alone; returns whether
- *  there are any. A service thread, which comes again then. */
+/** The same, of those that wait for a link to use its keys alone; returns
+ *  whether there are any. A service thread, which comes again then. */
 int np_conn_ring_links(np_vport_t *port);
 
 /** All that wait do so now */
@@ -265,8 +276,8 @@ int np_conn_expects(const np_conn_t *conn);
 /** Link: somebody waits until it may send more */
 void np_conn_want_credit(np_conn_t *conn);
 
-/** Now and then: who waits for the other side, and has not heard of it since the
- *  last look, sends something that fails if nobody is there any more */
+/** Now and then: who waits for the other side, and has not heard of it since
+ *  the last look, sends something that fails if nobody is there any more */
 void np_conn_look(np_conn_t *conn);
 
 /** Answers and acknowledgements that were owed; returns how many */
@@ -280,15 +291,15 @@ void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
 /**
  * RDMA Read, or Write without immediate. There must be room for it.
  *
- * @param [in] op  Is told of its completion, with @a number; NULL: nobody is, and
- *                 another request follows.
+ * @param [in] op  Is told of its completion, with @a number; NULL: nobody is,
+ *                 and another request follows.
  */
 void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode, uint64_t local,
                   uint32_t lkey, uint64_t remote, uint32_t rkey, size_t len,
                   np_vop_t *op, uint32_t number);
 
-/** A message that fails if nobody is there. (A write of no bytes would do, but is
- *  not noticed to fail on Soft-RoCE.) */
+/** A message that fails if nobody is there. (A write of no bytes would do, but
+ *  is not noticed to fail on Soft-RoCE.) */
 void np_conn_probe(np_conn_t *conn);
 
 
@@ -300,8 +311,8 @@ static UCS_F_ALWAYS_INLINE int np_conn_has_room(const np_conn_t *conn)
                       (conn->port->posted < conn->port->send_cqe));
 }
 
-/** Link: the place of the next small message, where it stays until the target has
- *  taken it; @a other if nothing is kept */
+/** Link: the place of the next small message, where it stays until the target
+ *  has taken it; @a other if nothing is kept */
 static UCS_F_ALWAYS_INLINE void *
 np_conn_small_place(const np_conn_t *conn, void *other)
 {

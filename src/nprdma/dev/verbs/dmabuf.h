@@ -26,8 +26,9 @@
  *
  * @return UCS_OK; else errno is what was said, and nothing is logged:
  *         UCS_ERR_UNSUPPORTED: the library, the kernel, the driver or the
- *         platform (IOMMU) cannot; UCS_ERR_INVALID_PARAM: fd is no dma-buf, or the
- *         piece or access is wrong, or too large; UCS_ERR_NO_MEMORY: not now.
+ *         platform (IOMMU) cannot; UCS_ERR_INVALID_PARAM: fd is no dma-buf, or
+ *         the piece or access is wrong, or too large; UCS_ERR_NO_MEMORY: not
+ *         now.
  */
 ucs_status_t np_nic_reg_dmabuf(np_nic_t *nic, int fd, uint64_t offset,
                                size_t len, uint64_t iova, int access,

@@ -236,9 +236,9 @@ static void np_hello_refuse(np_vport_t *port, const np_hello_t *hello,
     }
 }
 
-/* Refuse a stranger, who may have named any address: to make a way to one may take
- * seconds, in which the kernel asks the network. So only who is where a peer of ours
- * is hears of it; others give up by themselves. */
+/* Refuse a stranger, who may have named any address: to make a way to one may
+ * take seconds, in which the kernel asks the network. So only who is where a
+ * peer of ours is hears of it; others give up by themselves. */
 static void np_hello_refuse_stranger(np_vport_t *port, const np_hello_t *hello,
                                      ucs_status_t status)
 {

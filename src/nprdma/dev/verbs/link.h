@@ -7,7 +7,7 @@
 #ifndef NP_VERBS_LINK_H_
 #define NP_VERBS_LINK_H_
 
-#include "../soft/host.h"
+#include "../host.h"
 #include "../../mem/overlap.h"
 
 #include <ucs/datastruct/list.h>
@@ -64,9 +64,10 @@ struct np_vlink {
     unsigned        atomics;      /**< of these */
     unsigned        ones;         /**< and these, for which the target's CPU has
                                        nothing to do */
-    uint32_t        put_seq;      /**< number of the last put that is a message, or a
-                                       later one that was acknowledged */
-    uint64_t        put_first;    /**< with views: from here to put_end write such */
+    uint32_t        put_seq;      /**< number of the last put that is a message,
+                                       or a later one that was acknowledged */
+    uint64_t        put_first;    /**< with views: from here to put_end write
+                                       such */
     uint64_t        put_end;      /**< puts, if not all are acknowledged */
     ucs_list_link_t ops;          /**< outstanding, in order of sequence */
     ucs_list_link_t flushes;

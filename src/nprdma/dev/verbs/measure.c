@@ -1,10 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What is cheaper, to register or to copy (seed 003, UNH EXS: direct and indirect
- * transfers)? Both are measured on memory that is there, and so is the message that
- * each copied piece needs: some RNICs are software. And how much to register at once:
- * what one piece more costs against what moves meanwhile.
+ * What is cheaper, to register or to copy (seed 003, UNH EXS: direct and
+ * indirect transfers)? Both are measured on memory that is there, and so is the
+ * message that each copied piece needs: some RNICs are software. And how much
+ * to register at once: what one piece more costs against what moves meanwhile.
  */
 
 #ifndef _GNU_SOURCE
@@ -140,8 +140,8 @@ static int np_messages_wait(struct ibv_cq *cq)
     return 1;
 }
 
-/* Of one message, in seconds, both sides': from a queue to itself. As long as an
- * RNIC would need where that does not work. */
+/* Of one message, in seconds, both sides': from a queue to itself. As long as
+ * an RNIC would need where that does not work. */
 static double np_measure_message(np_nic_t *nic, struct ibv_mr *mr)
 {
     struct ibv_qp_init_attr attr = {
@@ -191,7 +191,8 @@ static double np_measure_message(np_nic_t *nic, struct ibv_mr *mr)
 
 /* Both sides register at the same time; of the copies one side's is hidden
  * behind the other's, but for the first message. A transfer that is registered
- * needs two messages that others do not: READY, and the completion of a write. */
+ * needs two messages that others do not: READY, and the completion of a
+ * write. */
 static size_t np_measure_compare(const np_nic_t *nic, double copy)
 {
     double direct, indirect;
@@ -253,9 +254,10 @@ size_t np_nic_direct_min(np_nic_t *nic)
     return nic->direct_min;
 }
 
-/* n pieces take n times the longer of registering and moving one, and the shorter
- * once more before the first or behind the last: len / n of that. With the fixed
- * cost of each piece their sum is least for pieces of sqrt(len * fixed / shorter). */
+/* n pieces take n times the longer of registering and moving one, and the
+ * shorter once more before the first or behind the last: len / n of that. With
+ * the fixed cost of each piece their sum is least for pieces of sqrt(len *
+ * fixed / shorter). */
 size_t np_nic_chunk(np_nic_t *nic, size_t len)
 {
     double shorter, chunk;

@@ -35,7 +35,8 @@ static UCS_LIST_HEAD(np_nics);
 static pthread_once_t np_nics_once = PTHREAD_ONCE_INIT;
 
 
-/* A child opens devices anew: contexts, and events of theirs, are the parent's */
+/* A child opens devices anew: contexts, and events of theirs, are the
+ * parent's */
 static void np_nics_after_fork(void)
 {
     pthread_mutex_init(&np_nics_lock, NULL);
@@ -56,7 +57,8 @@ static int np_nic_port_is_up(struct ibv_context *ctx, unsigned num)
            (port.state == IBV_PORT_ACTIVE);
 }
 
-/* Call each for all ports that are up, until it returns something else than 0 */
+/* Call each for all ports that are up, until it returns something else than
+ * 0 */
 static void np_nic_for_each(int (*each)(struct ibv_context *ctx, unsigned num,
                                         void *arg), void *arg)
 {
@@ -128,7 +130,8 @@ unsigned np_nic_list(np_nic_name_t **names)
     return list.count;
 }
 
-/* How good is a GID? IPv4-mapped ones carry the address that the network knows */
+/* How good is a GID? IPv4-mapped ones carry the address that the network
+ * knows */
 static int np_nic_gid_rank(const struct ibv_gid_entry *entry)
 {
     static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
@@ -215,8 +218,8 @@ static int np_nic_find_one(struct ibv_context *ctx, unsigned num, void *arg)
     return 2;
 }
 
-/* Would a page be registered that nobody may read? If that cannot be found out it
- * would. */
+/* Would a page be registered that nobody may read? If that cannot be found out
+ * it would. */
 static int np_nic_find_forced(np_nic_t *nic)
 {
     const size_t size = sysconf(_SC_PAGESIZE);
@@ -256,7 +259,8 @@ static ucs_status_t np_nic_start(np_nic_t *nic, int gid_index)
     nic->is_roce   = nic->port.link_layer == IBV_LINK_LAYER_ETHERNET;
     nic->mtu       = nic->port.active_mtu;
     nic->bandwidth = np_nic_bandwidth(&nic->port);
-    nic->max_write = ucs_min(nic->port.max_msg_sz - 1, NP_NIC_WRITE_MAX - 1) + 1;
+    nic->max_write = ucs_min(nic->port.max_msg_sz - 1,
+                             NP_NIC_WRITE_MAX - 1) + 1;
     status         = np_nic_choose_gid(nic, gid_index);
     if (status != UCS_OK) {
         return status;

@@ -35,8 +35,8 @@ typedef struct np_nic {
     enum ibv_mtu         mtu;       /**< active */
     double               bandwidth; /**< bytes/s, of the link */
     uint32_t             max_write; /**< bytes that one request moves at most */
-    int                  is_forced; /**< the kernel registers for reading what the
-                                         process may not read (Linux 6.1) */
+    int                  is_forced; /**< the kernel registers for reading what
+                                         the process may not read (Linux 6.1) */
     size_t               direct_min; /**< measured: see np_nic_direct_min */
     double               reg_fixed;  /**< measured: seconds to register and give
                                           back anything; 0: not known */
@@ -74,8 +74,8 @@ unsigned np_nic_list(np_nic_name_t **names);
 ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p);
 
 /** Take what the device has reported about itself: its port down or up, its
- *  removal, a shared receive queue that gets empty, whose context is the flag to
- *  set. Any thread. Readable before: ctx->async_fd. */
+ *  removal, a shared receive queue that gets empty, whose context is the flag
+ *  to set. Any thread. Readable before: ctx->async_fd. */
 void np_nic_take_events(np_nic_t *nic);
 
 static inline int np_nic_is_down(const np_nic_t *nic)
@@ -129,8 +129,8 @@ ucs_status_t np_nic_start_ud(const np_nic_t *nic, struct ibv_qp *qp,
 size_t np_nic_direct_min(np_nic_t *nic);
 
 /**
- * How much of a transfer to register at once, by the same measurement: the fixed
- * cost of a registration against what cannot overlap.
+ * How much of a transfer to register at once, by the same measurement: the
+ * fixed cost of a registration against what cannot overlap.
  *
  * @return a power of two from 64 KiB to 4 MiB.
  */

@@ -26,11 +26,11 @@
 /* Nanoseconds until the key of a put is taken for unused */
 #define NP_CONN_KEY_NSEC    1000000
 
-/* How long a target is given to answer by its progress before its service thread
- * is woken: at least this, twice as long after each time that its progress has
- * answered all the same, half as long after each time that the thread has, and a
- * little less after each answer in time. And then, until that is done once more:
- * twice as long each time. */
+/* How long a target is given to answer by its progress before its service
+ * thread is woken: at least this, twice as long after each time that its
+ * progress has answered all the same, half as long after each time that the
+ * thread has, and a little less after each answer in time. And then, until that
+ * is done once more: twice as long each time. */
 #define NP_CONN_RING_MIN    ucs_time_from_usec(20)
 #define NP_CONN_RING_MAX    ucs_time_from_msec(64)
 #define NP_CONN_RING_DECAY  64
@@ -90,8 +90,8 @@ static int np_conn_hears(np_conn_t *conn)
     return (conn->silent * NP_VPORT_LOOK) <= np_conn_patience(conn);
 }
 
-/* A write of no bytes: it takes no buffer of the link's, who may be computing, and
- * fails if its queue pair is no more. (On Soft-RoCE it does not.) */
+/* A write of no bytes: it takes no buffer of the link's, who may be computing,
+ * and fails if its queue pair is no more. (On Soft-RoCE it does not.) */
 static void np_conn_ping(np_conn_t *conn)
 {
     if (np_conn_has_room(conn)) {
@@ -118,9 +118,9 @@ void np_conn_look(np_conn_t *conn)
     }
 }
 
-/* Ask for a completion now and then, more often if buffers are short; neither the
- * queue nor what all queues share may fill up without one, however many others
- * have something that none was asked for */
+/* Ask for a completion now and then, more often if buffers are short; neither
+ * the queue nor what all queues share may fill up without one, however many
+ * others have something that none was asked for */
 static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
 {
     np_vport_t *port = conn->port;
@@ -137,8 +137,8 @@ static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
     return 0;
 }
 
-/* The port's work request, which is filled for each post: to clear a new one takes
- * longer than all else */
+/* The port's work request, which is filled for each post: to clear a new one
+ * takes longer than all else */
 static UCS_F_ALWAYS_INLINE struct ibv_send_wr *
 np_conn_request(np_conn_t *conn, const void *data, size_t len, uint32_t lkey,
                 enum ibv_wr_opcode opcode, unsigned flags)
@@ -218,8 +218,8 @@ static UCS_F_ALWAYS_INLINE void np_conn_await(np_conn_t *conn)
     }
 }
 
-/* Answering side: it has given out a key. Should both programs compute, or sleep, a
- * service thread of ours rings: it need not be awake now. */
+/* Answering side: it has given out a key. Should both programs compute, or
+ * sleep, a service thread of ours rings: it need not be awake now. */
 static void np_conn_await_write(np_conn_t *conn)
 {
     const struct itimerspec spec = {
@@ -384,8 +384,8 @@ void np_conn_heard_write(np_conn_t *conn)
     }
 }
 
-/* Keep what must go again should the queue pair fail. Returns whether the buffer
- * is needed for that. */
+/* Keep what must go again should the queue pair fail. Returns whether the
+ * buffer is needed for that. */
 static UCS_F_ALWAYS_INLINE int
 np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
 {
@@ -420,10 +420,12 @@ np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
     return 0;
 }
 
-/* Link: it counts, and asks how far the target is at every half of the credits */
+/* Link: it counts, and asks how far the target is at every half of the
+ * credits */
 static UCS_F_ALWAYS_INLINE void np_conn_number(np_conn_t *conn, np_vmsg_t *msg)
 {
-    if (((++conn->tx_seq - conn->tx_flagged) >= ucs_max(conn->credits / 2, 1u)) ||
+    if (((++conn->tx_seq - conn->tx_flagged) >=
+         ucs_max(conn->credits / 2, 1u)) ||
         ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW)) {
         msg->flags      |= NP_VMSG_ACK_NOW;
         conn->tx_flagged = conn->tx_seq;
@@ -463,8 +465,8 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
     }
 }
 
-/* For tests: see np_vport_config_t::break_every. The queue pair fails when what is
- * in work is done, see np_vport_break_due. */
+/* For tests: see np_vport_config_t::break_every. The queue pair fails when what
+ * is in work is done, see np_vport_break_due. */
 static UCS_F_ALWAYS_INLINE void np_conn_count(np_conn_t *conn)
 {
     if (ucs_unlikely(conn->port->config.break_every != 0) &&

@@ -28,9 +28,9 @@
 /* Guards all nics' views, and what follows. Not held while one is built. */
 static pthread_mutex_t np_views_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* One thread builds them, one after the other, since each makes the kernel work on
- * a gigabyte's translations. It ends when there is none left, and is joined before
- * the next one begins. */
+/* One thread builds them, one after the other, since each makes the kernel work
+ * on a gigabyte's translations. It ends when there is none left, and is joined
+ * before the next one begins. */
 static UCS_LIST_HEAD(np_views_queue);
 static pthread_cond_t np_views_built = PTHREAD_COND_INITIALIZER; /* one more */
 static pthread_t np_views_thread;
@@ -47,7 +47,8 @@ void np_views_after_fork(void)
     np_views_has_thread  = 0;
 }
 
-/* Of a view, or of the table (len 0). Returns why it cannot be: an errno; or 0. */
+/* Of a view, or of the table (len 0). Returns why it cannot be: an errno; or
+ * 0. */
 static int np_views_reg(np_nic_views_t *views, uint32_t what, uint64_t offset,
                         uint64_t len, int access, struct ibv_mr **mr_p)
 {
@@ -148,8 +149,8 @@ static void np_views_size_is(np_nic_t *nic, uint64_t size, int larger)
     }
 }
 
-/* In the largest parts that the device takes, which are found out with the first
- * row. Returns why it cannot be, and what follows from that. */
+/* In the largest parts that the device takes, which are found out with the
+ * first row. Returns why it cannot be, and what follows from that. */
 static int np_views_build_row(np_nic_views_t *views, np_dmabuf_then_t *then_p)
 {
     np_nic_t *nic = views->nic;

@@ -6,10 +6,10 @@
  * ends. Bytes are named by their virtual addresses, entries of the table by
  * NP_VIEWS_TABLE of the address of their page.
  *
- * Many devices take no region as large as an arena. So a view is a row of regions,
- * all of the same size but perhaps the last, which begin at multiples of it; where
- * the device takes it, a row of one. Two regions have different keys: no request
- * may cross their border.
+ * Many devices take no region as large as an arena. So a view is a row of
+ * regions, all of the same size but perhaps the last, which begin at multiples
+ * of it; where the device takes it, a row of one. Two regions have different
+ * keys: no request may cross their border.
  */
 
 #ifndef NP_VIEWS_H_
@@ -45,10 +45,12 @@ typedef struct np_views_part {
 
 /** Owner: its nic, until the process ends */
 typedef struct np_nic_views {
-    ucs_list_link_t  list;       /**< of the nic's; guarded by the views' lock */
+    ucs_list_link_t  list;       /**< of the nic's; guarded by the views'
+                                      lock */
     np_nic_t         *nic;
     uint32_t         arena;
-    uint64_t         engine_id;  /**< whose: not those of the parent of a fork */
+    uint64_t         engine_id;  /**< whose: not those of the parent of a
+                                      fork */
     ucs_list_link_t  build;      /**< of those to be built; guarded as list */
     _Atomic int      state;      /**< np_views_state_t; set with release, what
                                       follows is constant then */
@@ -81,8 +83,8 @@ np_views_state(const np_nic_views_t *views)
                                                   memory_order_acquire);
 }
 
-/** The part that has all of [@a va, @a va + @a len), of views that are READY; NULL:
- *  none has. @a va lies in their arena, @a len is at least 1. */
+/** The part that has all of [@a va, @a va + @a len), of views that are READY;
+ *  NULL: none has. @a va lies in their arena, @a len is at least 1. */
 static UCS_F_ALWAYS_INLINE const np_views_part_t *
 np_views_part(const np_nic_views_t *views, uint64_t va, uint64_t len)
 {

@@ -1,10 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What happens to a port: completions, and the time. Its owner deals with them in
- * its progress; while that computes a service thread answers peers' requests
- * (vwait.c), and keeps for the owner what only that may handle: active messages,
- * and whatever is about the port's own links.
+ * What happens to a port: completions, and the time. Its owner deals with them
+ * in its progress; while that computes a service thread answers peers' requests
+ * (vwait.c), and keeps for the owner what only that may handle: active
+ * messages, and whatever is about the port's own links.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -159,8 +159,8 @@ static void np_vport_send_done(np_vport_t *port, const struct ibv_wc *wc)
     }
 }
 
-/* Completions that may be taken now: what a thread has no place to keep stays in
- * the queue until the owner comes */
+/* Completions that may be taken now: what a thread has no place to keep stays
+ * in the queue until the owner comes */
 static int np_vport_max_poll(const np_vport_t *port)
 {
     return ucs_likely(!port->is_thread) ? NP_VPORT_BATCH :

@@ -269,8 +269,8 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->open_puts);
 }
 
-/* Settings of all devices that RNICs know nothing of: who has set one for soft0 may
- * want it, so that it is no reason to fail, and is told once a process */
+/* Settings of all devices that RNICs know nothing of: who has set one for soft0
+ * may want it, so that it is no reason to fail, and is told once a process */
 static void np_vport_tell_ignored(const np_vport_t *port)
 {
     const np_engine_config_t *config = &np_engine.config;
@@ -330,6 +330,38 @@ static const np_service_ops_t np_vport_service_ops = {
     .serve = np_vport_serve
 };
 
+/* One that has nothing of the device's yet; NULL: no memory */
+static np_vport_t *
+np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
+                const np_vuser_t *user)
+{
+    np_vport_t *port = calloc(1, sizeof(*port));
+
+    if (port == NULL) {
+        return NULL;
+    }
+
+    port->config      = *config;
+    port->ops         = ops;
+    port->user        = *user;
+    port->pid         = getpid();
+    port->max_inline  = NP_CONN_INLINE;
+    port->event_fd    = -1;
+    port->timer_fd    = -1;
+    port->bell_fd     = -1;
+    port->service_fd  = -1;
+    port->keys_fd     = -1;
+    port->brought_fd  = -1;
+    port->wr.sg_list  = &port->sge;
+    port->wr.num_sge  = 1;
+    port->cookie      = np_engine.cookie;
+    port->stats       = np_stats_get();
+    port->service.ops = &np_vport_service_ops;
+    np_vport_init_lists(port);
+    np_turn_init(&port->turn);
+    return port;
+}
+
 ucs_status_t np_vport_open(const np_vport_config_t *config,
                            const np_vport_ops_t *ops, const np_vuser_t *user,
                            np_vport_t **port_p)
@@ -337,28 +369,11 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     ucs_status_t status;
     np_vport_t *port;
 
-    port = calloc(1, sizeof(*port));
+    port = np_vport_create(config, ops, user);
     if (port == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    port->config     = *config;
-    port->ops        = ops;
-    port->pid        = getpid();
-    port->max_inline = NP_CONN_INLINE;
-    port->user       = *user;
-    port->event_fd   = -1;
-    port->timer_fd   = -1;
-    port->bell_fd    = -1;
-    port->service_fd = -1;
-    port->keys_fd    = -1;
-    port->brought_fd = -1;
-    port->wr.sg_list = &port->sge;
-    port->wr.num_sge = 1;
-    port->cookie     = np_engine.cookie;
-    port->stats      = np_stats_get();
-    np_vport_init_lists(port);
-    np_turn_init(&port->turn);
     status = np_nic_open(config->device, config->gid_index, &port->nic);
     if (status != UCS_OK) {
         goto err_free;
@@ -398,8 +413,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     np_vport_tell_ignored(port);
     np_vport_fill(port);
     np_vport_arm_low(port);
-    port->service.fd  = port->service_fd;
-    port->service.ops = &np_vport_service_ops;
+    port->service.fd = port->service_fd;
     np_bringer_open();
     np_service_add(&port->service);
     *port_p = port;
@@ -446,8 +460,8 @@ static void np_vport_say_goodbye(np_vport_t *port)
         ucs_list_add_tail(&told, &conn->list);
         if (!conn->is_link) {
             np_hello_gone(conn);
-            /* room for one more datagram; any connection may turn out to have failed,
-             * and change its list */
+            /* room for one more datagram; any connection may turn out to have
+             * failed, and change its list */
             np_vport_poll_send(port);
         }
     }

@@ -46,20 +46,23 @@ typedef struct np_vport_config {
     size_t     chunk;         /**< bytes that are registered at once; 0: as
                                     np_nic_chunk says */
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
-    size_t     pin_max;       /**< bytes that all transfers have registered, but for
-                                    a small chunk of those that find none left */
-    size_t     put_once;      /**< bytes of the largest put that is executed exactly
-                                    once, whatever pages do: by a message */
+    size_t     pin_max;       /**< bytes that all transfers have registered, but
+                                    for a small chunk of those that find none
+                                    left */
+    size_t     put_once;      /**< bytes of the largest put that is executed
+                                    exactly once, whatever pages do: by a
+                                    message */
     double     connect_timeout; /**< seconds */
     double     reconnect_timeout; /**< seconds for another queue pair; 0: a
                                     link ends with its queue pair */
     unsigned   break_every;   /**< for tests: messages after which each queue
                                     pair fails; 0: never */
     unsigned   mischief;      /**< for tests: NP_HELLO_LOSE, ... */
-    int        is_sequential; /**< to compare: one side registers after the other,
-                                    each all at once */
+    int        is_sequential; /**< to compare: one side registers after the
+                                    other, each all at once */
     unsigned   timeout;       /**< of the queue pair: 4.096 us * 2^timeout */
-    unsigned   retry_count;   /**< at most 6: Soft-RoCE takes 7 for "for ever" */
+    unsigned   retry_count;   /**< at most 6: Soft-RoCE takes 7 for "for
+                                   ever" */
 } np_vport_config_t;
 
 /** What a port's user provides. Everything runs in np_vport_progress. */
@@ -80,13 +83,14 @@ typedef struct np_vport_attr {
     size_t pinned;       /**< bytes of buffers, whatever number of peers */
 } np_vport_attr_t;
 
-/** What a port tells the layers above it. In a turn of the port, the owner's or a
- *  service thread's (is_thread) where it does not say whose; what runs in it may
- *  send, and may end the connection. */
+/** What a port tells the layers above it. In a turn of the port, the owner's or
+ *  a service thread's (is_thread) where it does not say whose; what runs in it
+ *  may send, and may end the connection. */
 typedef struct np_vport_ops {
-    /** A message has come, or a write with immediate; @a data is gone afterwards.
-     *  Returns 1 in a service thread's turn if the owner must handle it: it is
-     *  kept, and handed over in the owner's next progress (resume). */
+    /** A message has come, or a write with immediate; @a data is gone
+     *  afterwards. Returns 1 in a service thread's turn if the owner must
+     *  handle it: it is kept, and handed over in the owner's next progress
+     *  (resume). */
     int (*arrived)(np_conn_t *conn, const struct ibv_wc *wc, void *data);
     void (*resume)(np_conn_t *conn, const struct ibv_wc *wc, void *data);
 
@@ -96,8 +100,8 @@ typedef struct np_vport_ops {
     /** The connection has another queue pair: what came over the last one and
      *  waits, or is worked on, is forgotten */
     void (*renewed)(np_conn_t *conn);
-    /** A link's: it is not connected yet, and of what was sent nobody knows what
-     *  has come */
+    /** A link's: it is not connected yet, and of what was sent nobody knows
+     *  what has come */
     void (*lost)(np_conn_t *conn);
     /** It is; the other side has taken @a taken messages */
     void (*resumed)(np_conn_t *conn, uint32_t taken);
@@ -149,8 +153,8 @@ KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 typedef struct np_vkept {
     struct ibv_wc wc;
     np_conn_t     *conn;    /**< NULL: it is not there any more */
-    void          *bytes;   /**< allocated; NULL: in its receive buffer, which is
-                                 in use until then */
+    void          *bytes;   /**< allocated; NULL: in its receive buffer, which
+                                 is in use until then */
 } np_vkept_t;
 
 /** Ranges that peers have missed in our views */
@@ -170,14 +174,15 @@ typedef struct np_vabsent {
  *  whoever has the turn: the owner, or a service thread. */
 struct np_vport {
     np_turn_t               turn;
-    pid_t                   pid;        /**< whose it is: a forked child's not */
+    pid_t                   pid;        /**< whose it is: a forked child's
+                                             not */
     np_stats_t              *stats;     /**< of the owner's turns */
     np_service_client_t     service;
     int                     is_thread;  /**< a thread of ours has the turn */
     int                     is_closing; /**< nothing more is brought in */
-    _Atomic int             is_armed;   /**< the owner sleeps, or is about to; set
-                                             and cleared by who has the turn, read
-                                             without */
+    _Atomic int             is_armed;   /**< the owner sleeps, or is about to;
+                                             set and cleared by who has the
+                                             turn, read without */
     np_vport_config_t       config;
     const np_vport_ops_t    *ops;
     np_vuser_t              user;
@@ -192,11 +197,14 @@ struct np_vport {
     unsigned                ud_lost;    /**< see np_vport_config_t::mischief */
     uint32_t                ud_tail;
     uint32_t                ud_head;
-    unsigned                send_cqe;   /**< completions that send_cq can hold */
+    unsigned                send_cqe;   /**< completions that send_cq can
+                                             hold */
     unsigned                posted;     /**< work requests that may need one */
-    unsigned                awaited;    /**< of these, those an operation waits for */
+    unsigned                awaited;    /**< of these, those an operation waits
+                                             for */
     unsigned                max_inline; /**< bytes: what all queue pairs take */
-    struct ibv_send_wr      wr;         /**< what is posted next, of sge alone */
+    struct ibv_send_wr      wr;         /**< what is posted next, of sge
+                                             alone */
     struct ibv_sge          sge;
 
     uint8_t                 *slab;      /**< receive, send, datagram buffers */
@@ -223,20 +231,23 @@ struct np_vport {
     int                     timer_fd;
     int                     bell_fd;    /**< threads wake the owner */
     int                     service_fd; /**< epoll, for the service threads:
-                                             channel, events of the device, keys, and
-                                             what was brought in */
-    int                     keys_fd;    /**< timer: keys that were given out may be
-                                             unused; once for each time that has_keys
-                                             was set */
-    _Atomic int             has_keys;   /**< links may have such; written in a turn,
-                                             read by threads before theirs */
-    int                     brought_fd; /**< a bringer has left something to do */
+                                             channel, events of the device,
+                                             keys, and what was brought in */
+    int                     keys_fd;    /**< timer: keys that were given out may
+                                             be unused; once for each time that
+                                             has_keys was set */
+    _Atomic int             has_keys;   /**< links may have such; written in a
+                                             turn, read by threads before
+                                             theirs */
+    int                     brought_fd; /**< a bringer has left something to
+                                             do */
     _Atomic int             is_low;     /**< the device has few receive buffers
                                              left, and will not say so again */
     _Atomic unsigned        ticks;      /**< the owner's progress calls; written
                                              by it alone */
     _Atomic unsigned        ticks_seen; /**< by the service threads */
-    uint64_t                next_look;  /**< for messages that nobody takes, ms */
+    uint64_t                next_look;  /**< for messages that nobody takes,
+                                             ms */
     struct ibv_wc           stash[NP_VPORT_BATCH]; /**< found when arming */
     int                     num_stash;
     np_vkept_t              *kept;      /**< ring */
@@ -246,9 +257,11 @@ struct np_vport {
     uint32_t                kept_head;
 
     /* owned by the layers above */
-    int                     is_patient; /**< what is absent is touched all the same */
-    struct np_errand         *retrying;  /**< what waited for it is tried again, by a
-                                             bringer in its turn; or NULL */
+    int                     is_patient; /**< what is absent is touched all the
+                                             same */
+    struct np_errand         *retrying;  /**< what waited for it is tried again,
+                                             by a bringer in its turn; or
+                                             NULL */
     size_t                  registered; /**< bytes, by transfers; see pin_max */
     ucs_list_link_t         links;
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
@@ -257,12 +270,13 @@ struct np_vport {
     ucs_list_link_t         late;       /**< conn->retry: messages that wait are
                                              tried again */
     ucs_list_link_t         asked;      /**< peers that wait for views */
-    ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of the
-                                             target's entries is not posted */
+    ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of
+                                             the target's entries is not
+                                             posted */
     np_stage_t              stage;      /**< for what messages carry */
-    np_vabsent_t            wanted;     /**< what the message must have that has just
-                                             been put off; len 0: nothing, it is to
-                                             be tried again */
+    np_vabsent_t            wanted;     /**< what the message must have that has
+                                             just been put off; len 0: nothing,
+                                             it is to be tried again */
     unsigned                num_served; /**< transfers of peers in work */
     unsigned                num_absent;
     np_vabsent_t            absent[NP_VPORT_ABSENT];
@@ -286,7 +300,8 @@ int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr);
 /** Returns how much was done */
 unsigned np_vport_progress(np_vport_t *port);
 
-/** Progress has found nothing to do: bring in some of what waits (mem/prepare.h) */
+/** Progress has found nothing to do: bring in some of what waits
+ *  (mem/prepare.h) */
 void np_vport_prepare(np_vport_t *port);
 
 /** Readable when there is something to progress, once armed */
@@ -300,7 +315,8 @@ unsigned np_vport_poll_recv(np_vport_t *port);
 unsigned np_vport_poll_send(np_vport_t *port);
 unsigned np_vport_send_due(np_vport_t *port);
 
-/** All that a service thread does for peers, once; returns how much. Its turn. */
+/** All that a service thread does for peers, once; returns how much. Its
+ *  turn. */
 unsigned np_vport_serve_some(np_vport_t *port);
 
 /** The owner looks at the time in its next progress */
@@ -309,9 +325,10 @@ void np_vport_look_next(np_vport_t *port);
 /** If the device has said that receive buffers are few: let it say so again */
 void np_vport_take_low(np_vport_t *port);
 
-/** For tests, see np_vport_config_t::break_every. Not in the middle of serving a
- *  write that has just come: the registration that it used is given back then, and
- *  Soft-RoCE of 6.1 does not let go of it if an error overtakes the write. */
+/** For tests, see np_vport_config_t::break_every. Not in the middle of serving
+ *  a write that has just come: the registration that it used is given back
+ *  then, and Soft-RoCE of 6.1 does not let go of it if an error overtakes the
+ *  write. */
 void np_vport_break_due(np_vport_t *port);
 
 /** The datagram queue pair works again. Owner's turn. */
@@ -328,19 +345,19 @@ int np_vport_arm_service(np_vport_t *port);
  *  thread, and those that would find no buffer */
 void np_vport_arm_low(np_vport_t *port);
 
-/** Does it belong to this process? What a forked child has inherited it must leave
- *  alone: the device knows it as its parent's. */
+/** Does it belong to this process? What a forked child has inherited it must
+ *  leave alone: the device knows it as its parent's. */
 int np_vport_is_ours(const np_vport_t *port);
 
-/** A bringer has tried again what waited for its pages: what that has made to do is
- *  for others. Its turn. */
+/** A bringer has tried again what waited for its pages: what that has made to
+ *  do is for others. Its turn. */
 void np_vport_brought(np_vport_t *port);
 
 /** np_service_ops_t::serve */
 int np_vport_serve(np_service_client_t *client);
 
-/** Keep for the owner what has waited, with its allocated bytes. A thread's turn.
- *  Returns 0: there is no room. */
+/** Keep for the owner what has waited, with its allocated bytes. A thread's
+ *  turn. Returns 0: there is no room. */
 int np_vport_keep_late(np_vport_t *port, const np_vkept_t *late);
 
 /** Nothing is kept for the owner any more */

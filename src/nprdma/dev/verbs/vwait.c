@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Who sees to a port while its owner does not: the owner itself, asleep until an
- * event wakes it, or a service thread while the owner computes.
+ * Who sees to a port while its owner does not: the owner itself, asleep until
+ * an event wakes it, or a service thread while the owner computes.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -144,7 +144,8 @@ ucs_status_t np_vport_arm(np_vport_t *port)
     NP_TURN_OR_RETURN(&port->turn, UCS_ERR_BUSY);
     ucs_status_t status;
 
-    /* seq_cst, and before the last look at the queue: see np_vport_leave_alone */
+    /* seq_cst, and before the last look at the queue: see
+     * np_vport_leave_alone */
     atomic_store_explicit(&port->is_armed, 1, memory_order_seq_cst);
     status = np_vport_try_arm(port);
     if (status != UCS_OK) {
@@ -200,7 +201,8 @@ static int np_vport_serve_turn(np_vport_t *port)
     (void)!read(port->keys_fd, &times, sizeof(times));
     do {
         while (!np_turn_is_wanted(&port->turn) &&
-               (np_vport_serve_some(port) > 0) && (++rounds < NP_VPORT_ROUNDS)) {
+               (np_vport_serve_some(port) > 0) &&
+               (++rounds < NP_VPORT_ROUNDS)) {
         }
         np_vport_wake_owner(port);
         np_vport_arm_thread(port);
@@ -217,7 +219,8 @@ static int np_vport_serve_turn(np_vport_t *port)
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
            !ucs_list_is_empty(&port->connecting) ||
            port->ops->has_thread_work(port) || np_conn_ring_links(port) ||
-           !ucs_list_is_empty(&port->asked) || !ucs_list_is_empty(&port->late) ||
+           !ucs_list_is_empty(&port->asked) ||
+           !ucs_list_is_empty(&port->late) ||
            !ucs_list_is_empty(&port->replies);
 }
 
@@ -238,16 +241,17 @@ static int np_vport_is_attended(np_vport_t *port)
     return port->ticks_seen != ticks;
 }
 
-/* A program that waits in a loop sees to everything, and would only be disturbed:
- * be told of the next request that waits too long. That may have been this one, if
- * the program has just left: its sender rings again. Returns 0 if the program has
- * gone to sleep: what was drained may have been to wake it. No turn. */
+/* A program that waits in a loop sees to everything, and would only be
+ * disturbed: be told of the next request that waits too long. That may have
+ * been this one, if the program has just left: its sender rings again. Returns
+ * 0 if the program has gone to sleep: what was drained may have been to wake
+ * it. No turn. */
 static int np_vport_leave_alone(np_vport_t *port)
 {
     np_vport_drain_channel(port);
     (void)np_vport_arm_service(port);
-    /* seq_cst: if it is not seen to be armed, then it looks at the queue after it
-     * has armed, and finds what we were told of */
+    /* seq_cst: if it is not seen to be armed, then it looks at the queue after
+     * it has armed, and finds what we were told of */
     return !atomic_load_explicit(&port->is_armed, memory_order_seq_cst);
 }
 
@@ -261,8 +265,8 @@ int np_vport_serve(np_service_client_t *client)
     while (read(port->brought_fd, &times, sizeof(times)) > 0) {
     }
     if (np_vport_is_attended(port) && np_vport_leave_alone(port)) {
-        /* until the program has seen that buffers were few, or that a key is not
-         * used, or has left */
+        /* until the program has seen that buffers were few, or that a key is
+         * not used, or has left */
         return atomic_load_explicit(&port->is_low, memory_order_relaxed) ||
                atomic_load_explicit(&port->has_keys, memory_order_relaxed);
     }

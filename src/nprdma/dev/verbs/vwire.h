@@ -13,7 +13,8 @@
 #define NP_VWIRE_MAGIC    0x4156504eu  /**< "NPVA" */
 #define NP_VWIRE_VERSION  4
 
-/** Bytes of a message with its header; not 1024 of payload (facts of UCP 1.13) */
+/** Bytes of a message with its header; not 1024 of payload (facts of UCP
+ *  1.13) */
 #define NP_VSEG_SIZE      8320
 #define NP_VSEG_PAYLOAD   (NP_VSEG_SIZE - sizeof(np_vmsg_t))
 
@@ -35,7 +36,8 @@ typedef struct np_hello {
     uint32_t link_id;    /**< of the link, unique in its process */
     uint32_t epoch;      /**< queue pairs that this link had before */
     uint32_t credits;    /**< messages that may be under way: what the link
-                              would like, and what the other side has room for */
+                              would like, and what the other side has room
+                              for */
     uint32_t taken;      /**< REPLY: messages of the link that have been */
     int32_t  status;     /**< REPLY: of a put that has failed, or UCS_OK */
     uint32_t qpn;        /**< the sender's reliable queue pair */
@@ -44,7 +46,8 @@ typedef struct np_hello {
     uint16_t lid;
     uint8_t  is_roce;
     uint8_t  mtu;
-    uint8_t  reads;      /**< RDMA Reads of the other side that may be under way */
+    uint8_t  reads;      /**< RDMA Reads of the other side that may be under
+                              way */
     uint8_t  gid[16];
 } __attribute__((packed)) np_hello_t;
 
@@ -62,13 +65,14 @@ typedef enum np_vmsg_kind {
     NP_VMSG_RESULT,   /**< op, status, offset: the value before */
     NP_VMSG_ACK,      /**< only what every header has; not counted */
     NP_VMSG_BYE,      /**< the link has ended */
-    NP_VMSG_VIEWS,    /**< addr: the link asks for the keys of this arena's views;
-                           status: UCS_OK, UCS_ERR_NO_RESOURCE: ask again later,
-                           or another: never; addr, len: what the views cover;
-                           offset: bytes of each region of a view's row, op: which
-                           of them this is, as there is one answer for each, in
-                           order; rkey, reserved, compare: keys of it in the read
-                           view, in the write view, and of the table */
+    NP_VMSG_VIEWS,    /**< addr: the link asks for the keys of this arena's
+                           views; status: UCS_OK, UCS_ERR_NO_RESOURCE: ask again
+                           later, or another: never; addr, len: what the views
+                           cover; offset: bytes of each region of a view's row,
+                           op: which of them this is, as there is one answer for
+                           each, in order; rkey, reserved, compare: keys of it
+                           in the read view, in the write view, and of the
+                           table */
     NP_VMSG_LAST
 } np_vmsg_kind_t;
 
@@ -76,11 +80,11 @@ enum {
     NP_VMSG_ACK_NOW = 1u << 0,  /**< tell at once how far you are */
     NP_VMSG_NO_KEYS = 1u << 1,  /**< READ: answer by DATA, no READY will come */
     NP_VMSG_WAKE    = 1u << 2,  /**< sent with the solicited event */
-    NP_VMSG_DISTANT = 1u << 3,  /**< answer: a service thread has sent it; WRITE:
-                                     one has taken the key of the last */
+    NP_VMSG_DISTANT = 1u << 3,  /**< answer: a service thread has sent it;
+                                     WRITE: one has taken the key of the last */
     NP_VMSG_AGAIN   = 1u << 4,  /**< ATOMIC: it was taken, its answer is lost */
-    NP_VMSG_ABSENT  = 1u << 5   /**< PUT, READ, WRITE: bring these pages into your
-                                     views as well */
+    NP_VMSG_ABSENT  = 1u << 5   /**< PUT, READ, WRITE: bring these pages into
+                                     your views as well */
 };
 
 /** Header of every message */
@@ -92,8 +96,8 @@ typedef struct np_vmsg {
     uint32_t ack;       /**< of the link's messages, those that were taken */
 } __attribute__((packed)) np_vmsg_t;
 
-/** What follows the header, except for AM, ACK and BYE. The link's side names an
- *  operation, both sides use that name. */
+/** What follows the header, except for AM, ACK and BYE. The link's side names
+ *  an operation, both sides use that name. */
 typedef struct np_vbody {
     uint32_t op;
     int32_t  status;

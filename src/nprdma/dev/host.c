@@ -10,7 +10,7 @@
 
 #include "host.h"
 
-#include "../../engine.h"
+#include "../engine.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #ifndef NP_SOFT_HOST_H_
 #define NP_SOFT_HOST_H_
 
-#include "../../np.h"
+#include "../np.h"
 
 /** What a device address says */
 typedef struct np_host_addr {
@@ -30,8 +30,8 @@ uint64_t np_host_proc_start_time(int pid);
 /** Of this process */
 uint64_t np_host_own_start_time(void);
 
-/** Does a process that has begun at that time still run? 1 also if that cannot be
- *  seen. */
+/** Does a process that has begun at that time still run? 1 also if that cannot
+ *  be seen. */
 int np_host_proc_runs(int pid, uint64_t start_time);
 
 /** Is a process, or one of its threads, stopped, or asleep in the kernel where
