@@ -59,7 +59,7 @@ for cpu in armv8-a armv8.3-a; do
     tap_check "$cpu: two entries are looked at with acquire" \
         acquires probe_entries_pair 'ldr|ldur|ldp' 'ldap?r[[:blank:]]+x'
     # of entries alone, 32 bits are loaded
-    for name in probe_entries_of probe_kmod_is_mapped; do
+    for name in probe_entries_of probe_kmod_entries; do
         tap_check "$cpu: $name looks at an entry with acquire" \
             acquires "$name" 'ldu?r[[:blank:]]+w' 'ldap?r[[:blank:]]+w'
     done

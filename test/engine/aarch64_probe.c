@@ -4,7 +4,7 @@
 
 #include "nprdma/dev/soft/dma.c"
 #include "nprdma/mem/kmod.h"
-#include "nprdma/proto/entries.h"
+#include "nprdma/mem/entries.h"
 
 #define PROBE __attribute__((noinline, used))
 
@@ -20,7 +20,7 @@ PROBE uint64_t probe_views_load(const np_table_t *table, uint32_t page)
 
 PROBE uint64_t probe_entries_pair(const np_table_t *table, uint32_t page)
 {
-    return np_entries_load_pair(table, page);
+    return np_entries_load_pair(table->entries, page);
 }
 
 PROBE uint64_t probe_entries_of(const np_table_t *table, uint64_t va,
@@ -29,8 +29,8 @@ PROBE uint64_t probe_entries_of(const np_table_t *table, uint64_t va,
     return np_entries_of(table, va, len).sum;
 }
 
-PROBE int probe_kmod_is_mapped(const np_kmod_region_t *region, uint64_t va,
-                               uint64_t len, uint64_t *sum)
+PROBE uint64_t probe_kmod_entries(const np_kmod_region_t *region, uint64_t va,
+                                  uint64_t len)
 {
-    return np_kmod_is_mapped(region, va, len, NP_ENTRY_READ, sum);
+    return np_kmod_entries(region, va, len).sum;
 }

@@ -307,11 +307,11 @@ ucs_status_t np_kmod_fault_in(const np_kmod_region_t *region, uint64_t va,
 static int np_kmod_has(const np_kmod_region_t *region,
                        const struct nprdma_range *range)
 {
-    uint64_t sum;
+    const np_entries_t seen = np_kmod_entries(region, range->addr,
+                                              range->length);
 
-    return np_kmod_is_mapped(region, range->addr, range->length,
-                             (range->flags & NPRDMA_RANGE_WRITE) ?
-                             NP_ENTRY_BITS : NP_ENTRY_READ, &sum);
+    return np_entries_have(&seen, (range->flags & NPRDMA_RANGE_WRITE) ?
+                           NP_ENTRY_BITS : NP_ENTRY_READ);
 }
 
 /* An ioctl for the part that each region has of a range, whole pages. Returns 0
@@ -363,15 +363,17 @@ static int np_kmod_has_mapped(uint64_t va, uint64_t len, uint32_t bits)
 {
     int is_mapped = 1;
     np_kmod_region_t *region;
-    uint64_t first, end, sum;
+    uint64_t first, end;
+    np_entries_t seen;
 
     pthread_mutex_lock(&np_kmod.lock);
     ucs_list_for_each(region, &np_kmod.regions, list) {
-        first     = ucs_max(va, region->va);
-        end       = ucs_min(va + len, region->va + region->len);
-        is_mapped = is_mapped &&
-                    ((first >= end) ||
-                     np_kmod_is_mapped(region, first, end - first, bits, &sum));
+        first = ucs_max(va, region->va);
+        end   = ucs_min(va + len, region->va + region->len);
+        if (first < end) {
+            seen       = np_kmod_entries(region, first, end - first);
+            is_mapped &= np_entries_have(&seen, bits);
+        }
     }
     pthread_mutex_unlock(&np_kmod.lock);
     return is_mapped;

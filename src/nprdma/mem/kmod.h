@@ -12,7 +12,7 @@
 #ifndef NP_KMOD_H_
 #define NP_KMOD_H_
 
-#include "table.h"
+#include "entries.h"
 
 #include "../../../include/nprdma/nprdma_uapi.h"
 
@@ -101,32 +101,16 @@ int np_kmod_block(uint64_t va, uint64_t len);
 void np_kmod_unblock(uint64_t va, uint64_t len);
 
 
-/**
- * Are all pages of [@a va, @a va + @a len), which lies in the region, mapped
- * so?
- *
- * @param [out] sum  Of their counts: as long as it stays the same, no page has
- *                   changed (counts only grow; 2^30 changes of one page within
- *                   one transfer do not happen).
- */
-static UCS_F_ALWAYS_INLINE int
-np_kmod_is_mapped(const np_kmod_region_t *region, uint64_t va, uint64_t len,
-                  uint32_t bits, uint64_t *sum)
+/** The entries of [@a va, @a va + @a len), which lies in the region */
+static UCS_F_ALWAYS_INLINE np_entries_t
+np_kmod_entries(const np_kmod_region_t *region, uint64_t va, uint64_t len)
 {
-    uint64_t page       = (va - region->va) >> NP_PAGE_SHIFT;
-    const uint64_t last = (va + len - 1 - region->va) >> NP_PAGE_SHIFT;
-    uint32_t all = bits, entry;
-    uint64_t total = 0;
+    np_entries_t seen = NP_ENTRIES_NONE;
 
-    for (; page <= last; ++page) {
-        /* acquire: with what devices read and wrote before */
-        entry  = atomic_load_explicit(&region->entries[page],
-                                      memory_order_acquire);
-        all   &= entry;
-        total += entry / NP_ENTRY_STEP;
-    }
-    *sum = total;
-    return all == bits;
+    np_entries_add_run((const void*)region->entries,
+                       (va - region->va) >> NP_PAGE_SHIFT,
+                       np_page_count(va, len), &seen);
+    return seen;
 }
 
 #endif

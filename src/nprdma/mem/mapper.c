@@ -156,7 +156,7 @@ static UCS_F_ALWAYS_INLINE uint32_t np_entry_all(uint32_t bits)
 
 /* Under the lock. The count wraps between the bits. Release: who sees that it
  * is mapped sees the views that were set before, and the flush. Those who
- * compare entries load with acquire (proto/entries.h). */
+ * compare entries load with acquire (entries.h). */
 static UCS_F_ALWAYS_INLINE void
 np_entry_store(np_table_t *table, uint32_t page, uint32_t entry, uint32_t bits)
 {
@@ -170,7 +170,7 @@ np_entry_store(np_table_t *table, uint32_t page, uint32_t entry, uint32_t bits)
 }
 
 /* Have all entries of the range these bits? */
-static int np_entries_have(uint64_t va, uint64_t len, uint32_t bits)
+static int np_mapper_has(uint64_t va, uint64_t len, uint32_t bits)
 {
     uint64_t left = np_page_count(va, len);
     const np_table_t *table;
@@ -202,7 +202,7 @@ static int np_entries_have(uint64_t va, uint64_t len, uint32_t bits)
 
 int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
 {
-    return np_entries_have(va, len, NP_ENTRY_OWN(write ? NP_ENTRY_BITS :
+    return np_mapper_has(va, len, NP_ENTRY_OWN(write ? NP_ENTRY_BITS :
                                                  NP_ENTRY_READ));
 }
 
@@ -521,7 +521,7 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
     np_batch_t batch;
 
     np_unit_assert_outside();
-    if (ucs_likely(np_entries_have(va, len, bits)) || (len == 0)) {
+    if (ucs_likely(np_mapper_has(va, len, bits)) || (len == 0)) {
         return UCS_OK;
     }
 

@@ -21,7 +21,6 @@
 #include "copy.h"
 
 #include "claim.h"
-#include "entries.h"
 #include "fault.h"
 #include "pace.h"
 #include "piece.h"

@@ -14,7 +14,6 @@
 #include "fault.h"
 
 #include "copy.h"
-#include "entries.h"
 #include "order.h"
 #include "pace.h"
 #include "piece.h"

@@ -12,7 +12,7 @@
 
 #include "../dev/soft/dma.h"
 #include "../dev/soft/link.h"
-#include "entries.h"
+#include "../mem/entries.h"
 #include "../mem/key.h"
 #include "../iov.h"
 #include "../mem/model.h"

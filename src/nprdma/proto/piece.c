@@ -10,8 +10,6 @@
 
 #include "piece.h"
 
-#include "entries.h"
-
 #include "../engine.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"

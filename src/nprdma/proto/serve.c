@@ -12,7 +12,6 @@
 #include "serve.h"
 
 #include "atomic.h"
-#include "entries.h"
 #include "help.h"
 #include "piece.h"
 

@@ -143,28 +143,34 @@ static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
     uint64_t va         = np_vpiece_local(op, piece);
     unsigned round;
 
-    for (round = 0; !np_kmod_is_mapped(region, va, piece->len, bits,
-                                       &piece->ours); ++round) {
+    for (round = 0;; ++round) {
+        piece->ours = np_kmod_entries(region, va, piece->len);
+        if (np_entries_have(&piece->ours, bits)) {
+            return 1;
+        }
+
         NP_STATS_INC(op->port->stats, local_faults);
         if ((round == NP_VONE_ROUNDS) ||
             (np_kmod_fault_in(region, va, piece->len, is_sink) != UCS_OK)) {
             return 0;
         }
     }
-    return 1;
 }
 
 /* Have pages of ours changed since? */
 static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
 {
     const np_vone_t *one = &op->one;
-    uint64_t sum;
+    np_entries_t now;
 
-    return (one->unpack != NULL) || (op->copy != NULL) ||
-           (np_kmod_is_mapped(piece->region, np_vpiece_local(op, piece),
-                              piece->len, (one->dir == NP_DIR_GET) ?
-                              NP_ENTRY_BITS : NP_ENTRY_READ, &sum) &&
-            (sum == piece->ours));
+    if ((one->unpack != NULL) || (op->copy != NULL)) {
+        return 1;
+    }
+
+    now = np_kmod_entries(piece->region, np_vpiece_local(op, piece),
+                          piece->len);
+    return np_entries_held(&piece->ours, &now, (one->dir == NP_DIR_GET) ?
+                           NP_ENTRY_BITS : NP_ENTRY_READ);
 }
 
 /* The target's entries, into scratch */
@@ -245,9 +251,12 @@ static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
         return NP_VPOST_NO_ROOM;
     }
 
-    is_known = (!is_put && (piece->len < NP_VLOOK_MIN)) ||
-               np_vremote_is_mapped(piece->remote, va, piece->len,
-                                    np_vone_bits(one->dir), &piece->theirs);
+    is_known = !is_put && (piece->len < NP_VLOOK_MIN);
+    if (!is_known) {
+        piece->theirs = np_vremote_entries(piece->remote, va, piece->len);
+        is_known      = np_entries_have(&piece->theirs,
+                                        np_vone_bits(one->dir));
+    }
     if (!is_known && piece->has_looked) {
         return NP_VPOST_NOT;
     }
@@ -298,7 +307,7 @@ static int np_vpiece_has_signature(np_vop_t *op, const np_vpiece_t *piece)
 /* Has it arrived for certain? */
 static int np_vpiece_is_right(np_vop_t *op, np_vpiece_t *piece)
 {
-    uint64_t va = np_vpiece_remote(op, piece), sum;
+    np_entries_t now;
 
     if (op->one.dir == NP_DIR_GET) {
         return !np_vpiece_has_signature(op, piece) &&
@@ -306,9 +315,10 @@ static int np_vpiece_is_right(np_vop_t *op, np_vpiece_t *piece)
     }
 
     np_vpiece_learn(op, piece, 1);
-    return np_vremote_is_mapped(piece->remote, va, piece->len, NP_ENTRY_WRITE,
-                                &sum) &&
-           (sum == piece->theirs) && np_vpiece_is_ours(op, piece);
+    now = np_vremote_entries(piece->remote, np_vpiece_remote(op, piece),
+                             piece->len);
+    return np_entries_held(&piece->theirs, &now, NP_ENTRY_WRITE) &&
+           np_vpiece_is_ours(op, piece);
 }
 
 /* What a piece that is back has brought. Returns 0: no room for its next

@@ -12,6 +12,7 @@
 #include "vlink.h"
 
 #include "../dev/verbs/conn.h"
+#include "../mem/entries.h"
 #include "../unit.h"
 
 /** Chunks of a transfer that one side may have registered */
@@ -105,8 +106,8 @@ typedef struct np_vpiece {
     size_t                      len;
     const struct np_kmod_region *region;    /**< ours */
     struct np_vremote           *remote;    /**< the target's arena */
-    uint64_t                    ours;       /**< np_kmod_is_mapped: before */
-    uint64_t                    theirs;     /**< write: of the target, before */
+    np_entries_t                ours;       /**< before */
+    np_entries_t                theirs;     /**< write: before */
     void                        *scratch;   /**< a send buffer: entries arrive
                                                  here, or bytes to unpack */
     np_vpiece_step_t            step;

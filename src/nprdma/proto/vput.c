@@ -48,7 +48,7 @@ typedef struct np_vput {
     np_interval_t   interval; /**< of the remote side; LIVE: in the table */
     unsigned        len;
     np_vput_state_t state;
-    uint64_t        count;    /**< of its page's entry, before */
+    np_entries_t    entry;    /**< of its page, before */
     uint8_t         data[NP_VPUT_SIZE];
 } np_vput_t;
 
@@ -380,7 +380,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     np_vremote_t *remote;
     np_vbatch_t *batch;
     ucs_status_t status;
-    uint64_t count;
+    np_entries_t entry;
 
     if ((len <= port->config.put_once) || (len > NP_VPUT_SIZE) ||
         (len > port->max_inline) ||
@@ -389,9 +389,12 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     }
 
     remote = np_vremote_get(link, addr, len);
-    if ((remote == NULL) ||
-        !np_vremote_is_mapped(remote, addr, len, NP_ENTRY_WRITE, &count) ||
-        !np_vput_init(link)) {
+    if (remote == NULL) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    entry = np_vremote_entries(remote, addr, len);
+    if (!np_entries_have(&entry, NP_ENTRY_WRITE) || !np_vput_init(link)) {
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -415,7 +418,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     }
 
     put        = np_vput_place(link, batch, last, addr, len);
-    put->count = count;
+    put->entry = entry;
     memcpy(put->data, data, len);
     np_conn_rdma(link->conn, IBV_WR_RDMA_WRITE, (uintptr_t)put->data, 0, addr,
                  np_vremote_keys(remote, addr)->write, len, NULL, 0);
@@ -429,11 +432,10 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
 /* Has its page been there all the time? */
 static int np_vput_is_right(const np_vbatch_t *batch, const np_vput_t *put)
 {
-    uint64_t count;
+    const np_entries_t now = np_vremote_entries(
+            batch->remote, put->interval.first, put->len);
 
-    return np_vremote_is_mapped(batch->remote, put->interval.first, put->len,
-                                NP_ENTRY_WRITE, &count) &&
-           (count == put->count);
+    return np_entries_held(&put->entry, &now, NP_ENTRY_WRITE);
 }
 
 /* Those of which that is so are complete; without entries, none */

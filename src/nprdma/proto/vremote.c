@@ -109,29 +109,26 @@ np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len)
            remote; /* one branch for both */
 }
 
-int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
-                         uint32_t bits, uint64_t *sum)
+np_entries_t
+np_vremote_entries(const np_vremote_t *remote, uint64_t va, uint64_t len)
 {
-    uint64_t page       = (va - remote->va) >> NP_PAGE_SHIFT;
-    const uint64_t last = (va + len - 1 - remote->va) >> NP_PAGE_SHIFT;
+    uint64_t page     = (va - remote->va) >> NP_PAGE_SHIFT;
+    uint64_t left     = np_page_count(va, len), count;
+    np_entries_t seen = NP_ENTRIES_NONE;
     const np_vblock_t *block;
-    uint64_t total = 0;
-    uint32_t entry;
 
-    for (; page <= last; ++page) {
+    for (; left > 0; left -= count, page += count) {
         block = remote->blocks[page / NP_VREMOTE_BLOCK];
         if (block == NULL) {
-            return 0;
+            seen.bits = 0;
+            return seen;
         }
 
-        entry = block->entries[page % NP_VREMOTE_BLOCK];
-        if ((entry & bits) != bits) {
-            return 0;
-        }
-        total += entry / NP_ENTRY_STEP;
+        count = ucs_min(left, NP_VREMOTE_BLOCK - (page % NP_VREMOTE_BLOCK));
+        np_entries_add_run(block->entries, page % NP_VREMOTE_BLOCK, count,
+                           &seen);
     }
-    *sum = total;
-    return 1;
+    return seen;
 }
 
 void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,

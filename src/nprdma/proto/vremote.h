@@ -43,7 +43,7 @@ typedef struct np_vremote_keys {
 typedef struct np_vblock {
     ucs_list_link_t  list;         /**< of the link's, the oldest first */
     struct np_vblock **home;       /**< in its arena */
-    uint32_t         entries[NP_VREMOTE_BLOCK];
+    uint32_t         entries[NP_VREMOTE_BLOCK] __attribute__((aligned(8)));
 } np_vblock_t;
 
 /** An arena of a link's target. Owner: the link. */
@@ -76,9 +76,10 @@ np_vremote_keys(const np_vremote_t *remote, uint64_t va)
     return &remote->keys[(va - remote->va) >> remote->shift];
 }
 
-/** As np_kmod_is_mapped, by what was read last */
-int np_vremote_is_mapped(const np_vremote_t *remote, uint64_t va, uint64_t len,
-                         uint32_t bits, uint64_t *sum);
+/** The entries of these pages as they were read last; bits 0: not of all is
+ *  anything known */
+np_entries_t
+np_vremote_entries(const np_vremote_t *remote, uint64_t va, uint64_t len);
 
 /** Post a Read of its entries into a send buffer; there must be room for it.
  *  @a op is told, with @a number. */
