@@ -100,11 +100,12 @@ int pair_wait_down(np_port_t *a, np_port_t *b, np_link_t *link)
     const uint64_t begin = np_clock();
     unsigned i;
 
-    for (i = 0; pair_may_wait(i, begin) && !(link->gate & NP_GATE_DOWN); ++i) {
+    for (i = 0; pair_may_wait(i, begin) &&
+                !(link->flight.gate & NP_GATE_DOWN); ++i) {
         pair_progress(a);
         pair_progress(b);
     }
-    return !!(link->gate & NP_GATE_DOWN);
+    return !!(link->flight.gate & NP_GATE_DOWN);
 }
 
 void pair_open(const char *name, pair_t *pair)

@@ -270,7 +270,7 @@ static int foreign_child_rings(void)
         heard += (poll(&pfd, 1, 0) == 1);
     }
     TAP_CHILD_CHECK(heard == 5000);
-    TAP_CHILD_CHECK(!(pair.link.gate & NP_GATE_DOWN));
+    TAP_CHILD_CHECK(!(pair.link.flight.gate & NP_GATE_DOWN));
     pair_close(&pair);
     return 0;
 }
@@ -295,7 +295,7 @@ static int foreign_child_none_left(void)
     setrlimit(RLIMIT_NOFILE, &none);
     np_port_housekeep(pair.initiator);
     setrlimit(RLIMIT_NOFILE, &before);
-    TAP_CHILD_CHECK(!(pair.link.gate & NP_GATE_DOWN));
+    TAP_CHILD_CHECK(!(pair.link.flight.gate & NP_GATE_DOWN));
     TAP_CHILD_CHECK(recv(pair.link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1);
     pair_send(&late);
     TAP_CHILD_CHECK(pair_wait_received(target, pair.initiator, 2));
@@ -357,17 +357,17 @@ static int foreign_child_sleeps(void)
         while (recv(pair.link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
             np_port_housekeep(port); /* or the clock ends us */
         }
-        TAP_CHILD_CHECK(!(pair.link.gate & NP_GATE_DOWN));
+        TAP_CHILD_CHECK(!(pair.link.flight.gate & NP_GATE_DOWN));
         TAP_CHILD_CHECK(ucs_list_is_empty(&port->deaf_links));
         pair_close(&pair);
         return 0;
     }
 
     shutdown(pair.peer->fd, SHUT_RDWR);
-    for (i = 0; (i < 1000) && !(pair.link.gate & NP_GATE_DOWN); ++i) {
+    for (i = 0; (i < 1000) && !(pair.link.flight.gate & NP_GATE_DOWN); ++i) {
         np_port_housekeep(port);
     }
-    TAP_CHILD_CHECK(pair.link.gate & NP_GATE_DOWN);
+    TAP_CHILD_CHECK(pair.link.flight.gate & NP_GATE_DOWN);
     return 0;
 }
 

@@ -162,7 +162,7 @@ static void link_order(void)
               (link_put(&world, 0, 8) == UCS_OK), "order: until it is done");
 
     TAP_CHECK((link_put(&world, LINK_PAGE - 64, 128) == UCS_OK) &&
-              (world.pair.link.outstanding > 0),
+              (world.pair.link.flight.outstanding > 0),
               "order: a put across the end of an arena");
     TAP_CHECK(link_put(&world, LINK_PAGE - 8, 8) == UCS_ERR_NO_RESOURCE,
               "order: a put to a part of it waits");
@@ -304,7 +304,7 @@ static void link_fork(void)
     TAP_CHECK(link_wait(&link_parents.pair, &done),
               "fork: but go on (%d)", done);
     np_port_housekeep(link_parents.pair.initiator);
-    TAP_CHECK(!(link->gate & NP_GATE_DOWN),
+    TAP_CHECK(!(link->flight.gate & NP_GATE_DOWN),
               "fork: nor is its connection ended");
     link_world_close(&link_parents);
 }
@@ -323,7 +323,7 @@ static void link_notes(void)
     link_put(&world, LINK_PAGE - 64, 128);
     for (told = 0; np_request_tell(link, &slot, NP_SLOT_SEGMENT); ++told) {
     }
-    TAP_CHECK((told > 1) && (link->outstanding > 0) &&
+    TAP_CHECK((told > 1) && (link->flight.outstanding > 0) &&
               (link_put(&world, 128, 64) == UCS_OK) && /* notes leave one slot */
               (link_put(&world, 256, 64) == UCS_ERR_NO_RESOURCE),
               "notes: there is no room (%u)", told);
@@ -404,7 +404,7 @@ static void link_late_room(int is_beside)
     link_late.head = link->ctl.head;
     atomic_init(&before, atomic_load(link->ctl.head));
     link->ctl.head = &before; /* as if these were notes that nobody has read */
-    for (i = 0; (i < PROGRESS_MAX) && (link->outstanding > 0); ++i) {
+    for (i = 0; (i < PROGRESS_MAX) && (link->flight.outstanding > 0); ++i) {
         pair_progress(world.pair.target);
         pair_progress(world.pair.initiator);
     }
@@ -414,7 +414,7 @@ static void link_late_room(int is_beside)
     np_pause_hook = link_late_hook;
     status        = link_put(&world, 0, 1);
     np_pause_hook = NULL;
-    TAP_CHECK((link->outstanding == (unsigned)is_beside) &&
+    TAP_CHECK((link->flight.outstanding == (unsigned)is_beside) &&
               (status == UCS_ERR_NO_RESOURCE),
               "%s: no room is not no memory (%s)", name,
               ucs_status_string(status));
@@ -439,11 +439,11 @@ static void link_ready(void)
     status = np_rma_get_now(link, world.key, &byte, 1, (uintptr_t)world.mem);
     TAP_CHECK((status == UCS_ERR_NO_RESOURCE) && (link->ctl.tail == 1),
               "ready: a page is asked for (%s)", ucs_status_string(status));
-    for (i = 0; (i < PROGRESS_MAX) && (link->outstanding > 0); ++i) {
+    for (i = 0; (i < PROGRESS_MAX) && (link->flight.outstanding > 0); ++i) {
         pair_progress(world.pair.target);
         pair_progress(world.pair.initiator);
     }
-    TAP_CHECK((link->outstanding == 0) && (link->ctl.tail == 1),
+    TAP_CHECK((link->flight.outstanding == 0) && (link->ctl.tail == 1),
               "ready: once it is there nothing more is sent (%u slots)",
               link->ctl.tail);
     status = np_rma_get_now(link, world.key, &byte, 1, (uintptr_t)world.mem);
@@ -496,7 +496,7 @@ static void link_now(void)
     world.pair.link.no_vm = 1;
     status                = link_get_now(&world, bytes, 0, 8);
     TAP_CHECK((status == UCS_ERR_UNSUPPORTED) && (bytes[0] == 1) &&
-              (world.pair.link.outstanding == 0),
+              (world.pair.link.flight.outstanding == 0),
               "now: not where the kernel refuses (%s)",
               ucs_status_string(status));
     link_world_close(&world);
@@ -612,7 +612,7 @@ static void link_no_files(void)
     np_port_housekeep(pair.initiator);
     setrlimit(RLIMIT_NOFILE, &before);
     TAP_CHECK((has_file < 0) && is_alive, "no files: a peer is alive");
-    TAP_CHECK(!(link->gate & NP_GATE_DOWN),
+    TAP_CHECK(!(link->flight.gate & NP_GATE_DOWN),
               "no files: a segment that cannot be had ends no link");
 
     pid = fork();

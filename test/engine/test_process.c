@@ -149,11 +149,12 @@ static int process_is_down(void)
 {
     unsigned i;
 
-    for (i = 0; (i < PROGRESS_MAX) && !(process_link.gate & NP_GATE_DOWN);
+    for (i = 0; (i < PROGRESS_MAX) &&
+                !(process_link.flight.gate & NP_GATE_DOWN);
          ++i) {
         pair_progress(process_port);
     }
-    return !!(process_link.gate & NP_GATE_DOWN);
+    return !!(process_link.flight.gate & NP_GATE_DOWN);
 }
 
 /* Who ends goes down at once, both its ports and its links */

@@ -77,7 +77,8 @@ int race_drain(void)
 {
     unsigned i;
 
-    for (i = 0; (race.link.outstanding + race.second.outstanding) > 0; ++i) {
+    for (i = 0; (race.link.flight.outstanding +
+                 race.second.flight.outstanding) > 0; ++i) {
         if (i == RACE_PROGRESS) {
             return 0;
         }

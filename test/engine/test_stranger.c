@@ -249,7 +249,7 @@ static void stranger_flood(void)
         for (i = 0; i < 8; ++i) {
             if (!(sent & (1u << i)) && np_link_has_resources(&links[i])) {
                 pair_send(&links[i]);
-                sent |= (links[i].gate == 0) ? (1u << i) : 0;
+                sent |= (links[i].flight.gate == 0) ? (1u << i) : 0;
             }
         }
         pair_progress(target);

@@ -343,7 +343,7 @@ static void sender_accept(sender_t *sender)
 static void victim_calls(sender_t *sender, const fuzz_record_t *record)
 {
     if (!sender->has_link ||
-        (sender->link.gate & (NP_GATE_UNCONNECTED | NP_GATE_DOWN))) {
+        (sender->link.flight.gate & (NP_GATE_UNCONNECTED | NP_GATE_DOWN))) {
         return;
     }
 

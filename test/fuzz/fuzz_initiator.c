@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A link, and a target that answers whatever the input says: messages, heads,
- * statuses, answers, shares, a directory, and keys that were packed by nobody. */
+ * statuses, answers, shares, a directory, and keys that were packed by
+ * nobody. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -193,7 +194,8 @@ static void make_good_key(void)
     make_key(&packed);
 }
 
-/* a: which of the fields are right; the next records are the rest of the bytes */
+/* a: which of the fields are right; the next records are the rest of the
+ * bytes */
 static void any_key(fuzz_input_t *input, const fuzz_record_t *record)
 {
     np_packed_key_t good, packed;
@@ -263,7 +265,7 @@ static void post(const fuzz_record_t *record)
     void *comp    = (record->b & 1) ? &num_buffers : NULL;
     np_iov_t iov  = {buffer, len};
 
-    if ((buffer == NULL) || (link_.gate & NP_GATE_DOWN)) {
+    if ((buffer == NULL) || (link_.flight.gate & NP_GATE_DOWN)) {
         return;
     }
 
@@ -511,12 +513,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     link_progress();
 
     /* The target goes: whatever is outstanding ends */
-    for (i = 0; (i < PATIENCE) && ((i == 0) || (link_.outstanding > 0)); ++i) {
+    for (i = 0; (i < PATIENCE) &&
+                ((i == 0) || (link_.flight.outstanding > 0)); ++i) {
         target_close(); /* also if it has not taken it in before */
         link_progress();
     }
-    if (link_.outstanding > 0) {
-        fuzz_fail("operations that never end", &link_, link_.outstanding);
+    if (link_.flight.outstanding > 0) {
+        fuzz_fail("operations that never end", &link_, link_.flight.outstanding);
     }
 
     np_proto_close_link(&link_);

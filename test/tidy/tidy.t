@@ -327,7 +327,7 @@ def plain(text):
         indent = len(line) - len(line.lstrip(' '))
         rest = re.sub('  +', ' ', line[indent:])
         rest = re.sub(r' (?=[*&]+[)>,])', '', rest)
-        rest = re.sub(r'(?<=\*) (?=\w)', '', rest)
+        rest = re.sub(r'(?<=\*) (?=\w)| (?=->)', '', rest)
         rest = re.sub(r'(?<=[({[]) | (?=[)}\]])', '', rest)
         done.append(line[:indent] + re.sub('^# +', '#', rest))
     return '\n'.join(done)

@@ -126,7 +126,7 @@ static void test_early(void)
 
 static int is_down(const void *arg)
 {
-    return ((const np_vlink_t*)arg)->is_down;
+    return np_flight_is_down(&((const np_vlink_t*)arg)->flight);
 }
 
 /* A link of its own whose put gets a wrong key: the link ends, and what else there
@@ -143,7 +143,7 @@ static void test_wrong(const char *name, uint64_t offset, uint64_t len,
         TAP_CHECK(0, "%s: a put", name);
         return;
     }
-    for (i = 0; (i < times) && !link.is_down; ++i) {
+    for (i = 0; (i < times) && !np_flight_is_down(&link.flight); ++i) {
         bring_key(link.conn, name_of(&link), offset + (i * len), len);
     }
     TAP_CHECK(is_down(&link), "%s ends the connection", name);

@@ -254,7 +254,7 @@ static int put_without_names(void)
     take_names(0, &free_ops, &num);
     memset(mine, 5, 8);
     status = np_vlink_put_copied(&link_, key, mine, 8, (uintptr_t)area);
-    TAP_CHILD_CHECK((status == UCS_OK) && (link_.outstanding == 0));
+    TAP_CHILD_CHECK((status == UCS_OK) && (link_.flight.outstanding == 0));
     ours->free_ops      = free_ops;
     free_ops->next_free = next;
     ours->num_ops       = num;
@@ -329,7 +329,7 @@ static void many_credits(np_vport_config_t *config)
 
 static int crowd_is_done(const void *arg)
 {
-    return *(const unsigned*)arg == link_.outstanding;
+    return *(const unsigned*)arg == link_.flight.outstanding;
 }
 
 /* Gets of absent pages, whose target does not look: only so many are taken */
@@ -359,7 +359,7 @@ static int crowd_is_bounded(void)
         taken += (status == UCS_INPROGRESS);
         np_vport_progress(ours);
     }
-    TAP_CHILD_CHECK((taken > 0) && (link_.outstanding == taken));
+    TAP_CHILD_CHECK((taken > 0) && (link_.flight.outstanding == taken));
     TAP_CHILD_CHECK(taken <= (NP_VASKED_MAX + NP_VONES_MAX));
 
     TAP_CHILD_CHECK(mocked_wait(crowd_is_done, &none, 0));

@@ -224,3 +224,19 @@ ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write)
     return np_populate(first, ucs_align_up_pow2(va + len, NP_PAGE_SIZE) - first,
                        write, &done);
 }
+
+ucs_status_t np_access_check_own(const np_iov_t *iov, size_t iovcnt)
+{
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        if ((iov[i].len > 0) &&
+            !np_access_is_allowed((uintptr_t)iov[i].base, iov[i].len)) {
+            np_error("local memory %p..%p is not registered, as "
+                     "UCX_NPRDMA_MR_SCOPE=exact wants it", iov[i].base,
+                     UCS_PTR_BYTE_OFFSET(iov[i].base, iov[i].len));
+            return UCS_ERR_INVALID_ADDR;
+        }
+    }
+    return UCS_OK;
+}

@@ -96,4 +96,8 @@ int np_access_is_present(uint64_t va, size_t len);
  */
 ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write);
 
+/** May the program's own memory be moved, as far as registrations say?
+ *  @return UCS_OK; UCS_ERR_INVALID_ADDR (logged). */
+ucs_status_t np_access_check_own(const np_iov_t *iov, size_t iovcnt);
+
 #endif

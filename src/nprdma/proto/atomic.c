@@ -295,7 +295,7 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
     /* An atomic takes effect, and completes, after the puts and gets before
      * it, as on a reliable queue pair: Open MPI's request-based one-sided calls
      * use one as their end marker, without a fence. */
-    if (ucs_unlikely(link->outstanding != link->atomics)) {
+    if (ucs_unlikely(link->flight.outstanding != link->flight.atomics)) {
         np_link_fence(link);
     }
 
@@ -312,7 +312,8 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
 
     /* Atomics of one link are executed in order (np_serve_take): not beside one
      * that waits */
-    ptr = (link->outstanding == 0) ? np_rma_direct(link, key, addr) : NULL;
+    ptr = (link->flight.outstanding == 0) ? np_rma_direct(link, key, addr) :
+          NULL;
     if (ptr != NULL) {
         table = np_link_table(link, addr);
         if (ucs_likely(table != NULL)) {

@@ -475,7 +475,7 @@ ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
         np_copy_advance(link, op)) {
         np_copy_ended(link, op);
         status = op->status;
-        np_overlap_remove(&link->overlap, &op->interval);
+        np_overlap_remove(&link->flight.overlap, &op->interval);
         np_op_put(link->port, op);
         return status;
     }

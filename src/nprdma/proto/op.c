@@ -102,14 +102,10 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
         ucs_list_add_tail(&link->port->busy_links, &link->busy);
     }
 
-    if (queue != NP_QUEUE_FLUSH) {
-        ++link->outstanding;
-        ++link->sequence;
-    }
-
-    op->sequence  = link->sequence;
-    link->atomics += (op->kind == NP_OP_ATOMIC);
-    link->copies  += (op->kind == NP_OP_COPY);
+    op->sequence  = (queue == NP_QUEUE_FLUSH) ?
+                    link->flight.sequence :
+                    np_flight_begin(&link->flight, op->kind == NP_OP_ATOMIC);
+    link->copies += (op->kind == NP_OP_COPY);
     np_assertv(link->copies <= NP_COPY_MAX, "%u copies", link->copies);
     ucs_list_add_tail(&link->queues[queue], &op->list);
     if (queue == NP_QUEUE_DATA) {
@@ -123,22 +119,18 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
 
     /* It went down after this operation had entered, when nothing was
      * outstanding that its user had to be told of */
-    if (ucs_unlikely(link->gate & NP_GATE_DOWN)) {
+    if (ucs_unlikely(link->flight.gate & NP_GATE_DOWN)) {
         np_link_report(link);
     }
 }
 
 void np_op_unpost(np_link_t *link, np_op_t *op)
 {
-    np_assert(link->outstanding > 0);
-    np_assert((op->kind != NP_OP_ATOMIC) || (link->atomics > 0));
     ucs_list_del(&op->list);
-    --link->outstanding;
-    link->atomics   -= (op->kind == NP_OP_ATOMIC);
-    link->copies    -= (op->kind == NP_OP_COPY);
-    link->is_refused = 0;
+    np_flight_end(&link->flight, op->kind == NP_OP_ATOMIC);
+    link->copies -= (op->kind == NP_OP_COPY);
     if (op->is_ordered) {
-        np_overlap_remove(&link->overlap, &op->interval);
+        np_overlap_remove(&link->flight.overlap, &op->interval);
         op->is_ordered = 0;
     }
 }
@@ -161,7 +153,7 @@ void np_op_complete(np_port_t *port, np_op_t *op)
 static int np_op_is_relied_on(const np_link_t *link, const np_op_t *op)
 {
     return (op->comp == NULL) ||
-           ((link->gate & NP_GATE_FENCED) && (op->sequence <= link->fence));
+           np_flight_is_relied_on(&link->flight, op->sequence);
 }
 
 void np_op_finish(np_link_t *link, np_op_t *op)
@@ -261,7 +253,7 @@ static unsigned np_link_progress(np_link_t *link)
     count += np_link_complete_flushes(link);
     np_request_ring(link);
 
-    if ((link->outstanding == 0) &&
+    if ((link->flight.outstanding == 0) &&
         ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
         ucs_list_del(&link->busy);
         ucs_list_head_init(&link->busy);
@@ -339,7 +331,7 @@ static int np_link_has_lost(np_link_t *link)
  * failure, if nobody waits for it: peers finish at different times. */
 static void np_op_link_down(np_link_t *link)
 {
-    if ((link->outstanding > 0) ||
+    if ((link->flight.outstanding > 0) ||
         !ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH]) ||
         np_link_has_lost(link)) {
         np_link_report(link);
@@ -348,8 +340,8 @@ static void np_op_link_down(np_link_t *link)
 
 void np_link_report(np_link_t *link)
 {
-    if (!link->is_reported && ucs_list_is_empty(&link->down)) {
-        ucs_list_add_tail(&link->port->down_links, &link->down);
+    if (!link->flight.is_reported && ucs_list_is_empty(&link->flight.down)) {
+        ucs_list_add_tail(&link->port->down_links, &link->flight.down);
     }
 }
 
@@ -364,19 +356,19 @@ unsigned np_port_work_slow(np_port_t *port)
         link = ucs_list_head(&port->busy_links, np_link_t, busy);
         ucs_list_del(&link->busy);
         ucs_list_add_tail(&port->busy_links, &link->busy);
-        if (!(link->gate & NP_GATE_DOWN)) {
+        if (!(link->flight.gate & NP_GATE_DOWN)) {
             count += np_link_progress(link);
         }
     }
 
     while (!ucs_list_is_empty(&port->down_links)) {
-        link = ucs_list_head(&port->down_links, np_link_t, down);
-        ucs_list_del(&link->down);
-        ucs_list_head_init(&link->down);
-        link->is_reported = 1;
-        np_link_cancel(link, link->status);
+        link = ucs_list_head(&port->down_links, np_link_t, flight.down);
+        ucs_list_del(&link->flight.down);
+        ucs_list_head_init(&link->flight.down);
+        link->flight.is_reported = 1;
+        np_link_cancel(link, link->flight.status);
         np_unit_assert_outside();
-        np_op_user(port)->link_down(link, link->status);
+        np_op_user(port)->link_down(link, link->flight.status);
         ++count;
     }
 
@@ -424,7 +416,7 @@ ucs_status_t np_proto_open(const np_port_config_t *config,
 void np_proto_close_link(np_link_t *link)
 {
     np_link_cancel(link, UCS_ERR_CANCELED);
-    ucs_list_del(&link->down);
+    ucs_list_del(&link->flight.down);
     np_segments_drop(link);
     np_link_close(link);
 }

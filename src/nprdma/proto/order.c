@@ -23,14 +23,14 @@ void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
                  int is_write)
 {
     np_assert(!op->is_ordered && (len > 0));
-    np_overlap_add(&link->overlap, &op->interval, addr, len, is_write);
+    np_overlap_add(&link->flight.overlap, &op->interval, addr, len, is_write);
     op->is_ordered = 1;
 }
 
 ucs_status_t np_link_refuse(np_link_t *link)
 {
     link->is_full    = 0;
-    link->is_refused = link->outstanding > 0;
+    link->flight.is_refused = link->flight.outstanding > 0;
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -38,7 +38,7 @@ ucs_status_t np_link_no_room(np_link_t *link)
 {
     NP_PAUSE(REFUSED);
     link->is_full    = 0;
-    link->is_refused = link->answers_used == UCS_MASK(NP_CTL_SLOTS);
+    link->flight.is_refused = link->answers_used == UCS_MASK(NP_CTL_SLOTS);
     np_request_ring_slow(link); /* notes, never answered, may have it all */
     return UCS_ERR_NO_RESOURCE;
 }
@@ -65,7 +65,7 @@ int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
 ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
                                 int is_write)
 {
-    if (np_order_waits(&link->overlap, addr, len, is_write)) {
+    if (np_order_waits(&link->flight.overlap, addr, len, is_write)) {
         NP_STATS_INC(link->port->stats, order_waits);
         return np_link_refuse(link);
     }
@@ -131,14 +131,14 @@ ucs_status_t np_link_flush(np_link_t *link, void *comp)
 {
     np_op_t *op;
 
-    if (link->gate & NP_GATE_DOWN) {
+    if (link->flight.gate & NP_GATE_DOWN) {
         np_link_report(link); /* which ends what is outstanding, and this */
-        if (link->outstanding == 0) {
-            return link->status;
+        if (link->flight.outstanding == 0) {
+            return link->flight.status;
         }
-    } else if (link->gate & NP_GATE_PENDING) {
+    } else if (link->flight.gate & NP_GATE_PENDING) {
         return UCS_ERR_NO_RESOURCE; /* it belongs behind those that wait */
-    } else if (link->outstanding == 0) {
+    } else if (link->flight.outstanding == 0) {
         return UCS_OK;
     }
 
@@ -198,9 +198,8 @@ void np_link_fence(np_link_t *link)
 {
     /* Stores into mapped memory are in order with the slots' words */
     atomic_thread_fence(memory_order_release);
-    if ((link->outstanding > 0) && !NP_IS_MUTANT(FENCE_LETS_PASS)) {
-        link->fence = link->sequence;
-        link->gate |= NP_GATE_FENCED;
+    if ((link->flight.outstanding > 0) && !NP_IS_MUTANT(FENCE_LETS_PASS)) {
+        np_flight_fence(&link->flight);
     }
 }
 
@@ -224,34 +223,34 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
 {
     ucs_status_t status;
 
-    if (link->gate & NP_GATE_DOWN) {
+    if (link->flight.gate & NP_GATE_DOWN) {
         np_link_report(link);
-        return link->status;
+        return link->flight.status;
     }
 
-    if (link->gate & NP_GATE_PENDING) {
+    if (link->flight.gate & NP_GATE_PENDING) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (link->gate & NP_GATE_UNCONNECTED) {
+    if (link->flight.gate & NP_GATE_UNCONNECTED) {
         if (!np_link_may_connect(link)) {
             return UCS_ERR_NO_RESOURCE;
         }
 
         status = np_link_connect(link);
         if (status != UCS_OK) {
-            if (link->gate & NP_GATE_DOWN) {
+            if (link->flight.gate & NP_GATE_DOWN) {
                 np_link_report(link);
             }
             return status;
         }
     }
 
-    if (link->gate & NP_GATE_FENCED) {
-        if (!np_link_has_completed(link, link->fence)) {
+    if (link->flight.gate & NP_GATE_FENCED) {
+        if (!np_link_has_completed(link, link->flight.fence)) {
             return UCS_ERR_NO_RESOURCE;
         }
-        link->gate &= ~NP_GATE_FENCED;
+        link->flight.gate &= ~NP_GATE_FENCED;
     }
 
     return UCS_OK;
@@ -278,17 +277,18 @@ static int np_link_has_room(np_link_t *link)
 
 int np_link_has_resources(np_link_t *link)
 {
-    const unsigned gate = link->gate & ~NP_GATE_PENDING;
+    const unsigned gate = link->flight.gate & ~NP_GATE_PENDING;
 
     if (gate & NP_GATE_DOWN) {
         return 1; /* whoever tries learns that it is down */
     }
 
-    if (link->is_refused) {
+    if (link->flight.is_refused) {
         return 0;
     }
 
-    if ((gate & NP_GATE_FENCED) && !np_link_has_completed(link, link->fence)) {
+    if ((gate & NP_GATE_FENCED) &&
+        !np_link_has_completed(link, link->flight.fence)) {
         return 0;
     }
 

@@ -71,7 +71,8 @@ void np_op_flush_done(np_port_t *port, np_op_t *op);
 /** May an operation start? The one branch of the fast path. */
 static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
 {
-    return ucs_likely(link->gate == 0) ? UCS_OK : np_link_enter_slow(link);
+    return ucs_likely(link->flight.gate == 0) ? UCS_OK :
+           np_link_enter_slow(link);
 }
 
 /** May a transfer of [@a addr, @a addr + @a len) start beside what is in
@@ -79,7 +80,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_link_order(np_link_t *link, uint64_t addr, size_t len, int is_write)
 {
-    return ucs_likely(link->outstanding == 0) ? UCS_OK :
+    return ucs_likely(link->flight.outstanding == 0) ? UCS_OK :
            np_link_order_slow(link, addr, len, is_write);
 }
 

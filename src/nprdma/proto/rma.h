@@ -138,7 +138,8 @@ np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
 static UCS_F_ALWAYS_INLINE void *
 np_rma_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
 {
-    return ucs_likely((link->outstanding == 0) && !link->port->is_model &&
+    return ucs_likely((link->flight.outstanding == 0) &&
+                      !link->port->is_model &&
                       (link->table != NULL) &&
                       (link->table_arena == (addr >> NP_ARENA_SHIFT)) &&
                       (link->table_arena ==

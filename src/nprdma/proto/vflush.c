@@ -83,15 +83,15 @@ ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     np_vop_t *op;
 
-    if (link->is_down) {
-        return link->status;
+    if (np_flight_is_down(&link->flight)) {
+        return link->flight.status;
     }
 
-    if (link->has_pending) {
+    if (link->flight.gate & NP_GATE_PENDING) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+    if (np_vlink_has_completed(link, link->flight.sequence, link->put_seq)) {
         return UCS_OK;
     }
 
@@ -102,7 +102,7 @@ ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
             return np_vop_none(link->port);
         }
 
-        op->sequence      = link->sequence;
+        op->sequence      = link->flight.sequence;
         op->flush.put_seq = link->put_seq;
         op->flush.group   = NULL;
         ucs_list_add_tail(&link->flushes, &op->list);
@@ -120,13 +120,15 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
 
     ucs_list_for_each(link, &port->links, list) {
         /* one that has failed takes part until its user has been told */
-        if (link->is_down ? link->is_reported :
-            np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+        if (np_flight_is_down(&link->flight) ?
+            link->flight.is_reported :
+            np_vlink_has_completed(link, link->flight.sequence,
+                                   link->put_seq)) {
             continue;
         }
 
         ++pending;
-        if (!link->is_down) {
+        if (!np_flight_is_down(&link->flight)) {
             np_vlink_ask(link);
         }
         if (comp == NULL) {
@@ -149,7 +151,7 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
             break;
         }
 
-        op->sequence      = link->sequence;
+        op->sequence      = link->flight.sequence;
         op->flush.put_seq = link->put_seq;
         op->flush.group   = group;
         ++group->group.pending;
@@ -166,8 +168,9 @@ ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
 void np_vlink_fence(np_vlink_t *link)
 {
     NP_TURN_WAIT(&link->port->turn);
-    if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
-        link->fence |= NP_VLINK_FENCE;
+    if (!np_vlink_has_completed(link, link->flight.sequence,
+                                link->put_seq)) {
+        np_flight_fence(&link->flight);
     }
 }
 

@@ -25,15 +25,13 @@ void np_vlink_init(np_vlink_t *link, np_vport_t *port,
     NP_TURN_WAIT(&port->turn);
 
     memset(link, 0, sizeof(*link));
+    np_flight_init(&link->flight);
     link->port     = port;
     link->dev_addr = *dev_addr;
     link->addr     = *addr;
-    link->status   = UCS_OK;
     ucs_list_head_init(&link->ops);
     ucs_list_head_init(&link->flushes);
-    ucs_list_head_init(&link->down);
     ucs_list_head_init(&link->blocks);
-    np_overlap_init(&link->overlap);
     ucs_list_add_tail(&port->links, &link->list);
 }
 
@@ -69,7 +67,7 @@ static void np_vlink_end(np_vlink_t *link)
 
     link->conn = NULL;
     if (conn != NULL) {
-        if (link->outstanding > 0) {
+        if (link->flight.outstanding > 0) {
             np_conn_kill(conn);
         } else {
             np_conn_close(conn);
@@ -81,7 +79,7 @@ static void np_vlink_end(np_vlink_t *link)
     np_vput_cleanup(link);
     np_vremote_cleanup(link);
     ucs_list_del(&link->list);
-    ucs_list_del(&link->down);
+    ucs_list_del(&link->flight.down);
 }
 
 void np_vlink_close(np_vlink_t *link)
@@ -99,7 +97,8 @@ void np_vlink_connect(np_vlink_t *link)
         return;
     }
 
-    link->conn->link = link;
+    link->conn->link   = link;
+    link->flight.gate &= ~NP_GATE_UNCONNECTED;
     np_hello_begin(link->conn, &link->dev_addr, &link->addr);
 }
 
@@ -123,13 +122,13 @@ void np_vlink_acked(np_vlink_t *link)
 
 void np_vlink_down(np_vlink_t *link, ucs_status_t status)
 {
-    if (link->is_down) {
+    if (np_flight_is_down(&link->flight)) {
         return;
     }
 
-    link->is_down = 1;
-    link->status  = status;
-    ucs_list_add_tail(&link->port->down, &link->down);
+    link->flight.gate  |= NP_GATE_DOWN;
+    link->flight.status = status;
+    ucs_list_add_tail(&link->port->down, &link->flight.down);
 }
 
 static void np_vlink_cancel_all(np_vlink_t *link, ucs_status_t status)
@@ -138,13 +137,13 @@ static void np_vlink_cancel_all(np_vlink_t *link, ucs_status_t status)
     np_vop_t *op;
     void *comp;
 
-    if (link->outstanding > 0) {
+    if (link->flight.outstanding > 0) {
         /* nothing is written any more to what its owner takes back */
         np_conn_kill(link->conn);
-        link->conn        = NULL;
-        link->is_down     = 1;
-        link->is_reported = 1;
-        link->status      = status;
+        link->conn               = NULL;
+        link->flight.gate       |= NP_GATE_UNCONNECTED | NP_GATE_DOWN;
+        link->flight.is_reported = 1;
+        link->flight.status      = status;
     }
 
     /* before the program is told: should it go on in there, the connection may
@@ -170,18 +169,23 @@ void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
     }
 }
 
+void np_vlink_set_pending(np_vlink_t *link, int has_pending)
+{
+    NP_TURN_WAIT(&link->port->turn); /* a thread's changes the gate, too */
+    np_flight_set_pending(&link->flight, has_pending);
+}
+
 unsigned np_vlink_report(np_vport_t *port)
 {
     unsigned count = 0;
     np_vlink_t *link;
 
     while (!ucs_list_is_empty(&port->down)) {
-        link = ucs_list_extract_head(&port->down, np_vlink_t, down);
-        ucs_list_head_init(&link->down);
-        if (!link->is_reported) {
-            link->is_reported = 1;
-            np_vlink_cancel(link, link->status);
-            port->user.link_down(link, link->status); /* may end it */
+        link = ucs_list_extract_head(&port->down, np_vlink_t, flight.down);
+        if (!link->flight.is_reported) {
+            link->flight.is_reported = 1;
+            np_vlink_cancel(link, link->flight.status);
+            port->user.link_down(link, link->flight.status); /* may end it */
             ++count;
         }
     }
@@ -191,11 +195,11 @@ unsigned np_vlink_report(np_vport_t *port)
 ucs_status_t np_vlink_check(np_vlink_t *link)
 {
     NP_TURN_WAIT(&link->port->turn);
-    if (link->is_down) {
-        return link->status;
+    if (np_flight_is_down(&link->flight)) {
+        return link->flight.status;
     }
 
-    if (link->conn == NULL) {
+    if (link->flight.gate & NP_GATE_UNCONNECTED) {
         np_vlink_connect(link); /* that finds out as well */
     } else {
         /* the queue pair may just be replaced, or be when the probe is lost */

@@ -79,6 +79,9 @@ void np_vlink_cancel(np_vlink_t *link, ucs_status_t status);
 /** Find out whether the peer is there: its death is reported by link_down */
 ucs_status_t np_vlink_check(np_vlink_t *link);
 
+/** Others wait, who were first; or none do any more */
+void np_vlink_set_pending(np_vlink_t *link, int has_pending);
+
 /** Would an operation start? For what waits for room. */
 int np_vlink_has_resources(np_vlink_t *link);
 

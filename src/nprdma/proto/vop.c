@@ -112,38 +112,34 @@ void np_vop_put(np_vop_t *op)
     op->port->free_ops = op;
 }
 
+/* Has the target's CPU nothing to do for it, as far as is known? */
+static int np_vop_is_one_sided(const np_vop_t *op)
+{
+    return (op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS);
+}
+
 void np_vop_post(np_vlink_t *link, np_vop_t *op)
 {
     op->link     = link;
     op->begin    = np_trace_begin();
     op->conn     = link->conn;
-    op->sequence = ++link->sequence;
+    op->sequence = np_flight_begin(&link->flight, op->kind == NP_VOP_ATOMIC);
     op->name     = (++op->generation << NP_VOP_INDEX_BITS) | op->index;
     if (op->name == 0) {
         op->name = ++op->generation << NP_VOP_INDEX_BITS;
     }
-    ++link->outstanding;
-    if (op->kind == NP_VOP_ATOMIC) {
-        ++link->atomics;
-    } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
-        ++link->ones;
-    }
+    link->ones += np_vop_is_one_sided(op);
     ucs_list_add_tail(&link->ops, &op->list);
 }
 
 void np_vop_unpost(np_vop_t *op)
 {
-    op->link->is_refused = 0;
-    np_assert(op->link->outstanding > 0);
-    --op->link->outstanding;
-    if (op->kind == NP_VOP_ATOMIC) {
-        np_assert(op->link->atomics > 0);
-        --op->link->atomics;
-    } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
-        --op->link->ones;
-    }
+    np_vlink_t *link = op->link;
+
+    np_flight_end(&link->flight, op->kind == NP_VOP_ATOMIC);
+    link->ones -= np_vop_is_one_sided(op);
     if (op->is_ordered) {
-        np_overlap_remove(&op->link->overlap, &op->interval);
+        np_overlap_remove(&link->flight.overlap, &op->interval);
     }
     ucs_list_del(&op->list);
     np_vop_put(op);
@@ -162,13 +158,14 @@ static void np_vop_trace(const np_vop_t *op)
 
 void np_vop_finish(np_vop_t *op, ucs_status_t status)
 {
-    np_vlink_t *link = op->link;
-    void *comp       = op->comp;
+    const uint64_t sequence = op->sequence;
+    np_vlink_t *link        = op->link;
+    void *comp              = op->comp;
 
     np_vop_trace(op);
     np_vop_unpost(op);
     if ((status != UCS_OK) &&
-        ((comp == NULL) || (link->fence & NP_VLINK_FENCE))) {
+        ((comp == NULL) || np_flight_is_relied_on(&link->flight, sequence))) {
         /* nobody else would hear of it; or what is behind the fence, such as
          * UCP's word that a put is there, must not go */
         np_conn_fail(link->conn, status);
@@ -201,7 +198,8 @@ np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name)
 
 void np_vop_hold(np_vop_t *op, uint64_t addr, size_t len, int is_write)
 {
-    np_overlap_add(&op->link->overlap, &op->interval, addr, len, is_write);
+    np_overlap_add(&op->link->flight.overlap, &op->interval, addr, len,
+                   is_write);
     op->is_ordered = 1;
 }
 

@@ -263,7 +263,7 @@ np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
 /** May one more begin that needs the target's CPU? */
 static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
 {
-    return (link->outstanding - link->ones) < NP_VASKED_MAX;
+    return (link->flight.outstanding - link->ones) < NP_VASKED_MAX;
 }
 
 /** Is everything complete that was posted up to this operation, and the put of

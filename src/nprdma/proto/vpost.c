@@ -21,33 +21,33 @@
 
 static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
 {
-    if (link->is_down) {
-        return link->status;
+    np_flight_t *flight = &link->flight;
+
+    if (np_flight_is_down(flight)) {
+        return flight->status;
     }
 
-    if (link->has_pending) {
+    if (flight->gate & NP_GATE_PENDING) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (link->conn == NULL) {
+    if (flight->gate & NP_GATE_UNCONNECTED) {
         np_vlink_connect(link);
-        return link->is_down ? link->status : UCS_ERR_NO_RESOURCE;
+        return np_flight_is_down(flight) ? flight->status :
+               UCS_ERR_NO_RESOURCE;
     }
 
-    if (link->conn->state != NP_CONN_READY) {
+    if ((link->conn->state != NP_CONN_READY) ||
+        (flight->gate & NP_GATE_REPLAY)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (link->fence & NP_VLINK_REPLAY) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    if (link->fence != 0) {
-        if (!np_vlink_has_completed(link, link->sequence, link->put_seq)) {
+    if (flight->gate & NP_GATE_FENCED) {
+        if (!np_vlink_has_completed(link, flight->fence, link->put_seq)) {
             np_vlink_ask(link);
             return UCS_ERR_NO_RESOURCE;
         }
-        link->fence = 0;
+        flight->gate &= ~NP_GATE_FENCED;
     }
 
     if (!np_conn_has_credit(link->conn)) {
@@ -61,8 +61,7 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
 /* May a message be sent? */
 static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
 {
-    return ucs_likely((link->conn != NULL) && !link->is_down &&
-                      !link->has_pending && (link->fence == 0) &&
+    return ucs_likely((link->flight.gate == 0) &&
                       np_conn_has_room(link->conn) &&
                       np_conn_has_credit(link->conn)) ?
            UCS_OK : np_vlink_enter_slow(link);
@@ -98,14 +97,15 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (ucs_likely((link->outstanding == 0) ||
+    if (ucs_likely((link->flight.outstanding == 0) ||
                    ((link->ones < NP_VONES_MAX) &&
-                    !np_order_waits(&link->overlap, addr, len, is_write)))) {
+                    !np_order_waits(&link->flight.overlap, addr, len,
+                                    is_write)))) {
         return UCS_OK;
     }
 
     np_vput_confirm(link); /* one of them may be in the way */
-    link->is_refused = 1;
+    link->flight.is_refused = 1;
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -129,42 +129,30 @@ np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
            np_vlink_order(link, addr, len, is_write) : status;
 }
 
-/* With exact scope, may our own memory be moved? As on soft0, but for what is
- * copied by the caller. */
-static ucs_status_t np_vlink_check_own(const np_iov_t *iov, size_t iovcnt)
-{
-    size_t i;
-
-    for (i = 0; i < iovcnt; ++i) {
-        if ((iov[i].len > 0) &&
-            !np_access_is_allowed((uintptr_t)iov[i].base, iov[i].len)) {
-            np_error("local memory %p..%p is not registered, as "
-                     "UCX_NPRDMA_MR_SCOPE=exact wants it", iov[i].base,
-                     UCS_PTR_BYTE_OFFSET(iov[i].base, iov[i].len));
-            return UCS_ERR_INVALID_ADDR;
-        }
-    }
-    return UCS_OK;
-}
-
 int np_vlink_has_resources(np_vlink_t *link)
 {
     NP_TURN_OR_RETURN(&link->port->turn, 0);
-    int has_pending = link->has_pending;
+    np_flight_t *flight    = &link->flight;
+    const unsigned pending = flight->gate & NP_GATE_PENDING;
     ucs_status_t status;
 
-    if (link->is_refused && !link->is_down) {
+    if (np_flight_is_down(flight)) {
+        return 1; /* whoever tries learns that */
+    }
+
+    if (flight->is_refused) {
         return 0; /* until one of those in flight is complete */
     }
-    if (link->is_overtaking && !link->is_down && np_vput_is_unacked(link)) {
+
+    if (link->is_overtaking && np_vput_is_unacked(link)) {
         return 0; /* until such a put is acknowledged */
     }
 
-    link->has_pending = 0;
-    status            = np_vlink_enter(link);
-    link->has_pending = has_pending;
+    flight->gate &= ~NP_GATE_PENDING;
+    status        = np_vlink_enter(link);
+    flight->gate |= pending;
     return (status != UCS_ERR_NO_RESOURCE) &&
-           (link->is_down ||
+           (np_flight_is_down(flight) ||
             ((link->port->free_send != NULL) && !np_vop_is_full(link->port) &&
              (!link->port->has_views ||
               np_conn_has_rooms(link->conn, NP_VPUT_ROOMS))));
@@ -512,7 +500,7 @@ static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_vop_kind_t kind,
     np_vop_t *op;
 
     if (!np_vlink_may_ask(link)) {
-        link->is_refused = 1;
+        link->flight.is_refused = 1;
         *status_p        = UCS_ERR_NO_RESOURCE;
         return NULL;
     }
@@ -543,7 +531,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     }
 
     if (np_region_is_exact()) {
-        status = np_vlink_check_own(iov, iovcnt);
+        status = np_access_check_own(iov, iovcnt);
         if (status != UCS_OK) {
             return status;
         }
@@ -631,7 +619,7 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     }
 
     /* behind the transfers before it, as on soft0 (np_atomic_post) */
-    if (link->outstanding != link->atomics) {
+    if (link->flight.outstanding != link->flight.atomics) {
         np_vlink_fence(link);
     }
 
@@ -641,8 +629,8 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     }
 
     /* their answers are kept by the target until they have arrived */
-    if (link->atomics >= link->conn->credits) {
-        link->is_refused = 1;
+    if (link->flight.atomics >= link->conn->credits) {
+        link->flight.is_refused = 1;
         return UCS_ERR_NO_RESOURCE;
     }
 

@@ -89,7 +89,7 @@ static void
 np_vput_set(np_vlink_t *link, np_vput_t *put, np_vput_state_t state)
 {
     if (put->state == NP_VPUT_LIVE) {
-        np_overlap_remove(&link->overlap, &put->interval);
+        np_overlap_remove(&link->flight.overlap, &put->interval);
     }
     put->state = state;
 }
@@ -211,8 +211,8 @@ static int np_vput_may_begin(np_vlink_t *link, uint64_t addr, size_t len,
                              np_vput_t **last_p)
 {
     *last_p = NULL;
-    if ((link->outstanding == 0) ||
-        !np_order_waits(&link->overlap, addr, len, 1)) {
+    if ((link->flight.outstanding == 0) ||
+        !np_order_waits(&link->flight.overlap, addr, len, 1)) {
         return 1;
     }
 
@@ -246,7 +246,7 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page,
     np_vop_t *op;
 
     if (batch->op != NULL) {
-        link->is_refused = 1;
+        link->flight.is_refused = 1;
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -366,7 +366,7 @@ static np_vput_t *np_vput_place(np_vlink_t *link, np_vbatch_t *batch,
     ++batch->count;
     put->len   = len;
     put->state = NP_VPUT_LIVE;
-    np_overlap_add(&link->overlap, &put->interval, addr, len, 1);
+    np_overlap_add(&link->flight.overlap, &put->interval, addr, len, 1);
     batch->first = ucs_min(batch->first, np_vput_page(addr));
     batch->last  = ucs_max(batch->last, np_vput_page(addr));
     return put;
@@ -404,7 +404,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
 
     if (!np_vput_may_begin(link, addr, len, &last)) {
         np_vput_confirm(link);
-        link->is_refused = 1;
+        link->flight.is_refused = 1;
         return UCS_ERR_NO_RESOURCE;
     }
 

@@ -62,7 +62,7 @@ void np_vreplay_lost(np_conn_t *conn)
         return; /* closed: only messages are left */
     }
 
-    conn->link->fence |= NP_VLINK_REPLAY;
+    conn->link->flight.gate |= NP_GATE_REPLAY;
     ucs_list_for_each(op, &conn->link->ops, list) {
         if (op->kind == NP_VOP_MOVE) {
             np_vmove_reset(op);
@@ -164,7 +164,7 @@ static int np_vreplay_make(np_conn_t *conn, uint32_t taken)
 {
     np_vlink_t *link   = conn->link;
     np_vreplay_t *last = conn->replay, *replay;
-    unsigned count     = ((link == NULL) ? 0 : link->outstanding) +
+    unsigned count     = ((link == NULL) ? 0 : link->flight.outstanding) +
                          (conn->tx_seq - taken) +
                          ((last == NULL) ? 0 : (last->count - last->next));
     uint32_t seq;
@@ -281,7 +281,7 @@ static void np_vreplay_end(np_conn_t *conn)
     }
 
     np_vreplay_renumber_all(link, later - 1, conn->tx_seq);
-    link->fence &= ~NP_VLINK_REPLAY;
+    link->flight.gate &= ~NP_GATE_REPLAY;
     np_conn_owe_ack(conn);
     ucs_list_for_each_safe(op, next, &link->ops, list) {
         if (op->kind == NP_VOP_MOVE) {

@@ -49,13 +49,8 @@ static int uct_nprdma_soft_ep_has_resources(uct_nprdma_ep_t *ep)
 
 static void uct_nprdma_soft_ep_hold(uct_nprdma_ep_t *ep, int is_held)
 {
-    np_link_t *link = &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link;
-
-    if (is_held) {
-        link->gate |= NP_GATE_PENDING;
-    } else {
-        link->gate &= ~NP_GATE_PENDING;
-    }
+    np_flight_set_pending(
+            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight, is_held);
 }
 
 static void uct_nprdma_soft_ep_fence(uct_nprdma_ep_t *ep)
@@ -93,7 +88,7 @@ static void uct_nprdma_soft_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
     np_link_t *link = &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link;
 
     /* an endpoint that is good for nothing more, as UCT says; its user knows */
-    link->is_reported = 1;
+    link->flight.is_reported = 1;
     np_link_down(link, status); /* first: callbacks begin nothing more */
     np_link_cancel(link, status);
 }

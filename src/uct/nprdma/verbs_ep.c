@@ -52,7 +52,8 @@ static int uct_nprdma_verbs_ep_has_resources(uct_nprdma_ep_t *ep)
 
 static void uct_nprdma_verbs_ep_hold(uct_nprdma_ep_t *ep, int is_held)
 {
-    ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link.has_pending = is_held;
+    np_vlink_set_pending(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
+                         is_held);
 }
 
 static void uct_nprdma_verbs_ep_fence(uct_nprdma_ep_t *ep)

@@ -58,13 +58,11 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     link->addr = *addr;
     link->fd   = -1;
     np_process_init(&link->process);
-    link->gate = NP_GATE_UNCONNECTED;
+    np_flight_init(&link->flight);
     ucs_list_head_init(&link->busy);
-    ucs_list_head_init(&link->down);
     for (i = 0; i < NP_QUEUE_LAST; ++i) {
         ucs_list_head_init(&link->queues[i]);
     }
-    np_overlap_init(&link->overlap);
 }
 
 /* The message at the head stays: what comes after it still is an event each, so
@@ -160,14 +158,14 @@ void np_link_close(np_link_t *link)
 
 void np_link_down(np_link_t *link, ucs_status_t status)
 {
-    if (link->gate & NP_GATE_DOWN) {
+    if (link->flight.gate & NP_GATE_DOWN) {
         return;
     }
 
     np_debug("link to process %d is down: %s", link->process.pid,
              ucs_status_string(status));
-    link->gate  |= NP_GATE_DOWN;
-    link->status = status;
+    link->flight.gate  |= NP_GATE_DOWN;
+    link->flight.status = status;
     if (np_port_is_ours(link->port)) {
         np_link_unwatch(link); /* its hang-up would stay */
     }
@@ -403,7 +401,7 @@ ucs_status_t np_link_connect(np_link_t *link)
 
     np_drain_add(&link->drain, link->shm, link->fd, &link->process,
                  UCS_BIT(NP_MOVER_INITIATOR));
-    link->gate &= ~NP_GATE_UNCONNECTED;
+    link->flight.gate &= ~NP_GATE_UNCONNECTED;
     np_debug("link to process %d of user %d", cred.pid, cred.uid);
     if ((cred.pid == 0) &&
         (np_engine.config.single_copy != NP_SINGLE_COPY_OFF)) {
@@ -430,11 +428,11 @@ int np_link_is_alive(np_link_t *link)
     ucs_status_t status;
     int fd;
 
-    if (link->gate & NP_GATE_DOWN) {
+    if (link->flight.gate & NP_GATE_DOWN) {
         return 0;
     }
 
-    if (!(link->gate & NP_GATE_UNCONNECTED)) {
+    if (!(link->flight.gate & NP_GATE_UNCONNECTED)) {
         return np_link_is_connected(link);
     }
 
@@ -506,7 +504,7 @@ void np_link_notify_slow(np_link_t *link)
 
         np_link_handle_event(&link->event);
         if (link->target == NULL) {
-            if (!(link->gate & NP_GATE_DOWN)) {
+            if (!(link->flight.gate & NP_GATE_DOWN)) {
                 np_link_wake(link);
             }
             return;

@@ -12,17 +12,9 @@
 #include "port.h"
 #include "ring.h"
 
-#include "../../mem/overlap.h"
+#include "../flight.h"
 #include "../../mem/table.h"
 #include "../../mem/window.h"
-
-/** Why an operation must not just start */
-enum {
-    NP_GATE_UNCONNECTED = 1u << 0,
-    NP_GATE_FENCED      = 1u << 1,  /**< waits for what was before a fence */
-    NP_GATE_PENDING     = 1u << 2,  /**< others wait, who were first */
-    NP_GATE_DOWN        = 1u << 3
-};
 
 /** Outstanding operations, each list in the order of posting. Those in the data
  *  ring and flushes complete in order, others when they are done. */
@@ -45,14 +37,13 @@ typedef struct np_seen {
 /** Owner: who called np_link_init; guarded as its port is. */
 struct np_link {
     np_event_t       event;        /**< first member */
-    unsigned         gate;         /**< NP_GATE_..; 0: go ahead */
+    np_flight_t      flight;
     np_ring_tx_t     data;
     np_ring_tx_t     ctl;
     np_link_shm_t    *shm;         /**< our segment; NULL: not connected */
     np_port_shm_t    *target;      /**< the port to wake; NULL: not yet known */
     np_port_t        *port;
     np_port_addr_t   addr;
-    ucs_status_t     status;       /**< why it is down */
     uint32_t         bit;          /**< ours in the target's activity map */
     int              fd;
     uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
@@ -82,21 +73,12 @@ struct np_link {
     uint8_t          *inline_areas;
     np_seen_t        seen[NP_LINK_SEEN];
     ucs_list_link_t  busy;         /**< in port->busy_links, if outstanding */
-    ucs_list_link_t  down;         /**< in port->down_links, or alone */
-    int              is_reported;  /**< the user knows that it is down */
-    int              is_refused;   /**< an operation must wait for one that is
-                                        outstanding, not for room */
     int              is_full;      /**< the last one that was refused found no
                                         room in the data ring */
     ucs_list_link_t  queues[NP_QUEUE_LAST];
-    np_overlap_t     overlap;      /**< remote ranges in flight */
     uint32_t         answers_used; /**< bitmap of requests */
-    unsigned         atomics;      /**< requests that are atomics */
     unsigned         copies;       /**< operations in the copy queue */
     unsigned         waiting;      /**< requests to be sent again */
-    unsigned         outstanding;  /**< operations in all but the flush queue */
-    uint64_t         sequence;     /**< of the last operation */
-    uint64_t         fence;        /**< with NP_GATE_FENCED: up to this one */
     uint32_t         shares_used;  /**< bitmap */
     uint16_t         share_generation;
     int              no_share;     /**< the target cannot help */

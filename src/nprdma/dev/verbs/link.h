@@ -7,8 +7,8 @@
 #ifndef NP_VERBS_LINK_H_
 #define NP_VERBS_LINK_H_
 
+#include "../flight.h"
 #include "../host.h"
-#include "../../mem/overlap.h"
 
 #include <ucs/datastruct/list.h>
 #include <ucs/type/status.h>
@@ -34,36 +34,18 @@ typedef struct np_vport_addr {
 
 struct np_conn;
 
-/** Why nothing new may start on a link */
-enum {
-    NP_VLINK_FENCE  = 1u << 0,    /**< not all before it is complete */
-    NP_VLINK_REPLAY = 1u << 1     /**< what went over the queue pair before this
-                                       one goes again first */
-};
-
 /** An endpoint's link. Owner: who called np_vlink_init; its port's thread. */
 struct np_vlink {
+    np_flight_t     flight;
     np_vport_t      *port;
     struct np_conn  *conn;        /**< NULL: not connected */
     np_vdev_addr_t  dev_addr;
     np_vport_addr_t addr;
     ucs_list_link_t list;         /**< of the port's links */
-    ucs_list_link_t down;         /**< of port->down, or alone */
-    ucs_status_t    status;       /**< why it is down, or UCS_OK */
-    int             is_down;
-    int             is_reported;
-    int             has_pending;  /**< others wait, who were first: set by the
-                                       user of the link */
-    int             is_refused;   /**< an operation waits for one that is
-                                       outstanding, not for room */
     int             is_overtaking; /**< one would, if it began before a put is
-                                       acknowledged: np_vput_is_overtaken */
-    unsigned        fence;        /**< NP_VLINK_FENCE, NP_VLINK_REPLAY */
-    uint64_t        sequence;     /**< of the last operation */
-    unsigned        outstanding;  /**< operations that are not complete */
-    unsigned        atomics;      /**< of these */
-    unsigned        ones;         /**< and these, for which the target's CPU has
-                                       nothing to do */
+                                        acknowledged: np_vput_is_overtaken */
+    unsigned        ones;         /**< of those in flight, for which the
+                                       target's CPU has nothing to do */
     uint32_t        put_seq;      /**< number of the last put that is a message,
                                        or a later one that was acknowledged */
     uint64_t        put_first;    /**< with views: from here to put_end write
@@ -71,7 +53,6 @@ struct np_vlink {
     uint64_t        put_end;      /**< puts, if not all are acknowledged */
     ucs_list_link_t ops;          /**< outstanding, in order of sequence */
     ucs_list_link_t flushes;
-    np_overlap_t    overlap;      /**< remote ranges in flight */
     struct np_vremote *remotes;   /**< what is known of the target's memory */
     ucs_list_link_t blocks;       /**< of its entries (vremote.h) */
     unsigned        num_blocks;

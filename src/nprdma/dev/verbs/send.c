@@ -42,7 +42,7 @@ int np_conn_expects(const np_conn_t *conn)
 {
     return !conn->is_link ? (conn->num_served > 0) :
            (conn->tx_acked != conn->tx_seq) || conn->is_checked ||
-           ((conn->link != NULL) && (conn->link->outstanding > 0));
+           ((conn->link != NULL) && (conn->link->flight.outstanding > 0));
 }
 
 /* The longest silence: a probe is sent, and repeated by the device */
@@ -264,7 +264,7 @@ static int np_conn_is_waiting(const np_conn_t *conn)
     }
 
     return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
-           ((conn->link->outstanding > conn->link->ones) ||
+           ((conn->link->flight.outstanding > conn->link->ones) ||
             ((int32_t)(conn->tx_wanted - conn->tx_acked) > 0));
 }
 

@@ -265,7 +265,7 @@ struct np_vport {
     size_t                  registered; /**< bytes, by transfers; see pin_max */
     ucs_list_link_t         links;
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
-    ucs_list_link_t         down;       /**< link->down: to be reported */
+    ucs_list_link_t         down;       /**< links to be reported */
     ucs_list_link_t         replaying;  /**< conn->replaying */
     ucs_list_link_t         late;       /**< conn->retry: messages that wait are
                                              tried again */
