@@ -24,7 +24,8 @@ typedef struct paging_options {
 typedef struct paging_kind {
     const char   *name;
     paging_tl_t  *stock;
-    char         *kernel;      /* at the target; NULL: the transport allocates */
+    char         *kernel;      /* at the target; NULL: the transport
+                                  allocates */
     paging_mem_t touched;      /* everything touched, entries mapped */
     paging_mem_t pinned;       /* the same for the other transport */
     paging_mem_t again;        /* once more: if a transport allocates it, then

@@ -59,7 +59,8 @@ typedef struct {
 } control_t;
 
 typedef enum {
-    MOMENT_COLD,     /* nothing was ever sent: the endpoints are not connected */
+    MOMENT_COLD,     /* nothing was ever sent: the endpoints are not
+                        connected */
     MOMENT_POSTED,   /* before any progress */
     MOMENT_PROGRESS_1,
     MOMENT_PROGRESS_8,
@@ -101,7 +102,8 @@ typedef enum {
 typedef struct {
     stage_t  stage;
     int      is_late;                /* the moment never came */
-    unsigned ended[STATUS_MAX];      /* requests by the status they ended with */
+    unsigned ended[STATUS_MAX];      /* requests by the status they ended
+                                        with */
     unsigned pending;                /* those that never did */
     unsigned abandoned;              /* their worker is gone */
     unsigned data;                   /* of data_t */

@@ -27,7 +27,8 @@ typedef struct {
 typedef struct {
     ucs_status_ptr_t req;
     int              has_ended;
-    int              is_marked;  /* the mark is in its buffer: nobody may write */
+    int              is_marked;  /* the mark is in its buffer: nobody may
+                                    write */
 } slot_t;
 
 typedef struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What documents say in numbers, with the numbers of the code: a line for each, the
- * document, a tab, and a phrase that it must have. For docs.t. */
+/* What documents say in numbers, with the numbers of the code: a line for each,
+ * the document, a tab, and a phrase that it must have. For docs.t. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -80,8 +80,8 @@ static unsigned files(void)
     return count;
 }
 
-/* One link, both ends of which are here: as many as a process has for a peer that
- * it talks to, and that answers */
+/* One link, both ends of which are here: as many as a process has for a peer
+ * that it talks to, and that answers */
 static void say_files(void)
 {
     static const char *const number[] = {

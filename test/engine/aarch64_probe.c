@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What decides by a view or an entry what is moved, for aarch64.t to read: as it is
- * where that is a function, else inside one here. Not linked into anything. */
+/* What decides by a view or an entry what is moved, for aarch64.t to read: as
+ * it is where that is a function, else inside one here. Not linked into
+ * anything. */
 
 #include "nprdma/dev/soft/dma.c"
 #include "nprdma/mem/kmod.h"

@@ -19,10 +19,12 @@ typedef enum foreign {
     FOREIGN_EPOLL,
     FOREIGN_TTY,          /* the master of a terminal */
     FOREIGN_SHUT,         /* a memfd that nobody may map to write any more */
-    FOREIGN_HUGE,         /* a memfd of huge pages, of which there may be none */
+    FOREIGN_HUGE,         /* a memfd of huge pages, of which there may be
+                             none */
     FOREIGN_FIFO,         /* full, and to write to it blocks */
     FOREIGN_NESTED,       /* a unix socket in flight within itself */
-    FOREIGN_CARRIER,      /* a unix socket in which a lingering one is in flight */
+    FOREIGN_CARRIER,      /* a unix socket in which a lingering one is in
+                             flight */
     FOREIGN_FULL,         /* /dev/full */
     FOREIGN_TIMER,
     FOREIGN_SIGNAL,
@@ -36,8 +38,8 @@ typedef enum foreign {
 
 extern const char *foreign_names[];
 
-/* A new one; the caller closes it, which does not block when it was sent. -1: not
- * here. */
+/* A new one; the caller closes it, which does not block when it was sent. -1:
+ * not here. */
 int foreign_open(foreign_t kind);
 
 /* Nothing has a reason to linger any more */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two ports of this process, and a link between them. No service thread looks at
- * them: what happens is what a test calls for. */
+/* Two ports of this process, and a link between them. No service thread looks
+ * at them: what happens is what a test calls for. */
 
 #ifndef NPRDMA_TEST_PAIR_H_
 #define NPRDMA_TEST_PAIR_H_
@@ -25,8 +25,8 @@ void pair_open(const char *name, pair_t *pair);
 
 void pair_close(pair_t *pair);
 
-/* A port alone; where an operation has a completion, that is a ucs_status_t. Its
- * links have rings of 8 slots. */
+/* A port alone; where an operation has a completion, that is a ucs_status_t.
+ * Its links have rings of 8 slots. */
 np_port_t *pair_port(void);
 np_port_t *pair_port_of_slots(unsigned slots);
 
@@ -44,7 +44,8 @@ int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count);
 /* Both progress until the link is down; returns whether it is */
 int pair_wait_down(np_port_t *a, np_port_t *b, np_link_t *link);
 
-/* Descriptors that this process has, and a few that count them: for differences */
+/* Descriptors that this process has, and a few that count them: for
+ * differences */
 unsigned pair_count_files(void);
 
 #endif

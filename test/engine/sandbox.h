@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A seccomp filter, as container run-times have, for this process and for good. */
+/* A seccomp filter, as container run-times have, for this process and for
+ * good. */
 
 #ifndef NPRDMA_TEST_SANDBOX_H_
 #define NPRDMA_TEST_SANDBOX_H_

@@ -34,7 +34,8 @@ extern unsigned tap_count, tap_failures;
         } \
     } while (0)
 
-/* Runs a function in a child; returns how that has ended, as waitpid(2), or -1 */
+/* Runs a function in a child; returns how that has ended, as waitpid(2), or
+ * -1 */
 static inline int tap_child_status(int (*function)(void))
 {
     int status = -1;

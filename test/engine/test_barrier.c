@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* membarrier, which one end has and the other has not: both go with fences then. */
+/* membarrier, which one end has and the other has not: both go with fences
+ * then. */
 
 #include "pair.h"
 #include "sandbox.h"
@@ -102,8 +103,8 @@ static int barrier_child_pair(void)
     }
     TAP_CHILD_CHECK((link.target != NULL) && (barrier_port->num_peers == 1));
 
-    /* as initiator: what we move, and whether we are told of a target that looks
-     * at its rings all the time, as it does by now */
+    /* as initiator: what we move, and whether we are told of a target that
+     * looks at its rings all the time, as it does by now */
     own = &link.drain.own[NP_MOVER_INITIATOR];
     TAP_CHILD_CHECK(own->is_fenced == is_fenced);
     if (is_fenced) {
@@ -166,8 +167,8 @@ static int barrier_child_later(void)
     return 0;
 }
 
-/* Sleeps that one signal interrupts after the other, before a pause could be over:
- * on a busy machine real ones leave gaps */
+/* Sleeps that one signal interrupts after the other, before a pause could be
+ * over: on a busy machine real ones leave gaps */
 #define BARRIER_INTERRUPTS 5000
 
 static int barrier_interrupts;

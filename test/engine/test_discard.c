@@ -147,8 +147,8 @@ static int discard_child_at_once(void)
     return 0;
 }
 
-/* A peer is turned away whose CONNECT cannot be dropped at once, for lack of numbers:
- * the spare one is used up by that, until there are some again */
+/* A peer is turned away whose CONNECT cannot be dropped at once, for lack of
+ * numbers: the spare one is used up by that, until there are some again */
 static int discard_child_spare(void)
 {
     np_msg_t connect = {.type = NP_MSG_CONNECT, .version = NP_WIRE_VERSION};
@@ -357,8 +357,8 @@ static int discard_child_spliced(void)
     return ret;
 }
 
-/* As many as three porters are held by a file each, for ever: what else was sent is
- * closed */
+/* As many as three porters are held by a file each, for ever: what else was
+ * sent is closed */
 static int discard_child_goes_on(void)
 {
     const struct timespec wait = {.tv_nsec = 20000000};
@@ -398,7 +398,8 @@ static int discard_child_goes_on(void)
     return 0;
 }
 
-/* What a porter that a file holds has taken with that is closed by another one */
+/* What a porter that a file holds has taken with that is closed by another
+ * one */
 static int discard_child_takes_back(void)
 {
     const struct timespec wait = {.tv_nsec = 20000000};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A drain that waits for a peer which is stopped in the middle of a unit holds up
- * nobody else: other ports connect, answer and close. Each case is a child with a
- * clock: who is held is killed. */
+/* A drain that waits for a peer which is stopped in the middle of a unit holds
+ * up nobody else: other ports connect, answer and close. Each case is a child
+ * with a clock: who is held is killed. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -137,7 +137,8 @@ static int drain_pair(void)
     return 0;
 }
 
-/* It goes on, and has come to the end of its unit. Returns what it says of it. */
+/* It goes on, and has come to the end of its unit. Returns what it says of
+ * it. */
 static int drain_go_on(drain_world_t *world)
 {
     char in_time = -1;

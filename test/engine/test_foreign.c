@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Whatever descriptors somebody sends, in whatever message, from whichever end:
- * nobody of ours waits, and no signal comes. Each case is a child with a clock: who
- * is held is killed. */
+ * nobody of ours waits, and no signal comes. Each case is a child with a clock:
+ * who is held is killed. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -304,8 +304,9 @@ static int foreign_child_none_left(void)
     return 0;
 }
 
-/* It waits, and costs its owner little. SEGMENT: until there are numbers again; WAKE:
- * until the peer leaves, with one message behind it; REWAKE: with all that have room */
+/* It waits, and costs its owner little. SEGMENT: until there are numbers again;
+ * WAKE: until the peer leaves, with one message behind it; REWAKE: with all
+ * that have room */
 static int foreign_child_sleeps(void)
 {
     np_msg_t msg         = {.type = NP_MSG_SEGMENT, .version = NP_WIRE_VERSION,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A target that helps with a copy, and hangs up in the middle of a chunk: the copy
- * ends when nobody writes into its buffer any more, and not before. Each case is a
- * child with a clock. */
+/* A target that helps with a copy, and hangs up in the middle of a chunk: the
+ * copy ends when nobody writes into its buffer any more, and not before. Each
+ * case is a child with a clock. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -35,8 +35,8 @@
 /* s; a case takes a tenth of one */
 #define HELPED_PATIENCE 60
 
-/* ms that the helper leaves to an initiator that does not wait for it. Shorter than
- * what one that does wait has patience for. */
+/* ms that the helper leaves to an initiator that does not wait for it. Shorter
+ * than what one that does wait has patience for. */
 #define HELPED_WAIT     100
 
 /* What the helper says of itself before it helps */
@@ -75,8 +75,9 @@ static int helped_hear(int sock)
     return read(sock, &byte, 1) == 1;
 }
 
-/* In the middle of the helper's first chunk, none of which has arrived. It hangs up,
- * and goes on when the initiator has the end of its copy, or cannot have it. */
+/* In the middle of the helper's first chunk, none of which has arrived. It
+ * hangs up, and goes on when the initiator has the end of its copy, or cannot
+ * have it. */
 static void helped_pause(np_pause_point_t point)
 {
     np_peer_t *peer = helped_port->peers[0];
@@ -103,7 +104,8 @@ static void helped_pause(np_pause_point_t point)
     poll(&pfd, 1, HELPED_WAIT);
 }
 
-/* The helper: it helps when it is told to, and says when it has come to an end */
+/* The helper: it helps when it is told to, and says when it has come to an
+ * end */
 static void helped_serve(int sock)
 {
     helped_hello_t hello;
@@ -144,7 +146,8 @@ static void helped_serve(int sock)
     _exit(!helped_hear(sock) || !helped_tell(sock));
 }
 
-/* The helper is in the middle of a chunk of a get into @a ours, and the link is up */
+/* The helper is in the middle of a chunk of a get into @a ours, and the link is
+ * up */
 static int helped_begin(np_link_t *link, int sock, uint8_t *ours,
                         ucs_status_t *done)
 {

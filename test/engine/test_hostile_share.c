@@ -118,8 +118,8 @@ static void hostile_claims_again(void)
     munmap(ours, len);
 }
 
-/* Help of the hostile pair's target with a copy into memory that it may bring in by
- * itself; returns the status that it reports */
+/* Help of the hostile pair's target with a copy into memory that it may bring
+ * in by itself; returns the status that it reports */
 static ucs_status_t
 hostile_help_open(pair_t *pair, uint64_t initiator, uint8_t *target,
                   uint16_t generation)
@@ -152,7 +152,8 @@ hostile_help_open(pair_t *pair, uint64_t initiator, uint8_t *target,
     return share->status;
 }
 
-/* An initiator says that its memory can be written as it is: absent, and not there */
+/* An initiator says that its memory can be written as it is: absent, and not
+ * there */
 static void hostile_open_copy(void)
 {
     uint8_t *ours = hostile_map(HOSTILE_COPY);

@@ -174,7 +174,8 @@ static void link_order(void)
     link_world_close(&world);
 }
 
-/* Whoever takes the second of two atomics must not be faster than the first's */
+/* Whoever takes the second of two atomics must not be faster than the
+ * first's */
 static void link_atomics(void)
 {
     ucs_status_t done[2] = {UCS_INPROGRESS, UCS_INPROGRESS};
@@ -229,7 +230,8 @@ static int link_swap_in(void *arg, void *va, size_t len, int write)
     return mprotect(va, len, PROT_READ | PROT_WRITE);
 }
 
-/* The program takes its buffer away when the data is in, and nobody has looked */
+/* The program takes its buffer away when the data is in, and nobody has
+ * looked */
 static void link_swap_out(np_pause_point_t point)
 {
     if (point == NP_PAUSE_MOVED) {
@@ -309,8 +311,8 @@ static void link_fork(void)
     link_world_close(&link_parents);
 }
 
-/* Notes need no answer, and may fill the ring of requests but for a slot: whoever
- * waits for room behind them has the target's threads woken */
+/* Notes need no answer, and may fill the ring of requests but for a slot:
+ * whoever waits for room behind them has the target's threads woken */
 static void link_notes(void)
 {
     const np_slot_t slot = {.segment = {.id = LINK_NO_SEGMENT}};
@@ -324,7 +326,8 @@ static void link_notes(void)
     for (told = 0; np_request_tell(link, &slot, NP_SLOT_SEGMENT); ++told) {
     }
     TAP_CHECK((told > 1) && (link->flight.outstanding > 0) &&
-              (link_put(&world, 128, 64) == UCS_OK) && /* notes leave one slot */
+              (link_put(&world, 128, 64) == UCS_OK) && /* notes leave one
+                                                          slot */
               (link_put(&world, 256, 64) == UCS_ERR_NO_RESOURCE),
               "notes: there is no room (%u)", told);
     atomic_store(&link->target->service_armed, 1);
@@ -338,8 +341,8 @@ static void link_notes(void)
     link_world_close(&world);
 }
 
-/* A note must not take the room that a put was promised: whoever packs its bytes
- * has asked before, and cannot pack them once more */
+/* A note must not take the room that a put was promised: whoever packs its
+ * bytes has asked before, and cannot pack them once more */
 static void link_note_room(void)
 {
     uint8_t byte = 1;
@@ -384,8 +387,8 @@ static void link_late_hook(np_pause_point_t point)
     }
 }
 
-/* Notes may fill the ring of requests: there is no room, nothing is outstanding, and
- * a moment later there is room. That is no lack of memory. */
+/* Notes may fill the ring of requests: there is no room, nothing is
+ * outstanding, and a moment later there is room. That is no lack of memory. */
 static void link_late_room(int is_beside)
 {
     const char *name = is_beside ? "late room, beside others" : "late room";
@@ -504,8 +507,8 @@ static void link_now(void)
 
 #define LINK_MANY (NP_PORT_HOT + 2)
 
-/* A batch has been read to its end, and its peer then leaves the few that are looked
- * at each time: what it has sent must have been freed */
+/* A batch has been read to its end, and its peer then leaves the few that are
+ * looked at each time: what it has sent must have been freed */
 static void link_evicted(void)
 {
     np_port_t *target = pair_port_of_slots(128);
@@ -549,8 +552,8 @@ static unsigned link_count_files(void)
     return count;
 }
 
-/* Four descriptors, where three are the most that any message has: it is left where
- * it is */
+/* Four descriptors, where three are the most that any message has: it is left
+ * where it is */
 static void link_many_files(void)
 {
     char buf[CMSG_SPACE(4 * sizeof(int))] = {0};

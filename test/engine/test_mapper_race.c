@@ -503,8 +503,8 @@ static void test_race_between_steps(void)
               "each transition has counted");
 }
 
-/* A page that its program takes away while a map has brought it in, and that is there
- * a moment longer than the program's word */
+/* A page that its program takes away while a map has brought it in, and that is
+ * there a moment longer than the program's word */
 static void race_taken_meanwhile(np_pause_point_t point)
 {
     if ((point == NP_PAUSE_MAP_PRESENT) && (atomic_load(&race_stage) == 0)) {

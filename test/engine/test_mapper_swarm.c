@@ -97,8 +97,8 @@ static void *swarm_map_thread(void *arg)
     return NULL;
 }
 
-/* The others have had their part: on a busy machine one thread may be done before
- * another begins */
+/* The others have had their part: on a busy machine one thread may be done
+ * before another begins */
 static int swarm_has_enough(void)
 {
     return (atomic_load(&swarm.landed) > SWARM_ENOUGH) &&

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Overlaps of transfers in flight, against a model that looks at all of them. */
+/* Overlaps of transfers in flight, against a model that looks at all of
+ * them. */
 
 #include "tap.h"
 
@@ -165,8 +166,8 @@ static uint64_t overlap_many_va(unsigned i, int is_spread)
     return is_spread ? (0x100000 + ((uint64_t)i * 8)) : 0x100000;
 }
 
-/* A million in flight: side by side, as the elements of a vector are, and all of
- * the same memory. Nothing is looked at but one way down. */
+/* A million in flight: side by side, as the elements of a vector are, and all
+ * of the same memory. Nothing is looked at but one way down. */
 static void test_overlap_many(int is_spread)
 {
     np_interval_t *intervals = calloc(MANY, sizeof(*intervals));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Preparing announced buffers where no peer uses soft0: their pages come in, once,
- * and nothing is kept of them. Before anything else makes a directory. */
+/* Preparing announced buffers where no peer uses soft0: their pages come in,
+ * once, and nothing is kept of them. Before anything else makes a directory. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -50,7 +50,8 @@ static unsigned prepare_resident(void *mem)
     return count;
 }
 
-/* Announces all but the edges of the first and last page; returns progress calls */
+/* Announces all but the edges of the first and last page; returns progress
+ * calls */
 static unsigned prepare_all(char *mem, np_stats_t *stats)
 {
     unsigned calls = 0;

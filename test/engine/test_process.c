@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A process that has ended is down, whoever holds its sockets and whoever has its
- * pid; and what a peer costs in descriptors. */
+/* A process that has ended is down, whoever holds its sockets and whoever has
+ * its pid; and what a peer costs in descriptors. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -64,8 +64,8 @@ static ucs_status_t process_start_engine(void)
     return np_engine_init(&config);
 }
 
-/* Serves a page, has a child that holds its sockets, and ends when it is told to;
- * it connects to @a back, too, if that is not NULL */
+/* Serves a page, has a child that holds its sockets, and ends when it is told
+ * to; it connects to @a back, too, if that is not NULL */
 static void process_serve(int hello_fd, int end_fd, const np_port_addr_t *back)
 {
     process_hello_t hello = {.child = -1};
@@ -205,8 +205,8 @@ static pid_t process_clone(pid_t pid)
     return syscall(SYS_clone3, &args, sizeof(args));
 }
 
-/* A put to one that has ended, whose pid is somebody's that has memory at the same
- * address. Returns 77 if nobody can be given that pid. */
+/* A put to one that has ended, whose pid is somebody's that has memory at the
+ * same address. Returns 77 if nobody can be given that pid. */
 static int process_child_stranger(void)
 {
     uint8_t *page = mmap((void*)PROCESS_VA, PROCESS_SIZE,
@@ -302,7 +302,8 @@ static int process_child_files(void)
     process_port = pair_port();
     np_port_get_addr(process_port, &addr);
     TAP_CHILD_CHECK(process_begin(&world, &addr));
-    TAP_CHILD_CHECK(np_directory_fd() >= 0); /* a child of ours would have none */
+    TAP_CHILD_CHECK(np_directory_fd() >= 0); /* a child of ours would have
+                                                none */
     before = pair_count_files();
     np_link_init(&process_link, process_port, &world.hello.addr);
     pair_send(&process_link);

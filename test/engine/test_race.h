@@ -53,8 +53,8 @@
 #define RACE_NEVER     (~0u)
 #define RACE_MAX_PLANS 3
 
-/* Progress calls after which a transfer hangs; a healthy one needs some ten, and
- * as many as it waits for a swapper */
+/* Progress calls after which a transfer hangs; a healthy one needs some ten,
+ * and as many as it waits for a swapper */
 #define RACE_PROGRESS  200000
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Anybody can connect with a port. Few of those who do are kept, none for long, and
- * its owner spends little on them. */
+/* Anybody can connect with a port. Few of those who do are kept, none for long,
+ * and its owner spends little on them. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -179,7 +179,8 @@ static int stranger_speak(int fd, np_port_t *port)
     return ret;
 }
 
-/* The oldest one has spoken, and nobody has heard it yet, when one more comes */
+/* The oldest one has spoken, and nobody has heard it yet, when one more
+ * comes */
 static void stranger_late(void)
 {
     np_port_t *target = pair_port(), *port = pair_port();

@@ -111,8 +111,8 @@ static void touch_absent(void)
     close(fd);
 }
 
-/* A peer's atomics, and what the program does between the look at its page and the
- * use of it */
+/* A peer's atomics, and what the program does between the look at its page and
+ * the use of it */
 static uint8_t *touch_raced;
 static int touch_raced_fd;
 
@@ -198,7 +198,8 @@ static void touch_races(void)
     close(fd);
 }
 
-/* Handlers of the program. What they were called for is mended by touch_mend. */
+/* Handlers of the program. What they were called for is mended by
+ * touch_mend. */
 static uint8_t *touch_own;
 static volatile sig_atomic_t touch_calls, touch_older_calls;
 static volatile sig_atomic_t touch_is_right;
@@ -329,7 +330,8 @@ static int touch_child_limit(void)
 }
 
 #ifndef __SANITIZE_THREAD__
-/* Our handler is never taken: nothing is touched, and no level is lost by that */
+/* Our handler is never taken: nothing is touched, and no level is lost by
+ * that */
 static int touch_child_guarded(void)
 {
     unsigned i;

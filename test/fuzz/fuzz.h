@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Shared by the fuzz targets: an input is a list of records, each one thing that
- * a hostile peer does, and the world in which it does them has three parts:
+ * Shared by the fuzz targets: an input is a list of records, each one thing
+ * that a hostile peer does, and the world in which it does them has three
+ * parts:
  *
  *   ours       memory that is shared with peers, alone in its arena
  *   theirs     what stands for the peer's own memory, alone in another arena

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port, and those who send it descriptors of all kinds in all messages that there
- * are: strangers, initiators and targets. It never waits for what they have sent, no
- * signal comes, nothing of it stays, and others go on. */
+/* A port, and those who send it descriptors of all kinds in all messages that
+ * there are: strangers, initiators and targets. It never waits for what they
+ * have sent, no signal comes, nothing of it stays, and others go on. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -204,8 +204,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return pthread_create(&thread, NULL, watch, NULL);
 }
 
-/* Who has sent them has no copy: the last close of what cannot be sent is for who
- * could not */
+/* Who has sent them has no copy: the last close of what cannot be sent is for
+ * who could not */
 static void give_up(const int *fds, unsigned num, int is_sent)
 {
     while (num > 0) {
@@ -262,8 +262,8 @@ static unsigned open_fds(const fuzz_record_t *record, int *fds)
     return num;
 }
 
-/* a: type, which descriptors are good ones; b: what is wrong, how many; c: their
- * kinds; d: size */
+/* a: type, which descriptors are good ones; b: what is wrong, how many; c:
+ * their kinds; d: size */
 static void send_message(int sock, const fuzz_record_t *record)
 {
     const np_msg_t msg = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port, and initiators that send whatever the input says: handshakes, slots of
- * both rings, offers to share, and stores anywhere into the segment. */
+/* A port, and initiators that send whatever the input says: handshakes, slots
+ * of both rings, offers to share, and stores anywhere into the segment. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -385,7 +385,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; i < LINKS; ++i) {
         hostile_close(&hostiles[i]);
     }
-    /* a thread that discards what was sent has a copy of our end for a moment */
+    /* a thread that discards what was sent has a copy of our end for a
+     * moment */
     begin = np_clock();
     for (i = 0; ((i < PATIENCE) || ((np_clock() - begin) < PATIENCE_NS)) &&
                 ((port->num_peers > 0) || (port->num_strangers > 0)); ++i) {

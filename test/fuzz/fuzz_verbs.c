@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port of an RNIC that is not there (test/verbs/mock_verbs.h), and peers that say
- * whatever the input says: datagrams of the handshake, messages to both sides of a
- * connection, writes with immediate, failing queue pairs; with the kernel module's
- * stand-in or without. What the port sends goes nowhere. */
+/* A port of an RNIC that is not there (test/verbs/mock_verbs.h), and peers that
+ * say whatever the input says: datagrams of the handshake, messages to both
+ * sides of a connection, writes with immediate, failing queue pairs; with the
+ * kernel module's stand-in or without. What the port sends goes nowhere. */
 
 #ifndef _GNU_SOURCE
 #  define _GNU_SOURCE
@@ -208,7 +208,8 @@ static void say_hello(const fuzz_record_t *record)
                       sizeof(hello));
 }
 
-/* A name that somebody may know: small ones are hostile links', else one of ours */
+/* A name that somebody may know: small ones are hostile links', else one of
+ * ours */
 static uint32_t name_of(const np_conn_t *conn, uint32_t c)
 {
     np_vop_t *op;

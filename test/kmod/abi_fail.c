@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Each allocation that an ioctl or an attachment makes fails once, which needs a
- * kernel with fault injection: the lab's 6.1-debug. It must be an error, or not
- * matter, and nothing may be left.
+ * Each allocation that an ioctl or an attachment makes fails once, which needs
+ * a kernel with fault injection: the lab's 6.1-debug. It must be an error, or
+ * not matter, and nothing may be left.
  */
 
 #include "kmod_abi.h"

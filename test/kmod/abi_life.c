@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who waits for whom, and for how long: prefetches of a process that was killed,
- * fault-in beside a neighbour, regions over the same memory.
+ * Who waits for whom, and for how long: prefetches of a process that was
+ * killed, fault-in beside a neighbour, regions over the same memory.
  */
 
 #include "kmod_abi.h"
@@ -52,7 +52,8 @@ static unsigned long ahead_count(const volatile uint32_t *table,
     return count;
 }
 
-/* The worker has a reference to the address space: when it ends, the pages go */
+/* The worker has a reference to the address space: when it ends, the pages
+ * go */
 static int ahead_ends(const volatile uint32_t *table)
 {
     unsigned waited;
@@ -67,7 +68,8 @@ static int ahead_ends(const volatile uint32_t *table)
     return 0;
 }
 
-/* Its file is open here, so that nothing but its death ends what it asked for */
+/* Its file is open here, so that nothing but its death ends what it asked
+ * for */
 static void test_ahead(void)
 {
     unsigned long before, after;

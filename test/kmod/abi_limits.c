@@ -157,7 +157,8 @@ static int user_charged(uid_t real, uid_t effective)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* As RLIMITs do: a program that acts as others has no bounds for each of them */
+/* As RLIMITs do: a program that acts as others has no bounds for each of
+ * them */
 static void bounds_of_users(int dev, char *memory)
 {
     int region = kmod_create(dev, memory, KMOD_PIECE, 0);

@@ -221,7 +221,8 @@ static void test_parts(int dev, int edu)
     munmap(memory, length);
 }
 
-/* The bound is one of a page, not of a region: whoever takes it waits for those */
+/* The bound is one of a page, not of a region: whoever takes it waits for
+ * those */
 static void test_count_parts(int dev, int edu)
 {
     char *memory = kmod_map(2 * KMOD_PIECE);

@@ -141,8 +141,8 @@ static double take_once(int dev, int number, char *memory, int advice, int map,
     return start;
 }
 
-/* MADV_PAGEOUT: the kernel tells of each page by itself. MADV_DONTNEED: of all by
- * one call, so that a flush is of many. */
+/* MADV_PAGEOUT: the kernel tells of each page by itself. MADV_DONTNEED: of all
+ * by one call, so that a flush is of many. */
 static void take(const kmod_region_t *region, int dev, char *memory, int advice,
                  const char *name)
 {

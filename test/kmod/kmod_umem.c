@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What drivers of RNICs would make of views: whether they take a memory region of
- * such a part, and how many translations their device would need for it. The kernel's
- * own helpers say so, called as each driver calls them (umem_import.c).
+ * What drivers of RNICs would make of views: whether they take a memory region
+ * of such a part, and how many translations their device would need for it. The
+ * kernel's own helpers say so, called as each driver calls them
+ * (umem_import.c).
  */
 
 #include "kmod.h"
@@ -73,9 +74,10 @@ static uint64_t up_pow2(uint64_t value)
     return power;
 }
 
-/* As it is to be: the largest entries that fit, or one that is larger than all of the
- * region, if its addresses happen to allow that. How the exporter's list is cut makes
- * no difference: its ranges are contiguous, and helpers see that. */
+/* As it is to be: the largest entries that fit, or one that is larger than all
+ * of the region, if its addresses happen to allow that. How the exporter's list
+ * is cut makes no difference: its ranges are contiguous, and helpers see
+ * that. */
 static int is_best(const struct umem_reg *reg, uint64_t aligned)
 {
     const uint64_t segment = drivers[reg->driver].segment;

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR
+ * BSD-3-Clause) */
 /*
- * /dev/nprdma_umem: memory regions on dma-bufs as drivers of RNICs make them, up to
- * what they would tell their device, over QEMU's edu device. For tests only.
+ * /dev/nprdma_umem: memory regions on dma-bufs as drivers of RNICs make them,
+ * up to what they would tell their device, over QEMU's edu device. For tests
+ * only.
  */
 #ifndef NPRDMA_UMEM_H
 #define NPRDMA_UMEM_H

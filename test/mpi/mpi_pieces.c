@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one call transfers: enough for anything that grows with the square of what
- * is in flight to exceed the time limit */
+/* What one call transfers: enough for anything that grows with the square of
+ * what is in flight to exceed the time limit */
 #define PIECES  100000
 
 /* Of the types beside the first */
@@ -41,8 +41,8 @@ typedef struct {
 } layout_t;
 
 static int     ints;     /* of a row */
-static int     *base;    /* the window: new memory for each transfer, whose pages no
-                            peer has asked for yet */
+static int     *base;    /* the window: new memory for each transfer, whose
+                            pages no peer has asked for yet */
 static int     *source;
 static int     *result;
 static int     *is_moved; /* of each int of a row: does the type mean it? */
@@ -121,8 +121,8 @@ static void layout_indexed(layout_t *layout, int pieces)
     free(disps);
 }
 
-/* Ints with gaps of several sizes. One structure of all: Open MPI 4.1.4 accumulates
- * many structures into a buffer that is too small. */
+/* Ints with gaps of several sizes. One structure of all: Open MPI 4.1.4
+ * accumulates many structures into a buffer that is too small. */
 static void layout_struct(layout_t *layout, int pieces)
 {
     MPI_Datatype *types = malloc(pieces * sizeof(*types));
@@ -297,8 +297,8 @@ int main(int argc, char **argv)
     is_moved = malloc(bytes);
 
     test_layout("vector", layout_vector, pieces, OP_GET_ACCUMULATE);
-    /* Open MPI 4.1.4 accumulates into a buffer that is too small for a type whose
-     * extent is smaller than what it spans, whatever the transport */
+    /* Open MPI 4.1.4 accumulates into a buffer that is too small for a type
+     * whose extent is smaller than what it spans, whatever the transport */
     test_layout("columns", layout_columns, pieces / FEWER, OP_GET);
     test_layout("indexed", layout_indexed, pieces / FEWER, OP_GET_ACCUMULATE);
     test_layout("struct", layout_struct, pieces / FEWER, OP_GET_ACCUMULATE);

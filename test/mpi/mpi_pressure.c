@@ -4,12 +4,12 @@
  * when it is needed, and so has what is written to. Arguments: MiB of each of a
  * rank's three areas for transfers, MiB of the buffer that it works on between
  * transfers, MiB that must be in swap when transfers begin, and rounds. After
- * them nothing may be pinned, and all of the areas must be able to leave. A fifth
- * argument: pages stay those that they were, as registered memory must.
+ * them nothing may be pinned, and all of the areas must be able to leave. A
+ * fifth argument: pages stay those that they were, as registered memory must.
  *
  * What transfers bring back from swap must fit: a small memory cgroup whose
- * pages all came back from there is killed by some kernels (Linux 6.18), whoever
- * brought them back.
+ * pages all came back from there is killed by some kernels (Linux 6.18),
+ * whoever brought them back.
  */
 #define _GNU_SOURCE
 #include "mpi_check.h"

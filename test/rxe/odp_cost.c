@@ -6,8 +6,8 @@
  * transfer behind it has to wait. One process; the device works on another
  * processor.
  *
- * odp_cost [ROUNDS]: of each (200). Prints figures; fails if bytes are wrong. Exit
- * code 77: the device has no on-demand paging.
+ * odp_cost [ROUNDS]: of each (200). Prints figures; fails if bytes are wrong.
+ * Exit code 77: the device has no on-demand paging.
  */
 
 #define _GNU_SOURCE
@@ -173,8 +173,8 @@ static void measure(enum ibv_wr_opcode opcode, size_t len, absence_t absence,
     print_rounds(name(opcode), len, absence, &rounds, "");
 }
 
-/* Seconds of a transfer with the second page by @a by, posted right behind one with
- * the first */
+/* Seconds of a transfer with the second page by @a by, posted right behind one
+ * with the first */
 static double move_behind(pair_t *by, enum ibv_wr_opcode opcode, size_t len)
 {
     double start = now(), seconds;

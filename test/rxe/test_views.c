@@ -246,8 +246,9 @@ static void test_unmapped(void)
               "what is mapped there later is reached");
 }
 
-/* Two pages that are next to each other exchange their frames, as what was freed
- * last is used first: who still reads an old one gets words of the other */
+/* Two pages that are next to each other exchange their frames, as what was
+ * freed last is used first: who still reads an old one gets words of the
+ * other */
 static void exchange(size_t a)
 {
     size_t b = a + page(1), c = b + page(1);

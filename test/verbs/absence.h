@@ -22,9 +22,9 @@ typedef enum absence {
     ABSENCES
 } absence_t;
 
-/* Seconds of each round: of a transfer with a page that is there, of one with a page
- * that is not, of a touch of such a page by the processor, of a message after the
- * same events as these, and of one right after others */
+/* Seconds of each round: of a transfer with a page that is there, of one with a
+ * page that is not, of a touch of such a page by the processor, of a message
+ * after the same events as these, and of one right after others */
 typedef struct rounds {
     double   there[MAX_ROUNDS], absent[MAX_ROUNDS], touch[MAX_ROUNDS];
     double   message[MAX_ROUNDS], again[MAX_ROUNDS];
@@ -32,9 +32,9 @@ typedef struct rounds {
     unsigned major;      /* touches that were major faults */
 } rounds_t;
 
-/* Seconds of transfers with a page that is there: alone, right behind another such
- * one, and right behind one whose page is not there; over the same queue pair or
- * link, or another one */
+/* Seconds of transfers with a page that is there: alone, right behind another
+ * such one, and right behind one whose page is not there; over the same queue
+ * pair or link, or another one */
 typedef struct behind {
     double   alone[MAX_ROUNDS], there[MAX_ROUNDS];
     double   absent[MAX_ROUNDS], other[MAX_ROUNDS];
@@ -42,10 +42,12 @@ typedef struct behind {
     int      has_other;
 } behind_t;
 
-/* A new page of zeroes, or what @a seed says on swap; 0: it does not go there */
+/* A new page of zeroes, or what @a seed says on swap; 0: it does not go
+ * there */
 int take_page(void *page, absence_t absence, uint64_t seed);
 
-/* One byte by this processor: seconds. *major: grows by 1 if it was a major fault */
+/* One byte by this processor: seconds. *major: grows by 1 if it was a major
+ * fault */
 double touch_page(void *page, int is_write, unsigned *major);
 
 /* Does a page still hold what it did before take_page? Otherwise it is new */

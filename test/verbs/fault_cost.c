@@ -1,16 +1,17 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What a page that is not there adds to a put or get over an RNIC, in turns with
- * one that is, in units of a control message: half of what an active message of
- * 8 bytes and its answer take. Beside it what the target's system takes to bring
- * such a page in for the target itself. Then how long a transfer behind it has to
- * wait. Two processes, each on a processor. The target has a page taken right before
- * anything is measured, if only one that nobody uses: what that does to a processor's
- * (or its emulator's) translations is no part of the difference.
+ * What a page that is not there adds to a put or get over an RNIC, in turns
+ * with one that is, in units of a control message: half of what an active
+ * message of 8 bytes and its answer take. Beside it what the target's system
+ * takes to bring such a page in for the target itself. Then how long a transfer
+ * behind it has to wait. Two processes, each on a processor. The target has a
+ * page taken right before anything is measured, if only one that nobody uses:
+ * what that does to a processor's (or its emulator's) translations is no part
+ * of the difference.
  *
- * fault_cost [ROUNDS]: of each (200). Prints figures; fails if bytes are wrong, or
- * if a transfer is one-sided that should not be.
+ * fault_cost [ROUNDS]: of each (200). Prints figures; fails if bytes are wrong,
+ * or if a transfer is one-sided that should not be.
  */
 
 #define _GNU_SOURCE
@@ -46,7 +47,8 @@ typedef struct shared {
     _Atomic int      absence, is_write, result;
     _Atomic uint64_t seed, len;
     _Atomic uint64_t ns;         /* of the touch */
-    unsigned         major;      /* touches that were major faults; the target's */
+    unsigned         major;      /* touches that were major faults; the
+                                    target's */
     _Atomic uint64_t pings;      /* answers that we have had */
 } shared_t;
 
@@ -218,8 +220,9 @@ static double move(np_dir_t dir, size_t len)
 
 /* The page is in the target's views, as ours is: a transfer tells. A put of 8
  * bytes may be a message, which nothing shows; so put more. Each that was not
- * one-sided has asked the target's kernel for the page, and the last of these may
- * still be waiting for a processor: it would undo what the target does next. */
+ * one-sided has asked the target's kernel for the page, and the last of these
+ * may still be waiting for a processor: it would undo what the target does
+ * next. */
 static void settle_at(np_dir_t dir, size_t offset, size_t len)
 {
     double end = now() + LIMIT;
@@ -242,7 +245,8 @@ static void settle(np_dir_t dir, size_t len)
     settle_at(dir, 0, len);
 }
 
-/* One transfer whose bytes are looked at. Zeroes come from a page that is new. */
+/* One transfer whose bytes are looked at. Zeroes come from a page that is
+ * new. */
 static double checked(np_dir_t dir, size_t len, uint64_t seed, int is_zero)
 {
     static const uint8_t zeroes[PAGE];

@@ -26,7 +26,8 @@
 #define MOCK_INLINE  256u
 #define MOCK_MAX_MSG (1u << 20)
 
-/* What libibverbs and this file know of each object; the library's part is first */
+/* What libibverbs and this file know of each object; the library's part is
+ * first */
 typedef struct mock_mr {
     struct ibv_mr mr;
     uint64_t      iova;

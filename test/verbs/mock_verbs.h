@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A libibverbs without a device, for tests: one RNIC port, "mock0:1", whose queue
- * pairs reach each other within this process. It does what it is told when it is
- * posted, in order, unless a test holds it. Linked into a program, or loaded
- * before one, it stands for the library.
+ * A libibverbs without a device, for tests: one RNIC port, "mock0:1", whose
+ * queue pairs reach each other within this process. It does what it is told
+ * when it is posted, in order, unless a test holds it. Linked into a program,
+ * or loaded before one, it stands for the library.
  *
- * It registers memory as Linux 6.1 does: what the program may not read all the same,
- * what it may only read of a file that others share not at all.
+ * It registers memory as Linux 6.1 does: what the program may not read all the
+ * same, what it may only read of a file that others share not at all.
  *
- * Thread-safe. A queue pair fails as a device's does: what it had to do comes back
- * with an error.
+ * Thread-safe. A queue pair fails as a device's does: what it had to do comes
+ * back with an error.
  */
 #ifndef MOCK_VERBS_H_
 #define MOCK_VERBS_H_
@@ -20,17 +20,17 @@
 void mock_hold(void);
 void mock_release(void);
 
-/** Do so many of the held requests, of all queue pairs in the order in which they
- *  were posted; returns how many there were */
+/** Do so many of the held requests, of all queue pairs in the order in which
+ *  they were posted; returns how many there were */
 unsigned mock_step(unsigned count);
 
-/** What is sent to a queue pair that does not exist is done, and goes nowhere; what
- *  is read there is of this byte */
+/** What is sent to a queue pair that does not exist is done, and goes nowhere;
+ *  what is read there is of this byte */
 extern int mock_swallows;
 extern uint8_t mock_swallowed;
 
-/** Memory of which no part can be registered: ENOMEM, as at a limit, or EFAULT, as
- *  what the kernel does not pin */
+/** Memory of which no part can be registered: ENOMEM, as at a limit, or EFAULT,
+ *  as what the kernel does not pin */
 void mock_refuse(const void *addr, size_t len, int error);
 
 /** Calls of ibv_create_ah so far */
@@ -42,8 +42,8 @@ unsigned mock_live_ahs(void);
 /**
  * Memory behind a dma-buf that is about to be registered.
  *
- * @param [out] read   Where a device reads the byte at @a iova; by default, and if
- *                     this returns 0, dma-bufs are refused.
+ * @param [out] read   Where a device reads the byte at @a iova; by default, and
+ *                     if this returns 0, dma-bufs are refused.
  * @param [out] write  And where it writes it.
  */
 typedef struct mock_view {
@@ -62,8 +62,9 @@ extern int (*mock_refuse_view)(size_t len);
 /** Regions on dma-bufs that exist */
 unsigned mock_live_views(void);
 
-/** A message over a queue pair of ours as if its peer had sent it: straight into
- *  the receive queue of @a qpn. Returns 0: there is no buffer, or no such pair. */
+/** A message over a queue pair of ours as if its peer had sent it: straight
+ *  into the receive queue of @a qpn. Returns 0: there is no buffer, or no such
+ *  pair. */
 int mock_receive(uint32_t qpn, const void *data, size_t len);
 
 /** And a write with immediate */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two ports of one process, over an RNIC that is not there (mock_verbs.h), with the
- * kernel module or without: what tests of the engine's half of verbs have in common.
- * Each test is a child of its own.
+ * Two ports of one process, over an RNIC that is not there (mock_verbs.h), with
+ * the kernel module or without: what tests of the engine's half of verbs have
+ * in common. Each test is a child of its own.
  */
 #ifndef MOCKED_H_
 #define MOCKED_H_
@@ -39,8 +39,8 @@ extern unsigned num_messages;        /* that came to theirs */
 /** Changes of the engine's settings before mocked_start() */
 extern void (*mocked_engine)(np_engine_config_t *config);
 
-/** Engine, ports and a link that is connected. Changes of the port's settings may
- *  be made by @a change, or NULL. Returns 0: something is wrong. */
+/** Engine, ports and a link that is connected. Changes of the port's settings
+ *  may be made by @a change, or NULL. Returns 0: something is wrong. */
 int mocked_start(np_service_mode_t service, int has_module,
                  void (*change)(np_vport_config_t *config));
 
@@ -50,7 +50,8 @@ void mocked_end(void);
 /** Both are in progress, or ours alone */
 void mocked_progress(void);
 
-/** Until it is so; 0: it does not become so. Whoever computes makes no progress. */
+/** Until it is so; 0: it does not become so. Whoever computes makes no
+ *  progress. */
 int mocked_wait(int (*is_so)(const void *arg), const void *arg,
                 const np_vport_t *computes);
 

@@ -1,10 +1,11 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * How much of the registration of both sides is hidden (seed FRRWP, figures 3 to
- * 6): puts by the engine over an RNIC, of memory that is there, in turns in the
- * traditional order (one side registers, then the other, then the data moves) and
- * overlapped. Two processes, each on a processor of its own; medians.
+ * How much of the registration of both sides is hidden (seed FRRWP, figures 3
+ * to 6): puts by the engine over an RNIC, of memory that is there, in turns in
+ * the traditional order (one side registers, then the other, then the data
+ * moves) and overlapped. Two processes, each on a processor of its own;
+ * medians.
  *
  * overlap [ROUNDS [MAX]]: up to MAX bytes
  */

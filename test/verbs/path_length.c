@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How many instructions an operation takes, of user space and kernel, both sides
- * together: two workers of one thread on one processor, whose clock counts
- * instructions (the lab's --clock instructions). Medians are nearly the same in each
- * run, whatever the host does meanwhile. Nothing overlaps, and a Read of memory or
- * of the network costs as much as an addition: it is no time.
+ * How many instructions an operation takes, of user space and kernel, both
+ * sides together: two workers of one thread on one processor, whose clock
+ * counts instructions (the lab's --clock instructions). Medians are nearly the
+ * same in each run, whatever the host does meanwhile. Nothing overlaps, and a
+ * Read of memory or of the network costs as much as an addition: it is no time.
  *
  * path_length [NAME...]: of the operations whose names begin so; all without.
  * Prints lines of a name and the median.
@@ -21,7 +21,8 @@
 
 #define AREA    (16ul << 20)
 #define BURST   64
-#define WAITS   10     /* in a warm-up, for threads that prepare what is wanted */
+#define WAITS   10     /* in a warm-up, for threads that prepare what is
+                          wanted */
 
 #define MAX_ROUNDS 2000
 #define TAG     1

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two processes, each a port of one RNIC, and what the engine's tests do to them:
- * ours asks, the target answers, computes, swaps, connects or fails when told to. */
+/* Two processes, each a port of one RNIC, and what the engine's tests do to
+ * them: ours asks, the target answers, computes, swaps, connects or fails when
+ * told to. */
 
 #ifndef SCENE_H_
 #define SCENE_H_
@@ -9,7 +10,8 @@
 #include "sides.h"
 
 #define AREA     (8ul << 20)  /* bytes of each side's memory */
-#define SWAPPED  (1ul << 20)  /* of these the target may swap the first by itself */
+#define SWAPPED  (1ul << 20)  /* of these the target may swap the first by
+                                 itself */
 #define LINKS    16           /* that are made at once */
 
 /* Shared by both: what the target does and sees */
@@ -23,7 +25,8 @@ typedef struct shared {
     _Atomic int       fail;       /* its queue pairs are to fail */
     _Atomic uint32_t  skip;       /* so many message numbers */
     _Atomic unsigned  mischief;   /* to its handshake */
-    _Atomic int       connect;    /* the target is to make links to us as well */
+    _Atomic int       connect;    /* the target is to make links to us as
+                                     well */
     _Atomic int       connects;   /* and has */
     _Atomic int       swap;       /* it is to swap by itself */
     _Atomic int       swaps;      /* and does */
@@ -45,15 +48,17 @@ void on_am(void *arg, uint8_t id, void *data, unsigned len);
 /* Until it is told to stop */
 int target(const np_vport_config_t *config, int fd);
 
-/* One message over each of so many new links, all at once; 0: not all were sent */
+/* One message over each of so many new links, all at once; 0: not all were
+ * sent */
 int talk(np_vlink_t *links);
 void close_links(np_vlink_t *links);
 
-/* As if the link of a connection, or its target, had sent or taken so many messages.
- * Nothing is under way. */
+/* As if the link of a connection, or its target, had sent or taken so many
+ * messages. Nothing is under way. */
 void skip_numbers(np_conn_t *conn, uint32_t count);
 
-/* Its queue pair fails. In our turn: a service thread may be about to replace it. */
+/* Its queue pair fails. In our turn: a service thread may be about to replace
+ * it. */
 void fail_conn(np_conn_t *conn);
 
 /* Waits for what a call that returned @a status has begun; has it gone well? */

@@ -45,8 +45,8 @@ void *make_area(side_t *side, size_t size);
 /* The same at that address, where nothing is; NULL: anywhere */
 void *make_area_at(side_t *side, void *at, size_t size);
 
-/* Another process that is target(), and dies with this one; fd: to talk with it, as it
- * does by its own. Returns its pid. */
+/* Another process that is target(), and dies with this one; fd: to talk with
+ * it, as it does by its own. Returns its pid. */
 pid_t start_target(int (*target)(const np_vport_config_t *config, int fd),
                    const np_vport_config_t *config, int *fd);
 

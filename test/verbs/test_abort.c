@@ -1,12 +1,14 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Queue pairs that fail because the IOMMU has no translation for a page just then:
- * nprdma.ko replaces it, and the module nprdma_gap of the tests makes that moment
- * long. Transfers that meet it must end right, over another queue pair; those of
- * another link go on over theirs. Two processes, each a port. Prints TAP.
+ * Queue pairs that fail because the IOMMU has no translation for a page just
+ * then: nprdma.ko replaces it, and the module nprdma_gap of the tests makes
+ * that moment long. Transfers that meet it must end right, over another queue
+ * pair; those of another link go on over theirs. Two processes, each a port.
+ * Prints TAP.
  *
- * test_abort never: translations are replaced in place, so no queue pair may fail.
+ * test_abort never: translations are replaced in place, so no queue pair may
+ * fail.
  */
 
 #define _GNU_SOURCE
@@ -241,8 +243,9 @@ static int settle(lane_t *lanes)
     return ok && ((one_sided() - before) == (2 * SLOTS));
 }
 
-/* Rounds until so many queue pairs have failed, and no more. A transfer looks at its
- * own pages just before it is posted, so one of those rarely goes in time to fail one. */
+/* Rounds until so many queue pairs have failed, and no more. A transfer looks
+ * at its own pages just before it is posted, so one of those rarely goes in
+ * time to fail one. */
 static void test_aborts(lane_t *lanes, const char *whose, unsigned wanted,
                         unsigned most)
 {

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * One-sided transfers over the border of two memory regions of a view, with
- * nprdma.ko and a device that refuses large ones (Soft-RoCE's dmabuf_refuse). Two
- * processes, each a port. Prints TAP.
+ * nprdma.ko and a device that refuses large ones (Soft-RoCE's dmabuf_refuse).
+ * Two processes, each a port. Prints TAP.
  *
  * test_border MIB: the size that regions are to have; the border is there.
  */
@@ -104,7 +104,8 @@ static int move(np_dir_t dir, uint8_t *local, size_t len, uint64_t remote)
             (comp.status == UCS_OK));
 }
 
-/* A put and a get of as many bytes, @a before of them on this side of the border */
+/* A put and a get of as many bytes, @a before of them on this side of the
+ * border */
 static int both_ways(size_t len, size_t before, size_t remote_before)
 {
     static uint8_t seen[2 * AROUND];

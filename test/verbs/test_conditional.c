@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Conditional writes: a put waits in the engine until the key of its sink has come,
- * in READY messages that bear its name (docs/verbs.md, "A transfer"). What happens
- * when these come for nobody, for another life, too often or not in order, and when
- * either end goes meanwhile. Prints TAP. The first RNIC port is used.
+ * Conditional writes: a put waits in the engine until the key of its sink has
+ * come, in READY messages that bear its name (docs/verbs.md, "A transfer").
+ * What happens when these come for nobody, for another life, too often or not
+ * in order, and when either end goes meanwhile. Prints TAP. The first RNIC port
+ * is used.
  */
 
 #define _GNU_SOURCE
@@ -129,8 +130,8 @@ static int is_down(const void *arg)
     return np_flight_is_down(&((const np_vlink_t*)arg)->flight);
 }
 
-/* A link of its own whose put gets a wrong key: the link ends, and what else there
- * is goes on */
+/* A link of its own whose put gets a wrong key: the link ends, and what else
+ * there is goes on */
 static void test_wrong(const char *name, uint64_t offset, uint64_t len,
                        unsigned times)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Links whose queue pairs fail, that are closed or forgotten, of which there are many
- * at once, or that lead to a stranger. */
+/* Links whose queue pairs fail, that are closed or forgotten, of which there
+ * are many at once, or that lead to a stranger. */
 
 #define _GNU_SOURCE
 #include "scene.h"
@@ -140,8 +140,8 @@ static int has_skipped(const void *arg)
     return shared->skip == 0;
 }
 
-/* Messages of which there were so many that their numbers begin anew, with puts at the
- * beginning alone: what waits for puts does not wait for ever */
+/* Messages of which there were so many that their numbers begin anew, with puts
+ * at the beginning alone: what waits for puts does not wait for ever */
 void test_numbers(void)
 {
     const uint32_t count = 1u << 30;
@@ -177,8 +177,8 @@ void test_numbers(void)
     test_move(100, 1);
 }
 
-/* Links of which each sends now and then: together they fill what they share, and
- * none has reason to ask for a completion */
+/* Links of which each sends now and then: together they fill what they share,
+ * and none has reason to ask for a completion */
 void test_crowd(void)
 {
     const unsigned links = 24, rounds = 50;
@@ -243,8 +243,8 @@ static int has_conns(const void *arg)
     return shared->conns == *(const unsigned*)arg;
 }
 
-/* A link that has been answered, without asking the device about the answers, and
- * is closed: the target forgets it */
+/* A link that has been answered, without asking the device about the answers,
+ * and is closed: the target forgets it */
 void test_forgetting(void)
 {
     const unsigned one = 1;
@@ -269,8 +269,8 @@ static int is_quiet(const void *arg)
     return shared->is_quiet;
 }
 
-/* Without progress, which would make room: again only while a service thread of ours
- * has the port */
+/* Without progress, which would make room: again only while a service thread of
+ * ours has the port */
 static ucs_status_t send_in_turn(np_vlink_t *link)
 {
     const double end = now() + 1;
@@ -292,9 +292,9 @@ static unsigned replaced(const np_vlink_t *links)
     return count;
 }
 
-/* More messages than the target has buffers, while it computes, of links that have
- * room for more: nobody wakes its thread, and no request could. In the end queue
- * pairs that are silent would be replaced. */
+/* More messages than the target has buffers, while it computes, of links that
+ * have room for more: nobody wakes its thread, and no request could. In the end
+ * queue pairs that are silent would be replaced. */
 void test_flood(void)
 {
     ucs_status_t status = UCS_OK;

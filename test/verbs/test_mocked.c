@@ -103,8 +103,8 @@ static int order_after_two_sided(void)
     return order_after(0);
 }
 
-/* A put of the same word, posted after an atomic, is what stays: the target looks
- * at the atomic late, and has no part in the put */
+/* A put of the same word, posted after an atomic, is what stays: the target
+ * looks at the atomic late, and has no part in the put */
 static int atomic_is_not_overtaken(void)
 {
     const size_t size = 64;
@@ -375,7 +375,8 @@ static int crowd_is_bounded(void)
 static unsigned errors_said, errors_complete;
 static const char *error_names;
 
-/* Whether each error line has all of it: variable, what was found, what to do */
+/* Whether each error line has all of it: variable, what was found, what to
+ * do */
 static ucs_log_func_rc_t
 count_errors(const char *file, unsigned line, const char *function,
              ucs_log_level_t level, const ucs_log_component_config_t *component,
@@ -438,8 +439,8 @@ static int is_filled(const void *byte)
            (area[MOCKED_AREA - 1] == *(const uint8_t*)byte);
 }
 
-/* A put whose initiator computes after it has posted it: the key that it waits for
- * comes to a service thread */
+/* A put whose initiator computes after it has posted it: the key that it waits
+ * for comes to a service thread */
 static int key_comes_to_ours(void)
 {
     const uint8_t byte = 0x42;
@@ -470,7 +471,8 @@ static int key_comes_to_both(void)
                     UCS_INPROGRESS);
     end = mocked_now() + 1e-3;
     while (mocked_now() < end) {
-        np_vport_progress(ours); /* until it has asked a service thread to look */
+        np_vport_progress(ours); /* until it has asked a service thread to
+                                    look */
     }
     for (end = mocked_now() + MOCKED_LIMIT;
          !is_filled(&byte) && (mocked_now() < end);) {
@@ -530,8 +532,8 @@ static unsigned num_kept(void)
     return ours->kept_tail - ours->kept_head;
 }
 
-/* A target that rings on and on while the program computes fills no room that its
- * thread needs for others */
+/* A target that rings on and on while the program computes fills no room that
+ * its thread needs for others */
 static int rings_are_not_kept(void)
 {
     np_vmsg_t ring = {.kind = NP_VMSG_ACK, .flags = NP_VMSG_WAKE};
@@ -558,8 +560,8 @@ static int rings_are_not_kept(void)
     return 0;
 }
 
-/* The target can register nothing for a while: what is sent meanwhile was registered
- * by its initiator, and is in nobody's way afterwards */
+/* The target can register nothing for a while: what is sent meanwhile was
+ * registered by its initiator, and is in nobody's way afterwards */
 static int late_keys_are_used(void)
 {
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
@@ -672,7 +674,8 @@ static size_t mapped_kib(void)
     return kib;
 }
 
-/* Views of many arenas leave nothing behind of the threads that have built them */
+/* Views of many arenas leave nothing behind of the threads that have built
+ * them */
 static int views_leave_nothing(void)
 {
     const unsigned arenas = 64;
@@ -699,8 +702,8 @@ static int views_leave_nothing(void)
     return 0;
 }
 
-/* An atomic that is executed in the very moment in which the other end gives its
- * executor up has been executed: the word is the one that says so */
+/* An atomic that is executed in the very moment in which the other end gives
+ * its executor up has been executed: the word is the one that says so */
 static int atomic_is_executed_once(void)
 {
     np_moving_t *shared;
@@ -871,7 +874,8 @@ static int swapped_moves_are_repeated(void)
     return 0;
 }
 
-/* Atomics are executed once, also if the queue pair fails while they are tried */
+/* Atomics are executed once, also if the queue pair fails while they are
+ * tried */
 static int swapped_atomic(int is_broken)
 {
     const unsigned limit = MANY_REFUSALS - 2000;

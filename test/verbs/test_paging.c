@@ -4,8 +4,8 @@
  * while they run: nprdma.ko's views on both sides. Two processes, each a port;
  * the target does to its memory what it is told to. Prints TAP.
  *
- * test_paging [SECONDS [N]]: of the random part (10); each queue pair fails after
- * every N requests
+ * test_paging [SECONDS [N]]: of the random part (10); each queue pair fails
+ * after every N requests
  */
 
 #define _GNU_SOURCE
@@ -33,8 +33,8 @@
 enum {
     FILL = EVENTS,  /* a pattern */
     CHECK,
-    STILL,          /* the OS makes no huge pages of it by itself, which it would after
-                       some seconds: its small ones go */
+    STILL,          /* the OS makes no huge pages of it by itself, which it
+                       would after some seconds: its small ones go */
     STORM,          /* until CALM */
     CALM
 };
@@ -52,7 +52,8 @@ static shared_t *shared;
 static side_t side;
 static np_key_t *key;
 static uint8_t *area;           /* this side's */
-static unsigned port_breaks;    /* its queue pairs fail after so many requests */
+static unsigned port_breaks;    /* its queue pairs fail after so many
+                                   requests */
 
 
 /* Seed 0: zeroes */
@@ -384,8 +385,8 @@ static void test_small(event_t event)
     printf("# %zu puts, %lu faults\n", puts, faults);
 }
 
-/* Transfers that the target's CPU has no part in, right behind a put that is a message:
- * a get finds it, and a put is not written over by it */
+/* Transfers that the target's CPU has no part in, right behind a put that is a
+ * message: a get finds it, and a put is not written over by it */
 static void test_order(void)
 {
     const size_t small = 4, all = 64; /* of which the first are a message */
@@ -414,8 +415,9 @@ static void test_order(void)
     printf("# %u gets and %u puts of %u right\n", gets, puts, i);
 }
 
-/* Who is told that there is room, and tries again at once, finds some: UCP tries so
- * without progress in between. Puts of all ways, more than there is room for. */
+/* Who is told that there is room, and tries again at once, finds some: UCP
+ * tries so without progress in between. Puts of all ways, more than there is
+ * room for. */
 static void test_word(void)
 {
     static const size_t lens[] = {4, 16, 64, 100, PAGE};
@@ -473,7 +475,8 @@ static int is_mixed(const counts_t *before)
            (since.two_sided > before->two_sided);
 }
 
-/* Puts and gets of one slot after the other while both sides' pages come and go */
+/* Puts and gets of one slot after the other while both sides' pages come and
+ * go */
 static void test_storm(double seconds)
 {
     static uint64_t seeds[SLOTS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that is not there, or not with these rights, or that the kernel does not
- * register: of one's own and of the target's. Prints TAP.
+ * Memory that is not there, or not with these rights, or that the kernel does
+ * not register: of one's own and of the target's. Prints TAP.
  */
 
 #ifndef _GNU_SOURCE
@@ -160,8 +160,8 @@ static ucs_status_t move_at(np_dir_t dir, size_t offset, size_t len)
     return mocked_move(dir, mine + offset, len, area + offset);
 }
 
-/* What is mapped from a file for reading only can be read, of either side: all of what
- * moves, or a part in the middle */
+/* What is mapped from a file for reading only can be read, of either side: all
+ * of what moves, or a part in the middle */
 static int file_is_read(np_dir_t dir)
 {
     static const size_t sizes[] = {80, 8192, 100000, 1 << 20, (1 << 20) + 90000};
@@ -209,8 +209,8 @@ static int file_is_not_written(np_dir_t dir)
     return 0;
 }
 
-/* Nobody gets what its process may not read, in small or in large; what comes before
- * it, and what may only be read, all get */
+/* Nobody gets what its process may not read, in small or in large; what comes
+ * before it, and what may only be read, all get */
 static int protected_is_not_got(void)
 {
     static const size_t sizes[] = {80, 20000, 100000, 1 << 20};
@@ -241,7 +241,8 @@ static int protected_is_not_got(void)
     return 0;
 }
 
-/* What the kernel does not pin, though it can be written, is written by messages */
+/* What the kernel does not pin, though it can be written, is written by
+ * messages */
 static int unpinned_is_written(np_dir_t dir)
 {
     const size_t len = 1 << 20;
@@ -289,8 +290,8 @@ static void set_exact(np_engine_config_t *config)
     }
 }
 
-/* With exact scope our own memory must be registered too, but for what its caller
- * copies */
+/* With exact scope our own memory must be registered too, but for what its
+ * caller copies */
 static int own_must_be_registered(void)
 {
     static const size_t sizes[] = {8, 5000, 100000};
@@ -334,8 +335,8 @@ static int own_must_be_registered(void)
 
 #define FEW_PAGE 4096ul
 
-/* Memory of which few pages are there at a time: the oldest goes for each that comes.
- * All pages are zero. */
+/* Memory of which few pages are there at a time: the oldest goes for each that
+ * comes. All pages are zero. */
 static struct {
     int      fd;
     uint8_t  *base;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Views of memory over a device that refuses memory regions on dma-bufs: by their
- * size, so that a view is a row of them, or for other reasons, each of which has a
- * consequence of its own. Over an RNIC that is not there; prints TAP.
+ * Views of memory over a device that refuses memory regions on dma-bufs: by
+ * their size, so that a view is a row of them, or for other reasons, each of
+ * which has a consequence of its own. Over an RNIC that is not there; prints
+ * TAP.
  */
 
 #ifndef _GNU_SOURCE

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pages that sleep: their pager does not answer for as long as the test likes. What
- * a peer asks of such a page waits, in order, and nobody else does. Prints TAP.
+ * Pages that sleep: their pager does not answer for as long as the test likes.
+ * What a peer asks of such a page waits, in order, and nobody else does. Prints
+ * TAP.
  */
 
 #ifndef _GNU_SOURCE
@@ -26,7 +27,8 @@
 
 #define PAGE     4096ul
 #define ASLEEP   (64 * PAGE)  /* from the beginning of area */
-#define PATIENCE 10           /* seconds after which the page comes all the same */
+#define PATIENCE 10           /* seconds after which the page comes all the
+                                 same */
 
 static np_vlink_t other;      /* beside link_, to the same port */
 static int fault_fd;
@@ -240,8 +242,9 @@ ONE_SLEEPS(put_8_served, NP_DIR_PUT, 8, NP_SERVICE_ADAPTIVE)
 ONE_SLEEPS(put_200000_served, NP_DIR_PUT, 200000, NP_SERVICE_ADAPTIVE)
 ONE_SLEEPS(get_200000_served, NP_DIR_GET, 200000, NP_SERVICE_ADAPTIVE)
 
-/* What follows over the same link is not done before, and each once, also if the queue
- * pair fails meanwhile: puts of the same word, or atomics, and a message */
+/* What follows over the same link is not done before, and each once, also if
+ * the queue pair fails meanwhile: puts of the same word, or atomics, and a
+ * message */
 static int in_order(int has_atomics, int is_broken)
 {
     static uint64_t values[3] = {100, 200, 300}, results[3];
