@@ -21,8 +21,7 @@
 
 #define AREA    (16ul << 20)
 #define BURST   64
-#define WAITS   10     /* in a warm-up, for threads that prepare what is
-                          wanted */
+#define WAITS   10     /* in a warm-up, for threads that prepare things */
 
 #define MAX_ROUNDS 2000
 #define TAG     1

@@ -27,8 +27,7 @@
 
 #define PAGE     4096ul
 #define ASLEEP   (64 * PAGE)  /* from the beginning of area */
-#define PATIENCE 10           /* seconds after which the page comes all the
-                                 same */
+#define PATIENCE 10           /* seconds after which the page comes */
 
 static np_vlink_t other;      /* beside link_, to the same port */
 static int fault_fd;
