@@ -360,14 +360,22 @@ static int np_vop_conn_awaits_write(const np_conn_t *conn)
 
 static unsigned np_vop_work(np_vport_t *port)
 {
-    return np_vlate_progress(port) + np_vop_progress(port) +
-           np_vremote_answer(port);
+    unsigned count;
+
+    count  = np_vlate_progress(port);
+    count += np_vop_progress(port);
+    count += np_vremote_answer(port);
+    return count;
 }
 
 static unsigned np_vop_owner_work(np_vport_t *port, unsigned ticks)
 {
+    unsigned count;
+
     np_vput_age(port, ticks);
-    return np_vlink_report(port) + np_vreplay_progress(port);
+    count  = np_vlink_report(port);
+    count += np_vreplay_progress(port);
+    return count;
 }
 
 static int np_vop_has_thread_work(np_vport_t *port)

@@ -315,11 +315,12 @@ np_vport_work(np_vport_t *port, int is_send_due)
     if (is_send_due) {
         count += np_vport_poll_send(port);
     }
-    if (ucs_unlikely(np_vport_has_work(port))) {
-        count += port->ops->work(port);
-    }
+    /* before work, which may take all the room there is each time */
     if (ucs_unlikely(!ucs_list_is_empty(&port->replies))) {
         count += np_vport_send_due(port);
+    }
+    if (ucs_unlikely(np_vport_has_work(port))) {
+        count += port->ops->work(port);
     }
     if (ucs_unlikely((port->num_absent > 0) && (count == 0))) {
         port->ops->idle(port);

@@ -474,7 +474,8 @@ static int np_vport_repeats(np_vport_t *port)
     np_conn_t *conn;
 
     np_hello_progress(port);
-    (void)port->ops->owner_work(port, port->ticks);
+    (void)port->ops->owner_work(port, port->ticks); /* no link is left to be
+                                                       reported */
     ucs_list_for_each(conn, &port->connecting, list) {
         if (conn->is_closing) {
             return 1;
