@@ -17,6 +17,8 @@
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/op.h"
+#include "nprdma/proto/serve.h"
+#include "nprdma/svc/service.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -268,6 +270,55 @@ static void stranger_flood(void)
     np_proto_close(target);
 }
 
+/* One who says something 300 ms after connecting, to a port whose owner
+ * computes and whose service threads are rung all the time: they hear it all
+ * the same */
+static int stranger_among_rings(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+    const struct timespec pause     = {.tv_nsec = 300000};
+    uint64_t begin;
+    unsigned i;
+    np_port_t *target, *port;
+    np_link_t link;
+    int fd;
+
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    target = pair_port();
+    port   = pair_port();
+    pair_link(port, target, &link);
+    pair_send(&link);
+    for (i = 0; (i < PROGRESS_MAX) && (link.target == NULL); ++i) {
+        pair_progress(target);
+        np_port_housekeep(target);
+        pair_progress(port);
+        np_port_housekeep(port);
+    }
+    TAP_CHILD_CHECK(link.target != NULL);
+    np_serve_begin(target);
+    np_service_start();
+
+    TAP_CHILD_CHECK(stranger_come(target, &fd, 1) == 1);
+    begin = np_clock();
+    while ((np_clock() - begin) < 300000000) {
+        np_link_ring(&link);
+        nanosleep(&pause, NULL);
+    }
+    TAP_CHILD_CHECK(!stranger_is_let_go(fd));
+    TAP_CHILD_CHECK(send(fd, "?", 1, 0) == 1);
+    while (!stranger_is_let_go(fd)) {
+        TAP_CHILD_CHECK((np_clock() - begin) < 3000000000u);
+        np_link_ring(&link);
+        nanosleep(&pause, NULL);
+    }
+    np_serve_end(target);
+    np_proto_close_link(&link);
+    np_proto_close(port);
+    np_proto_close(target);
+    close(fd);
+    return 0;
+}
+
 /* What they can make us say */
 static void stranger_lines(void)
 {
@@ -290,4 +341,6 @@ void test_stranger(void)
     stranger_service();
     stranger_late();
     stranger_flood();
+    TAP_CHECK(tap_child(stranger_among_rings),
+              "strangers: are looked at for a second, whoever rings");
 }

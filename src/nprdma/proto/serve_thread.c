@@ -11,73 +11,104 @@
 
 #include "serve.h"
 
+#include "../clock.h"
+
 #include <time.h>
 
 /* How long a new connection is left to the owner's progress */
 #define NP_SERVE_ACCEPT_USEC 200
 
-/* Looks for what those say who have connected, some milliseconds apart: a
- * second. Later, the owner hears them. */
-#define NP_SERVE_LOOKS       128
+/* For how long those who have connected are looked at, ns, and how often at
+ * most. Later, the owner hears them. */
+#define NP_SERVE_STRANGERS   UINT64_C(1000000000)
+#define NP_SERVE_LOOK        UINT64_C(1000000)
+
+_Static_assert(sizeof(np_job_t) <= sizeof(np_service_job_t),
+               "a job fits what the threads have for it");
 
 
-/* One request of one of the port's peers, each in turn. Returns 0 if there is
- * none. */
-static int np_serve_next(np_port_t *port, np_job_t *job)
+/* The next peer in turn that has a request; NULL: none has. Under the port's
+ * lock. */
+static np_peer_t *np_serve_peer(np_port_t *port)
 {
     np_peer_t *peer;
-    int is_taken = 0;
     unsigned i;
 
-    pthread_mutex_lock(&port->lock);
-    for (i = 0; !is_taken && (i < port->num_peers); ++i) {
+    for (i = 0; i < port->num_peers; ++i) {
         if (++port->service_peer >= port->num_peers) {
             port->service_peer = 0;
         }
 
         peer = port->peers[port->service_peer];
-        if ((peer == NULL) || (peer->shm == NULL) || peer->is_malformed ||
-            (np_ring_rx_peek(&peer->ctl) == 0)) {
-            continue;
+        if ((peer != NULL) && (peer->shm != NULL) && !peer->is_malformed &&
+            (np_ring_rx_peek(&peer->ctl) != 0)) {
+            return peer;
         }
+    }
+    return NULL;
+}
 
-        is_taken = np_serve_take(peer, job);
-        if (is_taken) {
-            /* relaxed: under the lock, as whoever waits for it to fall */
-            atomic_fetch_add_explicit(&peer->jobs, 1, memory_order_relaxed);
+/* Is this the target's service threads' to answer, or the owner's? */
+static int np_serve_is_ours(const np_job_t *job)
+{
+    return np_job_is_answered(job->word) && np_job_is_valid(job->word);
+}
+
+/* np_service_ops_t::take */
+static int np_serve_next(np_service_client_t *client, np_service_job_t *place)
+{
+    np_port_t *port = ucs_container_of(client, np_port_t, service);
+    np_job_t *job   = (np_job_t*)place;
+    int is_taken    = 0;
+    unsigned tries;
+    np_peer_t *peer;
+
+    pthread_mutex_lock(&port->lock);
+    for (tries = port->num_peers; !is_taken && (tries > 0); --tries) {
+        peer = np_serve_peer(port);
+        if (peer == NULL) {
+            break;
+        }
+        is_taken = np_serve_take(peer, job); /* its owner may just be */
+    }
+
+    if (is_taken) {
+        /* relaxed: under the lock, as whoever waits for it to fall */
+        atomic_fetch_add_explicit(&job->peer->jobs, 1, memory_order_relaxed);
+    }
+    if (is_taken && np_serve_is_ours(job)) {
+        /* Should its page sleep, the other thread is there for the next one:
+         * which rings from now on (seq_cst, as in np_serve_arm), or is here */
+        atomic_store_explicit(&port->shm->service_armed, 1,
+                              memory_order_seq_cst);
+        if (np_serve_peer(port) != NULL) {
+            np_service_call();
         }
     }
     pthread_mutex_unlock(&port->lock);
     return is_taken;
 }
 
-/* np_service_ops_t::take */
-static unsigned np_serve_one(np_service_client_t *client, unsigned thread,
-                             np_stats_t *stats)
+/* np_service_ops_t::execute */
+static void
+np_serve_execute(np_service_client_t *client, np_service_job_t *place,
+                 unsigned thread, np_stats_t *stats)
 {
-    np_port_t *port = ucs_container_of(client, np_port_t, service);
-    np_job_t job;
+    const np_job_t *job = (const np_job_t*)place;
 
-    if (!np_serve_next(port, &job)) {
-        return 0;
-    }
-
-    if (np_job_is_answered(job.word) && np_job_is_valid(job.word)) {
+    (void)client;
+    if (np_serve_is_ours(job)) {
         NP_STATS_INC(stats, served_thread);
-        /* if its page sleeps, the other thread is there for the next one */
-        atomic_store_explicit(&port->shm->service_armed, 1,
-                              memory_order_relaxed);
-        np_serve_job(&job, (thread == 0) ? NP_MOVER_SERVICE : NP_MOVER_SLEEPER,
+        np_serve_job(job, (thread == 0) ? NP_MOVER_SERVICE : NP_MOVER_SLEEPER,
                      stats);
-    } else if (np_word_kind(job.word) != NP_SLOT_SHARE) {
+    } else if (np_word_kind(job->word) != NP_SLOT_SHARE) {
         /* help with a copy is for the owner alone; nonsense is found by it too:
          * whoever sends that gets no answer from us */
-        (void)np_serve_note(job.peer, &job.slot, job.word);
+        (void)np_serve_note(job->peer, &job->slot, job->word);
     }
 
     /* release: the peer is not touched any more */
-    atomic_fetch_sub_explicit(&job.peer->jobs, 1, memory_order_release);
-    return 1;
+    atomic_fetch_sub_explicit(&job->peer->jobs, 1, memory_order_release);
 }
 
 /* np_service_ops_t::arm. seq_cst: before the last look at the rings, as who
@@ -89,32 +120,41 @@ static void np_serve_arm(np_service_client_t *client)
     atomic_store_explicit(&port->shm->service_armed, 1, memory_order_seq_cst);
 }
 
-/* np_service_ops_t::serve: requests are taken next, by np_serve_one */
+/* np_service_ops_t::serve: requests are taken next, by np_serve_next */
 static int np_serve_look(np_service_client_t *client)
 {
     const struct timespec patience = {
         .tv_nsec = NP_SERVE_ACCEPT_USEC * 1000
     };
     np_port_t *port = ucs_container_of(client, np_port_t, service);
-    unsigned looks;
+    uint64_t now    = np_clock();
 
-    looks = np_port_hear_bell(port) ? NP_SERVE_LOOKS :
-            atomic_load_explicit(&port->service_looks, memory_order_relaxed);
-    if (looks > 0) {
+    /* relaxed: one thread may look where the other one has just done so */
+    if (np_port_hear_bell(port)) {
         nanosleep(&patience, NULL);
-        looks = np_port_accept(port, 0) ? (looks - 1) : 0;
-        atomic_store_explicit(&port->service_looks, looks,
-                              memory_order_relaxed);
+        now = np_clock();
+        atomic_store_explicit(&port->strangers_until,
+                              now + NP_SERVE_STRANGERS, memory_order_relaxed);
+    } else if (now >= atomic_load_explicit(&port->strangers_until,
+                                           memory_order_relaxed)) {
+        return 0;
+    } else if (now < atomic_load_explicit(&port->strangers_look,
+                                          memory_order_relaxed)) {
+        return 1;
     }
-    return looks > 0;
+
+    atomic_store_explicit(&port->strangers_look, now + NP_SERVE_LOOK,
+                          memory_order_relaxed);
+    return np_port_accept(port, 0);
 }
 
 void np_serve_begin(np_port_t *port)
 {
     static const np_service_ops_t ops = {
-        .serve = np_serve_look,
-        .take  = np_serve_one,
-        .arm   = np_serve_arm
+        .serve   = np_serve_look,
+        .take    = np_serve_next,
+        .execute = np_serve_execute,
+        .arm     = np_serve_arm
     };
 
     port->service.ops = &ops;

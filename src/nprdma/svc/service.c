@@ -55,6 +55,10 @@ typedef struct np_service {
     pthread_t       ids[NP_SERVICE_THREADS];
     unsigned        num_ids;    /* that were created; under life */
     int             stop_fd;    /* eventfd: readable when they are to end */
+    int             call_fd;    /* eventfd: written to wake one of them; never
+                                   read, as the set is edge triggered */
+    _Atomic unsigned sleepers;  /* threads that sleep, or are about to: before
+                                   their last look. seq_cst. */
     int             is_wanted;  /* they were started once: ports that come later
                                    have them too */
     _Atomic int     is_stopping;
@@ -69,7 +73,8 @@ static np_service_t np_service = {
     .left     = PTHREAD_COND_INITIALIZER,
     .clients  = UCS_LIST_INITIALIZER(&np_service.clients, &np_service.clients),
     .epoll_fd = -1,
-    .stop_fd  = -1
+    .stop_fd  = -1,
+    .call_fd  = -1
 };
 
 
@@ -88,10 +93,15 @@ static void np_service_after_fork(void)
     if (np_service.stop_fd >= 0) {
         close(np_service.stop_fd);
     }
+    if (np_service.call_fd >= 0) {
+        close(np_service.call_fd);
+    }
     np_service.epoll_fd = -1;
     np_service.stop_fd  = -1;
+    np_service.call_fd  = -1;
     np_service.threads  = 0;
     np_service.num_ids  = 0;
+    atomic_store(&np_service.sleepers, 0);
     atomic_store(&np_service.is_stopping, 0);
     atomic_store(&np_service.is_running, 0);
 }
@@ -99,6 +109,16 @@ static void np_service_after_fork(void)
 static void np_service_prepare_forks(void)
 {
     np_at_fork(NULL, NULL, np_service_after_fork);
+}
+
+void np_service_call(void)
+{
+    const uint64_t one = 1;
+
+    if ((atomic_load(&np_service.sleepers) > 0) &&
+        (write(np_service.call_fd, &one, sizeof(one)) != sizeof(one))) {
+        np_error("a service thread cannot be called: %m");
+    }
 }
 
 /* Before there is anything that a child must not serve */
@@ -109,14 +129,7 @@ static void np_service_init(void)
     pthread_once(&once, np_service_prepare_forks);
 }
 
-/* Under the lock, which is released until the client is given back: others may
- * come and go meanwhile */
-static void np_service_enter(np_service_client_t *client)
-{
-    ++client->users;
-    pthread_mutex_unlock(&np_service.lock);
-}
-
+/* The client is given back: with the lock */
 static void np_service_leave(np_service_client_t *client)
 {
     pthread_mutex_lock(&np_service.lock);
@@ -125,12 +138,14 @@ static void np_service_leave(np_service_client_t *client)
     }
 }
 
+/* Under the lock, which is released meanwhile: others may come and go */
 static void np_service_serve(np_service_client_t *client)
 {
     int is_again;
 
     client->is_again = 0;
-    np_service_enter(client);
+    ++client->users;
+    pthread_mutex_unlock(&np_service.lock);
     is_again = client->ops->serve(client);
     np_service_leave(client);
     client->is_again |= is_again;
@@ -147,23 +162,41 @@ static np_service_client_t *np_service_next(void)
     return client;
 }
 
-/* A request of each client in turn; returns how many there were */
+/* The next request of any client, whose turn is over then; NULL: there is none.
+ * The client is to be given back. */
+static np_service_client_t *np_service_take(np_service_job_t *job)
+{
+    np_service_client_t *client, *taken = NULL;
+
+    pthread_mutex_lock(&np_service.lock);
+    ucs_list_for_each(client, &np_service.clients, list) {
+        if ((client->ops->take != NULL) && client->ops->take(client, job)) {
+            taken = client;
+            break;
+        }
+    }
+    if (taken != NULL) {
+        ucs_list_del(&taken->list);
+        ucs_list_add_tail(&np_service.clients, &taken->list);
+        ++taken->users;
+    }
+    pthread_mutex_unlock(&np_service.lock);
+    return taken;
+}
+
+/* Execute all requests that there are; returns how many */
 static unsigned np_service_round(unsigned thread, np_stats_t *stats)
 {
     np_service_client_t *client;
-    unsigned i, num, count = 0;
+    np_service_job_t job;
+    unsigned count = 0;
 
-    pthread_mutex_lock(&np_service.lock);
-    num = ucs_list_length(&np_service.clients);
-    for (i = 0; (i < num) && !ucs_list_is_empty(&np_service.clients); ++i) {
-        client = np_service_next();
-        if (client->ops->take != NULL) {
-            np_service_enter(client);
-            count += client->ops->take(client, thread, stats);
-            np_service_leave(client);
-        }
+    while ((client = np_service_take(&job)) != NULL) {
+        client->ops->execute(client, &job, thread, stats);
+        np_service_leave(client);
+        pthread_mutex_unlock(&np_service.lock);
+        ++count;
     }
-    pthread_mutex_unlock(&np_service.lock);
     return count;
 }
 
@@ -255,16 +288,17 @@ static void *np_service_main(void *arg)
             continue;
         }
 
+        atomic_fetch_add(&np_service.sleepers, 1);
+        event.data.ptr = NULL;
         np_service_arm();
-        if (np_service_round(thread, stats) > 0) {
-            continue;
+        if (np_service_round(thread, stats) == 0) {
+            retry = (np_service_serve_again(0) == 0) ? 0 :
+                    (retry < 1) ? 1 : ucs_min(2 * retry, NP_SERVICE_RETRY_MAX);
+            (void)epoll_wait(np_service.epoll_fd, &event, 1,
+                             (retry > 0) ? retry : NP_SERVICE_SLEEP);
         }
-
-        retry = (np_service_serve_again(0) == 0) ? 0 :
-                (retry < 1) ? 1 : ucs_min(2 * retry, NP_SERVICE_RETRY_MAX);
-        if ((epoll_wait(np_service.epoll_fd, &event, 1,
-                        (retry > 0) ? retry : NP_SERVICE_SLEEP) > 0) &&
-            (event.data.ptr != NULL)) { /* else the end */
+        atomic_fetch_sub(&np_service.sleepers, 1);
+        if (event.data.ptr != NULL) { /* a call, or the end */
             np_service_serve_one(event.data.ptr);
             retry = 0;
         }
@@ -288,6 +322,16 @@ static void np_service_watch(np_service_client_t *client)
         np_error("epoll_ctl(ADD) failed: %m. Peers are only answered by the "
                  "program's own progress");
     }
+}
+
+static int np_service_is_idle(void)
+{
+    int is_idle;
+
+    pthread_mutex_lock(&np_service.lock);
+    is_idle = ucs_list_is_empty(&np_service.clients);
+    pthread_mutex_unlock(&np_service.lock);
+    return is_idle;
 }
 
 void np_service_add(np_service_client_t *client)
@@ -331,8 +375,10 @@ static void np_service_stop(void)
 
     close(np_service.epoll_fd);
     close(np_service.stop_fd);
+    close(np_service.call_fd);
     np_service.epoll_fd = -1;
     np_service.stop_fd  = -1;
+    np_service.call_fd  = -1;
     np_service.threads  = 0;
     np_service.num_ids  = 0;
     atomic_store(&np_service.is_stopping, 0);
@@ -341,20 +387,18 @@ static void np_service_stop(void)
 
 void np_service_remove(np_service_client_t *client)
 {
-    int is_last;
-
-    pthread_mutex_lock(&np_service.life);
     pthread_mutex_lock(&np_service.lock);
     ucs_list_del(&client->list);
     if (np_service.epoll_fd >= 0) {
         epoll_ctl(np_service.epoll_fd, EPOLL_CTL_DEL, client->fd, NULL);
     }
-    while (client->users > 0) {
+    while (client->users > 0) { /* without life: it may take long */
         pthread_cond_wait(&np_service.left, &np_service.lock);
     }
-    is_last = ucs_list_is_empty(&np_service.clients);
     pthread_mutex_unlock(&np_service.lock);
-    if (is_last && (np_service.num_ids > 0)) {
+
+    pthread_mutex_lock(&np_service.life);
+    if (np_service_is_idle() && (np_service.num_ids > 0)) {
         np_service_stop();
     }
     pthread_mutex_unlock(&np_service.life);
@@ -381,9 +425,24 @@ static int np_service_create(void)
     return 1;
 }
 
-static void np_service_start_slow(void)
+static int np_service_open_fds(void)
 {
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = NULL};
+    struct epoll_event call = {.events = EPOLLIN | EPOLLET, .data.ptr = NULL};
+
+    np_service.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    np_service.stop_fd  = eventfd(0, EFD_CLOEXEC);
+    np_service.call_fd  = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return (np_service.epoll_fd >= 0) && (np_service.stop_fd >= 0) &&
+           (np_service.call_fd >= 0) &&
+           (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, np_service.stop_fd,
+                      &stop) == 0) &&
+           (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, np_service.call_fd,
+                      &call) == 0);
+}
+
+static void np_service_start_slow(void)
+{
     np_service_client_t *client;
 
     pthread_mutex_lock(&np_service.life);
@@ -395,11 +454,7 @@ static void np_service_start_slow(void)
     }
 
     atomic_store(&np_service.is_running, 1); /* or failed: said once */
-    np_service.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    np_service.stop_fd  = eventfd(0, EFD_CLOEXEC);
-    if ((np_service.epoll_fd < 0) || (np_service.stop_fd < 0) ||
-        (epoll_ctl(np_service.epoll_fd, EPOLL_CTL_ADD, np_service.stop_fd,
-                   &stop) != 0)) {
+    if (!np_service_open_fds()) {
         np_error("no epoll set for the service threads: %m. Check 'ulimit "
                  "-n'");
         goto out;

@@ -17,21 +17,27 @@
 
 typedef struct np_service_client np_service_client_t;
 
-/** What a port does in service threads, two at once perhaps. Not under a lock,
- *  but for arm. */
+/** A request that was taken: the client's own record of it */
+typedef struct np_service_job {
+    uint64_t words[32];
+} np_service_job_t;
+
+/** What a port does in service threads, two at once perhaps */
 typedef struct np_service_ops {
     /** The descriptor was readable, or it wanted another look: answer what can
-     *  be answered now. Returns whether to look again within milliseconds,
-     *  because no event will tell. */
+     *  be answered now. Under no lock. Returns whether to look again within
+     *  milliseconds, because no event will tell. */
     int (*serve)(np_service_client_t *client);
 
-    /** Take the next request, if there is one, and execute it; returns how
-     *  many. Which of the threads we are: @a thread, from 0. NULL: serve
-     *  answers all. */
-    unsigned (*take)(np_service_client_t *client, unsigned thread,
-                     np_stats_t *stats);
+    /** Take the next request; returns 0: there is none. Under the threads'
+     *  lock. NULL: serve answers all. */
+    int (*take)(np_service_client_t *client, np_service_job_t *job);
+    /** Execute it, under no lock. Which of the threads we are: @a thread, from
+     *  0. */
+    void (*execute)(np_service_client_t *client, np_service_job_t *job,
+                    unsigned thread, np_stats_t *stats);
     /** Before the threads sleep: the next request makes the descriptor
-     *  readable. Of those that take. */
+     *  readable. Of those that take; under the threads' lock. */
     void (*arm)(np_service_client_t *client);
 } np_service_ops_t;
 
@@ -50,6 +56,10 @@ void np_service_add(np_service_client_t *client);
 
 /** It is in no thread's hands after this call. The port's owner. */
 void np_service_remove(np_service_client_t *client);
+
+/** There is one more request, which no event tells of: a thread that sleeps
+ *  takes it. From a client's take. */
+void np_service_call(void);
 
 /** Somebody may ask from now on: start the threads, if they do not run and are
  *  wanted. Any thread; costs one load when they run. */

@@ -370,16 +370,18 @@ int np_port_hear_bell(np_port_t *port)
     int count, i;
 
     /* The lock keeps those that events name: who goes is out of the set by
-     * then */
+     * then. All of them: what is left is not told again. */
     pthread_mutex_lock(&port->lock);
-    count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
-    for (i = 0; i < count; ++i) {
-        if (events[i].data.ptr == NULL) {
-            is_connecting = 1; /* the listening socket */
-        } else {
-            np_peer_hear_bell(events[i].data.ptr);
+    do {
+        count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
+        for (i = 0; i < count; ++i) {
+            if (events[i].data.ptr == NULL) {
+                is_connecting = 1; /* the listening socket */
+            } else {
+                np_peer_hear_bell(events[i].data.ptr);
+            }
         }
-    }
+    } while (count == NP_PEER_RINGERS);
     pthread_mutex_unlock(&port->lock);
     return is_connecting;
 }

@@ -111,9 +111,9 @@ struct np_port {
     np_service_client_t service;
     unsigned            service_peer; /**< whom a service thread has looked at
                                            last; under lock */
-    _Atomic unsigned    service_looks; /**< that service threads will have for
-                                            what strangers say; relaxed: one
-                                            more or less is no harm */
+    _Atomic uint64_t    strangers_until; /**< service threads look at those who
+                                              have connected, np_clock() */
+    _Atomic uint64_t    strangers_look; /**< and not before */
     np_event_t          listener;
     np_event_t          speaker;      /**< a stranger */
     unsigned            num_strangers; /**< under lock; read without by the
