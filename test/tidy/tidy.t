@@ -297,18 +297,27 @@ def shares(paths, size, count):
     return [paths[i::count] for i in range(min(count, len(paths)))]
 
 
+LITERAL = re.compile(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])*\'')
+VALUES = re.compile(r'(=|\)|[(,{]|return)\{$|[=(,{]\s+\{$|\benum( \w+)? \{$')
+LAMBDA = re.compile(r'[)\]] (-> \w+ )?\{$')
+END = re.compile(r'[;{}]$|\*/$|^(case .*|default|\w+):$')
+HEAD = re.compile(r'(\} )?(else|do)$|'
+                  r'(\} )?(else )?(if|for|while|switch) \(.*\)$')
+
+
 def continues(line, text):
     """Does a line go on what is so far of a statement?"""
+    line = LITERAL.sub('""', line)
     if not line or not text or re.match(r'#|/[*/]|\*/|\* |\{$', text) or \
             re.match(r'#|/[*/]|\*', line):
         return False
+    if VALUES.search(line):
+        return True
+    if LAMBDA.search(line):
+        return text == '};'
     if line.count('(') > line.count(')') or text == '};' and line[-1] == '{':
         return True
-    if re.search(r'(=|\)|[(,{]|return)\{$|[=(,{]\s+\{$|\benum( \w+)? \{$', line):
-        return True                                # of values
-    if re.search(r'[;{}]$|\*/$|^(case .*|default|\w+):$', line):
-        return False
-    return True
+    return not END.search(line) and not HEAD.match(line)
 
 
 def plain(text):
@@ -321,7 +330,7 @@ def plain(text):
         if lines and continues(lines[-1].strip(), rest):
             lines[-1] += ' ' + rest
         else:
-            lines.append(line.rstrip())
+            lines.append(line)
     done = []
     for line in lines:
         indent = len(line) - len(line.lstrip(' '))
@@ -723,6 +732,11 @@ FAULTS = [
      {TABLE: 1}),
     ('format', 'two statements in a line', table('    first(); second();\n'),
      {TABLE: 2}),
+    ('format', 'a body without braces, in whichever line',
+     table('    if (a)\nb();\n    if (a) b();\n'), {TABLE: 3}),
+    ('format', 'what comes after a message with a parenthesis',
+     table('    say("one (of");\n   first();\n'), {TABLE: 1}),
+    ('format', 'a blank at the end', table('    first(); \n'), {TABLE: 1}),
     ('format', 'how a statement is broken, and its columns, which are free',
      table('    one   = first((char*)1,\n          b) ? c :\n'
            '         d;\n'), {}),
