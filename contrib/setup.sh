@@ -15,6 +15,7 @@ packages=(
     clang-format shellcheck     # rules of the house (test/tidy)
     python3 git
     spin                        # the model of the paging protocol
+    valgrind                    # instructions are counted (test/perf)
     qemu-system-x86 mmdebstrap  # the virtual RDMA lab, and its guests' root
     squashfs-tools-ng cpio xz-utils kmod socat
     libelf1 libssl3             # modules for the guests' kernels
