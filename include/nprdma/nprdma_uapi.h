@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR
- * BSD-3-Clause) */
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
 /*
  * The ioctls of /dev/nprdma: RDMA on memory that nobody pins.
  *
@@ -237,8 +236,10 @@ struct nprdma_range {
 	__u64 length;
 };
 
-/* How a device's translation of one page is replaced:
- * nprdma_kernel_counters.replace */
+/*
+ * How a device's translation of one page is replaced:
+ * nprdma_kernel_counters.replace
+ */
 #define NPRDMA_REPLACE_NONE	0	/* no device is attached */
 /* For a moment it has none: a read then fails, and with it the queue pair */
 #define NPRDMA_REPLACE_GAP	1

@@ -22,8 +22,7 @@ static int task;
 module_param(task, int, 0644);
 MODULE_PARM_DESC(task, "where this thread replaces it; 0: where any does");
 
-/* iommu_unmap_fast() returns to nprdma.ko (window.c), which maps the other page
- * next */
+/* iommu_unmap_fast() returns to nprdma.ko, which maps the other page next */
 static int gap_handler(struct kretprobe_instance *instance,
 		       struct pt_regs *regs)
 {

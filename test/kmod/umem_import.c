@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What drivers of RNICs make of dma-bufs: attach, map, choose a page size,
- * count blocks, through the kernel's own helpers, in the order and with the
- * constants of mlx5 (reg_user_mr_dmabuf, pagefault_dmabuf_mr), irdma
- * (irdma_reg_user_mr_dmabuf), bnxt_re (__bnxt_re_user_reg_mr) and mana
- * (mana_ib_reg_user_mr_dmabuf). What those of Linux 7 do to be told of an
- * exporter's end is left out. For tests only.
+ * What drivers of RNICs make of dma-bufs: attach, map, choose a page size, count
+ * blocks, through the kernel's own helpers, in the order and with the constants of
+ * mlx5 (reg_user_mr_dmabuf, pagefault_dmabuf_mr), irdma (irdma_reg_user_mr_dmabuf),
+ * bnxt_re (__bnxt_re_user_reg_mr) and mana (mana_ib_reg_user_mr_dmabuf). What those
+ * of Linux 7 do to be told of an exporter's end is left out. For tests only.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
