@@ -165,7 +165,7 @@ static info_result_t info_kmod_try(const char *name, char *text, size_t size)
 
     info_log_clear();
     if (np_nic_open(name, -1, &nic) == UCS_OK) {
-        views = np_views_get(nic, (uintptr_t)text >> NP_ARENA_SHIFT);
+        views = np_views_get(nic, np_arena_of((uintptr_t)text));
         np_views_wait(nic);
     }
     if ((views != NULL) && (np_views_state(views) == NP_VIEWS_READY)) {

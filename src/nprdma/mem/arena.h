@@ -19,12 +19,40 @@
 /** Numbers of tables fit beside the flags of an arena */
 #define NP_ARENA_TABLE_MAX (1u << 30)
 
+/** Bytes of one */
+#define NP_ARENA_SIZE     (UINT64_C(1) << NP_ARENA_SHIFT)
+
 /** A run of arenas: first number, how many */
 typedef struct np_arenas {
     uint32_t first;
     uint32_t count;
 } np_arenas_t;
 
+
+/** The number of the arena of an address; less than NP_ARENA_MAX if it is one
+ *  of user space */
+static UCS_F_ALWAYS_INLINE uint64_t np_arena_of(uint64_t va)
+{
+    return va >> NP_ARENA_SHIFT;
+}
+
+/** Where an arena begins */
+static UCS_F_ALWAYS_INLINE uint64_t np_arena_at(uint32_t number)
+{
+    return (uint64_t)number << NP_ARENA_SHIFT;
+}
+
+/** Bytes from @a va to the end of its arena */
+static UCS_F_ALWAYS_INLINE uint64_t np_arena_left(uint64_t va)
+{
+    return (((va >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - va;
+}
+
+/** Are these bytes, at least one, all in one arena? */
+static UCS_F_ALWAYS_INLINE int np_arena_has(uint64_t va, uint64_t len)
+{
+    return (va >> NP_ARENA_SHIFT) == ((va + len - 1) >> NP_ARENA_SHIFT);
+}
 
 /** Is every arena of @a arenas shared with peers? Any thread, no lock. */
 int np_arenas_are_shared(np_arenas_t arenas);

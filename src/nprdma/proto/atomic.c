@@ -134,7 +134,7 @@ np_atomic_touch_mapped(const np_slot_atomic_t *request, np_moving_own_t *moving,
     ucs_status_t status = UCS_ERR_NO_PROGRESS;
 
     np_moving_begin(moving);
-    if (np_table_find(request->addr >> NP_ARENA_SHIFT) == NULL) {
+    if (np_table_find(np_arena_of(request->addr)) == NULL) {
         /* nothing is ever absent there */
         status = np_access_check_again(request->addr, request->size);
         if (status == UCS_OK) {

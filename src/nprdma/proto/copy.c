@@ -79,8 +79,7 @@ np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end)
 {
     uint64_t addr = copy->remote + offset;
 
-    return ucs_min(ucs_min(end - offset, NP_DMA_MAX),
-                   (((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - addr);
+    return ucs_min(ucs_min(end - offset, NP_DMA_MAX), np_arena_left(addr));
 }
 
 /* May the target use our memory through the kernel? Then each side brings in

@@ -170,9 +170,8 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
                               const np_iov_t *local, uint64_t addr, size_t *len)
 {
     uint32_t flags = (copy->dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0;
-    size_t arena   = ((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT;
 
-    *len = ucs_min(*len, arena - addr);
+    *len = ucs_min(*len, np_arena_left(addr));
     if (copy->rounds >= NP_FAULT_ROUNDS) {
         *len = ucs_min(*len, (size_t)NP_INLINE_SIZE);
         return flags | NP_FAULT_INLINE | NP_FAULT_COPY;
@@ -240,7 +239,7 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
             return status;
         }
 
-        dma.table = np_table_find((uintptr_t)ptr >> NP_ARENA_SHIFT);
+        dma.table = np_table_find(np_arena_of((uintptr_t)ptr));
         status    = np_dma_move(&dma, &iov, 1, (uintptr_t)ptr, len, &absent);
         if (status == UCS_ERR_INVALID_ADDR) {
             np_mapper_unmap((uintptr_t)ptr, len); /* mapped once: ask anew */

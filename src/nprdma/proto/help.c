@@ -97,12 +97,10 @@ static int np_help_has_theirs(const np_help_t *help, uint64_t va, uint64_t len)
     }
 
     for (done = 0; done < len; done += part) {
-        part  = ucs_min(len - done,
-                        ((((va + done) >> NP_ARENA_SHIFT) + 1)
-                                 << NP_ARENA_SHIFT) - (va + done));
+        part  = ucs_min(len - done, np_arena_left(va + done));
         table = (help->peer->remote == NULL) ? NULL :
                 np_remote_table(help->peer->remote,
-                                (va + done) >> NP_ARENA_SHIFT);
+                                np_arena_of(va + done));
         if ((table == NULL) ||
             !np_dma_is_mapped(table, va + done, part, dir)) {
             return 0;
@@ -141,11 +139,10 @@ static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
 
     for (done = 0; done < iov->len; done += len, addr += len) {
         len       = ucs_min(iov->len - done, NP_DMA_MAX);
-        len       = ucs_min(len, (((addr >> NP_ARENA_SHIFT) + 1)
-                                          << NP_ARENA_SHIFT) - addr);
+        len       = ucs_min(len, np_arena_left(addr));
         part      = (np_iov_t){UCS_PTR_BYTE_OFFSET(iov->base, done), len};
         dma.table = (peer->remote == NULL) ? NULL :
-                    np_remote_table(peer->remote, addr >> NP_ARENA_SHIFT);
+                    np_remote_table(peer->remote, np_arena_of(addr));
         status    = np_dma_move(&dma, &part, 1, addr, len, &absent);
         if ((status != UCS_OK) || (absent.count > 0)) {
             *moved = done + absent.range[0].offset;
@@ -167,7 +164,7 @@ np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va,
     const np_dma_t dma = {
         .dir       = dir,
         .process   = NP_VM_SELF,
-        .table     = np_table_find(va >> NP_ARENA_SHIFT),
+        .table     = np_table_find(np_arena_of(va)),
         .moving    = &help->peer->drain.own[NP_MOVER_TARGET],
         .is_prefix = 1
     };
@@ -200,8 +197,7 @@ static ucs_status_t np_help_move_open(np_help_t *help, const np_iov_t *iov,
     for (*moved = 0; (*moved < iov->len) && (status == UCS_OK);
          *moved += part, va += part, addr += part) {
         bounce.len = ucs_min(iov->len - *moved, (size_t)NP_HELP_BOUNCE);
-        bounce.len = ucs_min(bounce.len, (((va >> NP_ARENA_SHIFT) + 1)
-                                                  << NP_ARENA_SHIFT) - va);
+        bounce.len = ucs_min(bounce.len, np_arena_left(va));
         part       = 0;
         if (help->args.dir == NP_DIR_GET) {
             status = np_help_move_ours(help, NP_DIR_GET, va, bounce.len, &got);

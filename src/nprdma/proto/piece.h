@@ -64,7 +64,7 @@ np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena);
 static UCS_F_ALWAYS_INLINE np_table_t *
 np_link_table(np_link_t *link, uint64_t va)
 {
-    uint32_t arena = va >> NP_ARENA_SHIFT;
+    uint32_t arena = np_arena_of(va);
 
     return ucs_likely((link->table_arena == arena) && (link->table != NULL)) ?
            link->table : np_link_table_slow(link, arena);

@@ -229,8 +229,7 @@ void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
 static int np_rma_is_one_piece(uint64_t addr, size_t len)
 {
     return (len <= NP_DMA_MAX) && !np_model_is_on &&
-           (len < np_engine.config.share_min) &&
-           ((addr >> NP_ARENA_SHIFT) == ((addr + len - 1) >> NP_ARENA_SHIFT));
+           (len < np_engine.config.share_min) && np_arena_has(addr, len);
 }
 
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
@@ -402,7 +401,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
 /* Bytes from an address to the end of its arena */
 static size_t np_rma_arena_rest(uint64_t addr)
 {
-    return (((addr >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT) - addr;
+    return np_arena_left(addr);
 }
 
 /* What is longer than was said to be possible */
@@ -556,7 +555,7 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
         return status;
     }
 
-    if ((addr >> NP_ARENA_SHIFT) != ((addr + len - 1) >> NP_ARENA_SHIFT)) {
+    if (!np_arena_has(addr, len)) {
         return np_rma_send_put(link, key, &iov, len, addr);
     }
 
@@ -639,7 +638,7 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
     }
 
     if (((piece.direct != NULL) || np_link_has_vm(link)) &&
-        ((addr >> NP_ARENA_SHIFT) == ((addr + len - 1) >> NP_ARENA_SHIFT))) {
+        np_arena_has(addr, len)) {
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
             np_rma_count(link, NP_DIR_GET, len);

@@ -141,9 +141,8 @@ np_rma_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
     return ucs_likely((link->flight.outstanding == 0) &&
                       !link->port->is_model &&
                       (link->table != NULL) &&
-                      (link->table_arena == (addr >> NP_ARENA_SHIFT)) &&
-                      (link->table_arena ==
-                       ((addr + len - 1) >> NP_ARENA_SHIFT))) ?
+                      (link->table_arena == np_arena_of(addr)) &&
+                      (link->table_arena == np_arena_of(addr + len - 1))) ?
            np_rma_direct(link, key, addr) : NULL;
 }
 

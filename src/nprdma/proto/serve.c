@@ -124,7 +124,7 @@ static size_t np_serve_mapped(const np_serving_t *serving)
     uint64_t va;
 
     for (va = fault->remote; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
-        table = np_table_find(va >> NP_ARENA_SHIFT);
+        table = np_table_find(np_arena_of(va));
         if (table == NULL) {
             continue; /* nothing is ever absent there */
         }
@@ -305,7 +305,7 @@ static ucs_status_t np_serve_move_inline(np_serving_t *serving)
     np_dma_t dma = {
         .dir       = np_serve_dir(serving),
         .process   = NP_VM_SELF,
-        .table     = np_table_find(fault->remote >> NP_ARENA_SHIFT),
+        .table     = np_table_find(np_arena_of(fault->remote)),
         .moving    = serving->moving,
         .epoch     = &serving->peer->shm->epoch,
         .was_epoch = fault->epoch,
@@ -348,12 +348,11 @@ static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
 
     while (fault->len > 0) {
         len       = ucs_min((size_t)fault->len, NP_DMA_MAX);
-        len       = ucs_min(len, (((fault->local >> NP_ARENA_SHIFT) + 1)
-                                          << NP_ARENA_SHIFT) - fault->local);
+        len       = ucs_min(len, np_arena_left(fault->local));
         iov       = (np_iov_t){(void*)fault->remote, len};
         dma.table = (peer->remote == NULL) ? NULL :
                     np_remote_table(peer->remote,
-                                    fault->local >> NP_ARENA_SHIFT);
+                                    np_arena_of(fault->local));
         status    = np_dma_move(&dma, &iov, 1, fault->local, len, &absent);
         np_serve_advance(serving, (absent.count == 0) ? len :
                                   absent.range[0].offset);
@@ -371,8 +370,7 @@ static int np_serve_fault_is_valid(const np_slot_fault_t *fault)
 
     return (fault->len > 0) && (fault->len <= max) &&
            (fault->local <= (UINT64_MAX - fault->len)) &&
-           ((fault->remote >> NP_ARENA_SHIFT) ==
-            ((fault->remote + fault->len - 1) >> NP_ARENA_SHIFT));
+           np_arena_has(fault->remote, fault->len);
 }
 
 /* Bring in what is asked for, and map it. A little that is read and travels
@@ -401,7 +399,7 @@ static ucs_status_t np_serve_bring_in(np_serving_t *serving, int *is_done)
 
 static np_entries_t np_serve_entries(const np_slot_fault_t *fault)
 {
-    return np_entries_of(np_table_find(fault->remote >> NP_ARENA_SHIFT),
+    return np_entries_of(np_table_find(np_arena_of(fault->remote)),
                          fault->remote, fault->len);
 }
 

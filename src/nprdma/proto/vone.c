@@ -59,7 +59,7 @@ static UCS_F_ALWAYS_INLINE uint32_t np_vone_bits(np_dir_t dir)
 /* Our own views of an address; NULL: not yet, or never */
 static np_nic_views_t *np_vone_own(np_vport_t *port, uint64_t va)
 {
-    uint32_t arena = va >> NP_ARENA_SHIFT;
+    uint32_t arena = np_arena_of(va);
 
     if (ucs_unlikely((port->own == NULL) || (port->own->arena != arena))) {
         port->own = np_views_get(port->nic, arena);
@@ -370,8 +370,8 @@ static void np_vone_cut(np_vop_t *op)
         .offset = one->next,
         .len    = ucs_min(one->len - one->next, NP_VPIECE_SIZE)
     };
-    piece->len = ucs_min(piece->len, np_vone_room(remote, UINT64_C(1) <<
-                         ((row == NULL) ? NP_ARENA_SHIFT : row->shift)));
+    piece->len = ucs_min(piece->len, np_vone_room(remote, (row == NULL) ?
+                         NP_ARENA_SIZE : (UINT64_C(1) << row->shift)));
     if ((one->unpack == NULL) && (op->copy == NULL)) {
         piece->len = ucs_min(piece->len, np_vone_room(local,
                              np_nic_view_size(op->port->nic)));

@@ -33,7 +33,7 @@ static np_vremote_t *np_vremote_find(np_vlink_t *link, uint32_t arena)
 
     for (from = &link->remotes; *from != NULL; from = &remote->next) {
         remote = *from;
-        if ((remote->va >> NP_ARENA_SHIFT) == arena) {
+        if (np_arena_of(remote->va) == arena) {
             *from         = remote->next; /* the last one is the first */
             remote->next  = link->remotes;
             link->remotes = remote;
@@ -48,7 +48,7 @@ static np_vremote_t *np_vremote_add(np_vlink_t *link, uint32_t arena)
     np_vremote_t *remote = calloc(1, sizeof(*remote));
 
     if (remote != NULL) {
-        remote->va    = (uint64_t)arena << NP_ARENA_SHIFT;
+        remote->va    = np_arena_at(arena);
         remote->link  = link;
         remote->next  = link->remotes;
         link->remotes = remote;
@@ -84,11 +84,11 @@ np_vremote_miss(np_vlink_t *link, np_vremote_t *remote)
 
 np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len)
 {
-    uint32_t arena       = va >> NP_ARENA_SHIFT;
+    uint32_t arena       = np_arena_of(va);
     np_vremote_t *remote = link->remotes;
     uint64_t first, last;
 
-    if ((remote == NULL) || ((remote->va >> NP_ARENA_SHIFT) != arena)) {
+    if ((remote == NULL) || (np_arena_of(remote->va) != arena)) {
         remote = np_vremote_find(link, arena);
     }
     if (remote == NULL) {
@@ -201,7 +201,7 @@ static void np_vremote_refused(np_vremote_t *remote, ucs_status_t status)
 static int
 np_vremote_is_next(const np_vremote_t *remote, const np_vbody_t *body)
 {
-    const uint64_t arena = UINT64_C(1) << NP_ARENA_SHIFT;
+    const uint64_t arena = NP_ARENA_SIZE;
 
     return (body->addr == remote->va) && (body->len > 0) &&
            (body->len <= arena) && ucs_is_pow2(body->offset) &&
@@ -215,7 +215,7 @@ np_vremote_is_next(const np_vremote_t *remote, const np_vbody_t *body)
 
 ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body)
 {
-    np_vremote_t *remote = np_vremote_find(link, body->addr >> NP_ARENA_SHIFT);
+    np_vremote_t *remote = np_vremote_find(link, np_arena_of(body->addr));
 
     if ((remote == NULL) || (remote->state != NP_VREMOTE_ASKED)) {
         return UCS_ERR_INVALID_PARAM;
@@ -327,7 +327,7 @@ void np_vremote_serve(np_conn_t *conn, const np_vbody_t *body)
     np_vasked_t *asked;
 
     if (port->has_views && (np_access_check(body->addr, 1) == UCS_OK)) {
-        views = np_views_get(port->nic, body->addr >> NP_ARENA_SHIFT);
+        views = np_views_get(port->nic, np_arena_of(body->addr));
     }
     if (np_vremote_reply(conn, body->addr, views)) {
         return;

@@ -23,7 +23,7 @@
 #define NP_VREMOTE_BLOCKS 256u
 
 /** Regions that the row of a view has at most */
-#define NP_VREMOTE_PARTS  ((UINT64_C(1) << NP_ARENA_SHIFT) / NP_KMOD_PART_MIN)
+#define NP_VREMOTE_PARTS  (NP_ARENA_SIZE / NP_KMOD_PART_MIN)
 
 typedef enum np_vremote_state {
     NP_VREMOTE_UNKNOWN,

@@ -300,9 +300,7 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
     size_t offset, step;
     np_walk_t walk;
 
-    np_assertv((len > 0) && (len <= NP_DMA_MAX) &&
-               ((addr >> NP_ARENA_SHIFT) ==
-                ((addr + len - 1) >> NP_ARENA_SHIFT)),
+    np_assertv((len > 0) && (len <= NP_DMA_MAX) && np_arena_has(addr, len),
                "a piece of %zu bytes at %#lx", len, addr);
     np_assert(np_iov_length(iov, iovcnt) == len);
     absent->count = 0;

@@ -48,7 +48,7 @@ uint8_t np_tlb_translate(np_tlb_t *tlb, uint64_t engine_id, uint64_t page,
                          uint64_t flushes, uint8_t view)
 {
     uint64_t number = (tlb->mode == NP_TLB_PAGE) ? page :
-                      (page >> (NP_ARENA_SHIFT - NP_PAGE_SHIFT));
+                      (page / NP_ARENA_PAGES);
     np_tlb_entry_t *entry, *set, *victim;
 
     /* neighbours in neighbouring sets; peers spread by their id */

@@ -307,7 +307,7 @@ ucs_status_t np_nic_open(const char *name, int gid_index, np_nic_t **nic_p)
 
     snprintf(nic->name, sizeof(nic->name), "%s", name);
     ucs_list_head_init(&nic->views);
-    atomic_init(&nic->view_size, UINT64_C(1) << NP_ARENA_SHIFT);
+    atomic_init(&nic->view_size, NP_ARENA_SIZE);
     status = np_nic_start(nic, gid_index);
     if (status != UCS_OK) {
         if (nic->ctx != NULL) {
