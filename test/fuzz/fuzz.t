@@ -81,6 +81,15 @@ fuzz fuzz_descriptors_keeper descriptors 40
 tap_expect_error "a descriptor that is kept is found" \
     'FUZZ: descriptors of a sender stay'
 
+name="an heir that closes in the order of numbers is found"
+run 60 "$NPRDMA_BUILD/fuzz_descriptors" -runs=0
+if grep -q 'FUZZ: no file systems in user space here' "$TAP_OUT"; then
+    tap_skip "$name" "no file systems in user space here"
+else
+    fuzz fuzz_descriptors_heir descriptors 40
+    tap_expect_error "$name" 'FUZZ: a pipe has no end'
+fi
+
 if [ -x "$NPRDMA_BUILD/fuzz_verbs_mutant" ]; then
     fuzz fuzz_verbs_mutant verbs-gets 40
     tap_expect_error "a missing check of what an RNIC brings is found" \

@@ -16,6 +16,7 @@
 #include "nprdma/clock.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/mem/table.h"
+#include "nprdma/pause.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -36,6 +37,10 @@
 
 /* One kind more: a file whose file system has stopped */
 #define STOPPED     FOREIGN_LAST
+
+/* Where the numbers of the pipe begin that each input has open: above that of
+ * such a file. What closes in the order of numbers comes to the file first. */
+#define ENDS_FIRST  768
 
 /* Threads of the engine that such files may hold, as documented; heirs, which
  * close copies of what the program has, may be any number */
@@ -67,6 +72,9 @@ static size_t good_size;
  * that would hold the fuzzer; -1: it has none */
 static int stopped_fd = -1;
 static int has_stopped;
+
+/* An heir has a copy of a table in which there is such a file */
+static _Atomic int has_heir;
 
 /* Since when the victim is at something; 0: it is not */
 static _Atomic uint64_t victim_since;
@@ -114,6 +122,14 @@ static void *watch(void *arg)
         }
     }
     return arg;
+}
+
+/* A porter waits for its heir's copy, and closes then */
+static void on_pause(np_pause_point_t point)
+{
+    if (point == NP_PAUSE_DISCARD) {
+        atomic_store(&has_heir, 1);
+    }
 }
 
 static void on_signal(int number)
@@ -185,6 +201,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     }
     fuzz_start();
     watch_signals();
+    np_pause_hook = on_pause;
     victim = pair_port();
     honest = pair_port();
     make_good();
@@ -227,6 +244,7 @@ static int open_stopped(void)
         if (stopped_fd < 0) {
             fail("no file system in user space any more", 0);
         }
+        atomic_store(&has_heir, 0);
     }
     return stopped_fd;
 }
@@ -517,6 +535,36 @@ static void expect_no_threads(void)
     }
 }
 
+static void open_ends(int *ends)
+{
+    int low[2] = {-1, -1}, i;
+
+    if (pipe2(low, O_CLOEXEC) != 0) {
+        fail("no pipe", 0);
+    }
+    for (i = 0; i < 2; ++i) {
+        ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, ENDS_FIRST);
+        if (ends[i] < 0) {
+            fail("no number for a pipe: see 'ulimit -n'", ENDS_FIRST + i);
+        }
+        close(low[i]);
+    }
+}
+
+/* The first heir of such a file, if one comes: what is closed earlier is in
+ * nobody's copy. A porter that hangs has one. */
+static void wait_for_heir(void)
+{
+    const uint64_t begin       = np_clock();
+    const struct timespec wait = {.tv_nsec = 200000};
+
+    while ((stopped_fd >= 0) && !atomic_load(&has_heir) &&
+           (count_threads("nprdma-porter") > 0) &&
+           ((np_clock() - begin) < PATIENCE_NS)) {
+        nanosleep(&wait, NULL);
+    }
+}
+
 /* What the program closes has an end, although heirs hang */
 static void expect_end(int *ends)
 {
@@ -556,9 +604,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int ends[2];
 
     before = pair_count_files() - foreign_count_own();
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        fail("no pipe", 0);
-    }
+    open_ends(ends);
     while (fuzz_next(&input, &record)) {
         step(&input, &record);
     }
@@ -569,6 +615,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         sender_close_link(&senders[i]);
     }
     expect_honest();
+    wait_for_heir();
     expect_end(ends);
     expect_stopped();
     expect_files(before);

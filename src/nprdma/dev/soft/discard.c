@@ -269,9 +269,11 @@ static void np_discard_close_others(np_discard_heir_t *heir)
     qsort(heir->fds, heir->count, sizeof(*heir->fds), np_discard_compare);
     dir = syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/fd",
                   O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+#ifndef NP_FUZZ_MUTANT_HEIR /* the deliberate fault that fuzzing must find */
     np_discard_close_kind(heir, dir, NP_DISCARD_STREAM);
     np_discard_close_kind(heir, dir, NP_DISCARD_UNIX);
     np_discard_close_kind(heir, dir, NP_DISCARD_LINGER);
+#endif
     for (i = 0; i < heir->count; ++i) {
         np_discard_close_range(first, heir->fds[i]);
         first = heir->fds[i] + 1u;
