@@ -16,7 +16,9 @@
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/pause.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -31,7 +33,17 @@
 #define DISCARD_PATIENCE 60
 
 static int discard_fd;
+static int discard_has_memory = 1;
 
+void *__real_realloc(void *ptr, size_t size);
+void *__wrap_realloc(void *ptr, size_t size);
+
+
+/* In all objects that this program is linked of */
+void *__wrap_realloc(void *ptr, size_t size)
+{
+    return discard_has_memory ? __real_realloc(ptr, size) : NULL;
+}
 
 static int discard_is_open(int fd)
 {
@@ -220,18 +232,51 @@ static void discard_wait_closed(int fd)
 
 /* Pipes, and pairs of sockets, whose ends the program closes while a porter is
  * at work */
-#define DISCARD_PIPES 64
+#define DISCARD_PIPES 66
 
 static int discard_pipes[DISCARD_PIPES][2];
+
+/* A connection of which the second end lingers */
+static int discard_connect_lingering(int *ends)
+{
+    const struct linger hour = {1, 3600};
+    struct sockaddr_in addr  = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)
+    };
+    socklen_t len            = sizeof(addr);
+    int listener             = socket(AF_INET, SOCK_STREAM, 0);
+
+    ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+    if ((bind(listener, (void*)&addr, len) != 0) ||
+        (listen(listener, 1) != 0) ||
+        (getsockname(listener, (void*)&addr, &len) != 0) ||
+        (connect(ends[1], (void*)&addr, len) != 0)) {
+        return -1;
+    }
+
+    ends[0] = accept(listener, NULL, NULL);
+    close(listener);
+    return setsockopt(ends[1], SOL_SOCKET, SO_LINGER, &hour, sizeof(hour));
+}
+
+static int discard_make_pipe(unsigned kind, int *ends)
+{
+    switch (kind) {
+    case 0:
+        return pipe(ends);
+    case 1:
+        return socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    default:
+        return discard_connect_lingering(ends);
+    }
+}
 
 static int discard_make_pipes(void)
 {
     unsigned i;
 
     for (i = 0; i < DISCARD_PIPES; ++i) {
-        TAP_CHILD_CHECK(((i & 1) ? socketpair(AF_UNIX, SOCK_STREAM, 0,
-                                              discard_pipes[i]) :
-                                   pipe(discard_pipes[i])) == 0);
+        TAP_CHILD_CHECK(discard_make_pipe(i % 3, discard_pipes[i]) == 0);
     }
     return 0;
 }
@@ -246,9 +291,11 @@ static int discard_close_pipes(unsigned first)
         close(discard_pipes[i][1]);
     }
     for (i = first; i < DISCARD_PIPES; ++i) {
-        pfd = (struct pollfd){.fd = discard_pipes[i][0], .events = POLLIN};
+        pfd = (struct pollfd){
+            .fd = discard_pipes[i][0], .events = POLLIN | POLLRDHUP
+        };
         TAP_CHILD_CHECK(poll(&pfd, 1, DISCARD_PATIENCE * 500) == 1);
-        TAP_CHILD_CHECK(pfd.revents & POLLHUP);
+        TAP_CHILD_CHECK(pfd.revents & (POLLHUP | POLLRDHUP));
     }
     return 0;
 }
@@ -301,6 +348,13 @@ static int discard_child_stopped(void)
     ret = discard_beside_stopped();
     stopped_end();
     return ret;
+}
+
+/* What has no memory to remember numbers looks for them again */
+static int discard_child_forgets(void)
+{
+    discard_has_memory = 0;
+    return discard_child_stopped();
 }
 
 /* A thread in splice() from a file that has stopped, with the lock of a pipe */
@@ -469,6 +523,8 @@ void test_discard_children(void)
                   "what the program closes meanwhile has an end");
     discard_check_stopped(discard_child_stopped,
                           "also beside a file whose file system has stopped");
+    discard_check_stopped(discard_child_forgets,
+                          "even without memory");
     discard_check_stopped(discard_child_spliced,
                           "and beside a pipe that somebody has locked");
     discard_check(discard_child_goes_on,
