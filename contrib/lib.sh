@@ -55,6 +55,23 @@ nprdma_install() {
         make -s -C "$build" install
 }
 
+# nprdma_own BUILD: one line if it is somebody else's
+nprdma_own() {
+    local file
+    mkdir -p "$1" 2>/dev/null || true
+    for file in "$1" "$1"/{.lock,.osu.lock,Makefile,osu,osu-fresh,bench}; do
+        if [ -e "$file" ] && [ -w "$file" ]; then
+            continue
+        elif [ ! -e "$file" ]; then
+            [ "$file" = "$1" ] || continue
+            file=${1%/*}
+        fi
+        nprdma_die "cannot write to $file, which is $(stat -c %U "$file")'s" \
+            "(you are $(id -un)): run this as that user, or clone" \
+            "$nprdma_top and work in the clone"
+    done
+}
+
 # nprdma_prepare BUILD "TARGET..." [CONFIGURE-ARGUMENT...]
 # Everything from a fresh machine to an installed tree in BUILD/install.
 # NPRDMA_CONFIGURE_ARGS adds arguments for configure.
@@ -64,7 +81,8 @@ nprdma_prepare() {
     read -r -a targets <<<"$2"
     shift 2
     read -r -a more <<<"${NPRDMA_CONFIGURE_ARGS-}"
-    mkdir -p "$build" "$nprdma_top/build"
+    nprdma_own "$nprdma_top/build"
+    nprdma_own "$build"
     "$nprdma_top/contrib/setup.sh"
     (
         flock 9

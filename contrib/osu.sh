@@ -16,6 +16,10 @@ fresh=no
 third=tcp
 common=()
 checked=(-i 20 -x 2 -m 1:1048576)
+results=(table.txt latency.txt bw.txt osu.svg osu.png)
+# Of awk: is this line of medians off by noise alone? Without a value it is 0.
+# shellcheck disable=SC2016 # the fields are awk's
+noise='function is_noisy() { return $7 > 0 && ($7 < 0.9 || $7 > 1.1) }'
 
 usage() {
     sed -n '3,5s/^# //p' "$0"
@@ -28,6 +32,8 @@ Usage: osu.sh [--fresh] [--rounds N] [--seconds N]
   --rounds N    at most N rounds (default: $rounds)
   --seconds N   start no new round after N seconds of measuring (default:
                 $budget)
+What was there of an earlier run is kept, as table.txt.old, osu.svg.old and so
+on.
 NPRDMA_CONFIGURE_ARGS=--with-osu=DIR measures with OSU programs of your own.
 END
 }
@@ -55,6 +61,27 @@ while [ $# -gt 0 ]; do
     shift
 done
 unset UCX_TLS UCX_NET_DEVICES # each series has its own
+
+# One at a time: two would spoil each other's figures, and files
+lock_tree() {
+    exec 8>>"$nprdma_top/build/.osu.lock"
+    flock -n 8 ||
+        nprdma_die "another osu.sh measures in $nprdma_top: wait until it" \
+            "has ended"
+}
+
+# A short run must not take a good result away
+keep_results() {
+    local name
+    [ -f "$out/table.txt" ] || return 0
+    for name in "${results[@]}"; do
+        rm -f "$out/$name.old"
+        if [ -f "$out/$name" ]; then
+            mv "$out/$name" "$out/$name.old"
+        fi
+    done
+    echo "the results before are kept: $out/table.txt.old and others"
+}
 
 # find_osu: the programs that configure was told to use, or our own
 find_osu() {
@@ -154,29 +181,58 @@ reduce() {
         }' | sort -k1,1 -k2,2n
 }
 
+# Where, when and of what the figures are
+describe() {
+    local commit=
+    commit=$(git -C "$nprdma_top" describe --always --dirty 2>/dev/null) || true
+    echo "soft0, $(sed -n '/^model name/{s/.*: //p;q}' /proc/cpuinfo)," \
+        "$(date -I), commit ${commit:-unknown}, $(count "$done_rounds" round)"
+}
+
+# count NUMBER NOUN
+count() {
+    echo "$1 $2$([ "$1" -eq 1 ] || echo s)"
+}
+
+# How many rows tell nothing, of how many
+noisy() {
+    awk "$noise"' { bad += is_noisy() }
+        END { print bad + 0, "of the", NR, "rows" }' "$out/medians"
+}
+
 print_table() {
     local columns
-    columns=$(printf '  nprdma   posix %7s  ratio   self' "$third")
-    printf '\n%9s %-38s%-38s\n' "" "  osu_latency (us)" "  osu_bw (MB/s)"
-    printf '%9s %s%s\n' size "$columns" "$columns"
-    awk 'function value(v) {
+    columns=$(printf '  nprdma   posix %7s  ratio   self ' "$third")
+    echo
+    describe
+    printf '\n%9s %-39s%s\n' "" "  osu_latency (us)" "  osu_bw (MB/s)"
+    printf '%9s %s%s\n' size "$columns" "${columns% }"
+    awk "$noise"'
+         function value(v) {
              return v <= 0 ? "-" : sprintf(v < 1000 ? "%.2f" : "%.0f", v) }
-         { row[$1, $2] = sprintf("%8s%8s%8s%7.2f%7.2f", value($3), value($4),
-                                 value($5), $6, $7) }
+         { row[$1, $2] = sprintf("%8s%8s%8s%7.2f%7.2f%s", value($3), value($4),
+                                 value($5), $6, $7, is_noisy() ? "*" : " ") }
          $1 == "latency" { size[++n] = $2 }
          END { for (i = 1; i <= n; ++i)
                    printf "%9d %s%s\n", size[i], row["latency", size[i]],
-                          row["bw", size[i]] }' "$out/medians"
+                          row["bw", size[i]] }' "$out/medians" | sed 's/ *$//'
     echo
-    echo "Medians of $done_rounds rounds. posix: UCX_TLS=posix,cma,self." \
-        "ratio: nprdma to posix; less is"
-    echo "better for latency, more for bandwidth. self: posix to itself," \
-        "which is what noise does."
+    cat <<END
+Medians of $(count "$done_rounds" round). posix: UCX_TLS=posix,cma,self.
+ratio: nprdma to posix; less is better for latency, more for bandwidth.
+self: posix to itself, which is what noise does.
+END
+    if [[ $(noisy) != "0 "* ]]; then
+        cat <<END
+*: self is off by more than 10 %, so that the row tells nothing: $(noisy).
+Is the machine busy? More rounds help: --rounds, --seconds.
+END
+    fi
     if [ "$fresh" = yes ]; then
-        echo "Buffers are new for each message; the data check before the first" \
-            "round has touched as"
-        echo "much memory, and freed it. off: nprdma with" \
-            "UCX_NPRDMA_PREPARE=off."
+        cat <<END
+Buffers are new for each message; the data check before the first round has
+touched as much memory, and freed it. off: nprdma with UCX_NPRDMA_PREPARE=off.
+END
     fi
 }
 
@@ -193,8 +249,8 @@ make_plots() {
         echo "no plot: gnuplot is missing (package gnuplot-nox)"
         return
     fi
-    "$nprdma_top/osu-bench/plot.sh" "$out/latency.txt" "$out/bw.txt" \
-        "$out/osu"
+    "$nprdma_top/osu-bench/plot.sh" -t "$(describe)" "$out/latency.txt" \
+        "$out/bw.txt" "$out/osu"
     echo "plot: $out/osu.svg $out/osu.png"
 }
 
@@ -211,6 +267,8 @@ show_page_faults() {
     echo "More of this: contrib/bench-paging.sh"
 }
 
+nprdma_own "$nprdma_top/build"
+lock_tree
 nprdma_prepare build all
 osu=$(find_osu)
 binding=(--map-by core --bind-to core)
@@ -237,6 +295,7 @@ done
 sed -n 's/ posix / both /p; s/ again / both /p' "$out/runs" >"$out/both"
 reduce "$out/both" >"$out/medians"
 rm -f "$out/both"
+keep_results
 print_table | tee "$out/table.txt"
 make_plots
 [ "$fresh" = yes ] || show_page_faults
