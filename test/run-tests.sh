@@ -10,7 +10,7 @@ try=no
 sanitized=
 build=
 extra=()
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 matched=0
 skips=
 limit=${NPRDMA_TEST_TIMEOUT:-600}
 
@@ -19,7 +19,8 @@ usage() {
 Usage: run-tests.sh [OPTION...] BUILD
 Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
 
-  --only PATTERN    only runners whose name matches (a shell pattern)
+  --only PATTERN    only runners whose name matches (a shell pattern), such as
+                    'tools/*', '@(docs|tidy)/*', 'gtest_uc[pt]'
   --quick           leave out sanitizers, applications, the lab and kmod
   --sanitized DIR   also the GoogleTest programs of this sanitizer build
   --tap COMMAND     also this command, which prints TAP
@@ -27,7 +28,8 @@ Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
 
 NPRDMA_PREFIX is what is tested (default: BUILD/install), NPRDMA_TEST_TIMEOUT
 bounds each runner, in seconds (default: 600; a script may have a line "# Time
-limit: N s" instead). GTEST_FILTER works as usual.
+limit: N s" instead). GTEST_FILTER works as usual. What each runner
+printed stays in BUILD/test-logs.
 END
 }
 
@@ -64,7 +66,13 @@ done
 
 build=$(cd "$build" && pwd)
 logs=$build/test-logs
-mkdir -p "$logs"
+mkdir -p "$logs" 2>/dev/null || true
+dir=$logs
+[ -e "$dir" ] || dir=$build
+[ -w "$dir" ] ||
+    die "cannot write to $dir, which is $(stat -c %U "$dir")'s (you are" \
+        "$(id -un)): run the tests as that user, or in a build directory of" \
+        "your own"
 work=$(mktemp -d)
 runner=
 trap 'rm -rf "$work"' EXIT
@@ -171,7 +179,11 @@ run() {
     if [ -n "$only" ] && [[ $name != $only ]]; then
         return 0
     fi
+    matched=$((matched + 1))
     log=$logs/${name//\//-}.log
+    # Nothing of an earlier run may be taken for this one's
+    rm -f "$log"
+    : >"$log" || die "cannot write $log"
     printf '%-28s ' "$name"
     timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null &
     runner=$!
@@ -297,6 +309,21 @@ check_leftovers() {
     return 1
 }
 
+# One line, with the one cause
+why_nothing() {
+    local made=
+    if [ "$matched" -gt 0 ]; then
+        echo "run-tests.sh: nothing ran: what was started has no test" \
+            "(GTEST_FILTER='${GTEST_FILTER-}')"
+        return
+    fi
+    compgen -G "$build/gtest_*" >/dev/null ||
+        made=", and has none yet: make -C $build check-programs"
+    echo "run-tests.sh: nothing ran: no name matches --only '$only'; names" \
+        "are those of test/*/*.t without test/, such as tools/info.t, and" \
+        "gtest_* of $build$made"
+}
+
 find /dev/shm -type f | sort >"$work/shm"
 run_all
 ran=$((passed + failed + skipped))
@@ -311,8 +338,7 @@ if [ -n "${skips//[$'\n']/}" ]; then
     grep . <<<"$skips"
 fi
 if [ "$ran" -eq 0 ]; then
-    echo "run-tests.sh: nothing ran: build the tests (make check-programs)," \
-        "or look at --only" >&2
+    why_nothing >&2
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$ran" -gt 0 ]

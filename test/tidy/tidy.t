@@ -320,17 +320,24 @@ def continues(line, text):
     return not END.search(line) and not HEAD.match(line)
 
 
-def plain(text):
-    """The layout of statements alone: where each begins, and what it is. How one
-    of several lines is broken, and columns within a line, clang-format cannot be
-    told as the house does it."""
-    lines = []
-    for line in text.split('\n'):
+def statements(text):
+    """Each statement in one line, and the numbers of the lines it begins in"""
+    lines, numbers = [], []
+    for number, line in enumerate(text.split('\n'), 1):
         rest = line.strip()
         if lines and continues(lines[-1].strip(), rest):
             lines[-1] += ' ' + rest
         else:
             lines.append(line)
+            numbers.append(number)
+    return lines, numbers
+
+
+def plain(text):
+    """The layout of statements alone: where each begins, and what it is. How one
+    of several lines is broken, and columns within a line, clang-format cannot be
+    told as the house does it."""
+    lines, _ = statements(text)
     done = []
     for line in lines:
         indent = len(line) - len(line.lstrip(' '))
@@ -374,14 +381,27 @@ def check_format(tree):
                 text = plain(file.read())
             with open(name, 'w', encoding='utf-8') as file:
                 file.write(text)
-        out = run(['git', 'diff', '--no-index', '--numstat', '-z', 'a', 'b'],
-                  cwd=work).stdout
-    for added, removed, path in re.findall(
-            r'(\d+)\t(\d+)\t\0a/([^\0]*)\0[^\0]*\0', out):
-        number = max(int(added), int(removed))
-        found.add(path, '%s: %d lines differ from what clang-format makes' % (
-            path, number), number)
+        diff = ['git', 'diff', '--no-index']
+        out = run(diff + ['--numstat', '-z', 'a', 'b'], cwd=work).stdout
+        for added, removed, path in re.findall(
+                r'(\d+)\t(\d+)\t\0a/([^\0]*)\0[^\0]*\0', out):
+            number = max(int(added), int(removed))
+            hunks = run(diff + ['-U0', 'a/' + path, 'b/' + path],
+                        cwd=work).stdout
+            found.add(path, layout_fault(path, tree.text(path), hunks, number),
+                      number)
     return found
+
+
+def layout_fault(path, text, hunks, number):
+    """One line: which, and how to see what is wanted"""
+    _, numbers = statements(text)
+    at = [numbers[max(int(line), 1) - 1]
+          for line in re.findall(r'^@@ -(\d+)', hunks, re.M)]
+    return '%s: %d lines differ from what clang-format makes, at %s%s: ' \
+        'clang-format %s | diff %s - (how a statement is broken into lines ' \
+        'is free)' % (path, number, ', '.join(map(str, at[:5])),
+                      ' and more' if len(at) > 5 else '', path, path)
 
 
 def scripts(tree):
@@ -797,6 +817,19 @@ def try_rules(tap):
                    () if reason else differences(found, wanted), reason)
 
 
+def try_layout(tap):
+    """What is said about a layout names the line of the file, and the cure"""
+    with small_tree(table('    first(a,\n          b);\n'
+                          '   second(a);\n')) as top:
+        found, reason = look(Tree(top), 'format')
+    wanted = '%s: 1 lines differ from what clang-format makes, at 9: ' \
+        'clang-format %s | diff %s - ' % (TABLE, TABLE, TABLE)
+    said = [] if reason else found.get(TABLE, (0, []))[1]
+    tap.result('format: the line and the command are said',
+               () if reason or any(line.startswith(wanted) for line in said)
+               else ['said %s, wanted %s' % (said, wanted)], reason)
+
+
 def try_known(tap):
     known = Known('# head\ninclude a -> b\nfile c 700\nfile d 650\n')
     more = Found({'c': (701, ['c has 701'])})
@@ -847,6 +880,7 @@ def main(arguments):
         return 2
     tap = Tap()
     try_rules(tap)
+    try_layout(tap)
     try_known(tap)
     try_without_tools(tap)
     look_at_all(tap, TOP)
