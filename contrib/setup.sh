@@ -29,6 +29,19 @@ die() {
     exit 1
 }
 
+if [ $# -gt 0 ]; then
+    case $1 in
+    -h | --help)
+        echo "Usage: setup.sh"
+        sed -n '3,4s/^# //p' "$0"
+        echo
+        printf '  %s\n' "${packages[@]}" | fmt -w 76
+        exit 0
+        ;;
+    esac
+    die "unknown argument '$1': setup.sh takes none (--help lists packages)"
+fi
+
 if ! command -v dpkg-query >/dev/null; then
     die "this is no Debian: install the counterparts of: ${packages[*]}"
 fi

@@ -5,10 +5,21 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
-if [ $# -eq 0 ]; then
+case ${1-} in
+-h | --help)
+    echo "Usage: ucx-compile-check.sh SUITE..., for example trixie sid"
+    sed -n '3,4s/^# //p' "$0"
+    exit 0
+    ;;
+'')
     echo "ucx-compile-check.sh: no suite given, for example: trixie sid" >&2
     exit 2
-fi
+    ;;
+-*)
+    echo "ucx-compile-check.sh: unknown option '$1': see --help" >&2
+    exit 2
+    ;;
+esac
 config=$(cd "${NPRDMA_BUILD:-$top/build}" && pwd)/ucx-config
 if [ ! -f "$config/config.h" ]; then
     echo "ucx-compile-check.sh: $config/config.h is missing: configure first" \

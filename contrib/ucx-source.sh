@@ -22,6 +22,12 @@ while [ $# -gt 0 ]; do
         suite=$2
         shift
         ;;
+    -h | --help)
+        echo "Usage: ucx-source.sh [--suite SUITE] DEST"
+        sed -n '3,4s/^# //p' "$0"
+        echo "Without SUITE it is the version of the installed libucx-dev."
+        exit 0
+        ;;
     -*) die 1 "unknown option '$1': ucx-source.sh [--suite SUITE] DEST" ;;
     *) dest=$1 ;;
     esac

@@ -104,7 +104,15 @@ expect "a file that is not there" 2 "cannot read"
 run 10 "$plot" -s 12345 "$TAP_DIR"/t-*.json
 expect "no transfer of this size" 2 "no transfer of 12345 bytes"
 run 10 "$plot" -f x "$TAP_DIR"/t-*.json
-expect "no number" 2 "wanted a number, found 'x'"
+expect "no number" 2 "-f: wanted a number, found 'x'"
+run 10 "$plot" -s x "$TAP_DIR"/t-*.json
+expect "no number of bytes" 2 "-s: wanted a number, found 'x'"
+run 10 "$plot" -o "$TAP_DIR/nowhere/x" "$TAP_DIR"/t-*.json
+expect "a folder that is not there" 2 \
+    "^nprdma-trace-plot: -o: cannot write to the folder $TAP_DIR/nowhere\$"
+run 10 "$plot" --help
+expect "--help" 0 "^Usage: nprdma-trace-plot"
+expect "which lists -o" 0 "^  -o PREFIX"
 run 10 "$plot" -z
 expect "an unknown option" 2 "unknown option -z"
 tap_done
