@@ -136,9 +136,10 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      "Who keeps true what RDMA devices see of memory that is not pinned:\n"
      " - auto - the kernel module nprdma.ko, if it and the device can; else as\n"
      "          user.\n"
-     " - kmod - nprdma.ko, or an error.\n"
+     " - kmod - nprdma.ko, or an error where there is an RDMA device.\n"
      " - user - nobody: every transfer registers its memory for as long as it\n"
-     "          takes, and needs the target's CPU.",
+     "          takes, and needs the target's CPU.\n"
+     "soft0 has no use of the module, and is the same with each.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.mapper),
      UCS_CONFIG_TYPE_ENUM(np_mapper_mode_names)},
 
