@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# nprdma-run says what it was given in place of a program, and runs what is one.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
+
+[ -z "${NPRDMA_TEST_LAUNCH:-}" ] || tap_skip_all "not our transport"
+
+run=$NPRDMA_PREFIX/bin/nprdma-run
+
+# expect NAME CODE PATTERN: the run ended with CODE and printed that line alone
+expect() {
+    if [ "$RC" -eq "$2" ] && grep -qE -e "$3" "$TAP_OUT" &&
+        [ "$(wc -l <"$TAP_OUT")" -eq 1 ]; then
+        tap_ok "$1"
+    else
+        echo "exit code $RC; wanted $2 and one line like: $3" >>"$TAP_OUT"
+        tap_not_ok "$1" "$TAP_OUT"
+    fi
+}
+
+mkdir "$TAP_DIR/work"
+cd "$TAP_DIR/work"
+echo 'int main(void) { return 0; }' >a.c
+printf '#!/bin/sh\necho it runs\n' >program
+chmod +x program
+
+run 10 "$run" ./program
+expect "a program" 0 '^it runs$'
+run 10 "$run" ./a.c
+expect "a file that is none" 126 "^nprdma-run: './a.c' is not executable"
+run 10 "$run" "$TAP_DIR/work"
+expect "a directory" 126 "^nprdma-run: '$TAP_DIR/work' is a directory"
+run 10 "$run" ./nosuch
+expect "no file" 127 "^nprdma-run: program './nosuch' not found: there is no"
+run 10 "$run" nosuch
+expect "no program" 127 "^nprdma-run: program 'nosuch' not found: .*PATH"
+run 10 "$run" program
+expect "a program that is here, not in PATH" 127 "here is \./program\$"
+run 10 env NPRDMA_PLUGIN=/nosuch "$run" ./program
+expect "a plug-in of the user's that is not there" 2 \
+    "^nprdma-run: NPRDMA_PLUGIN=/nosuch is missing .*unset NPRDMA_PLUGIN"
+
+tap_done
