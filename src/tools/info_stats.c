@@ -156,6 +156,15 @@ static int info_stats_explain(pid_t pid, int error)
         if (stat(path, &st) != 0) {
             return info_stats_error("there is no process %d", (int)pid);
         }
+        if ((geteuid() == 0) || (geteuid() == st.st_uid)) {
+            return info_stats_error("not permitted to look at process %d "
+                                    "(%s), as its own user or root: it has "
+                                    "capabilities that nprdma_info has not, "
+                                    "or a security module protects it. Give "
+                                    "nprdma_info CAP_SYS_PTRACE, or run it "
+                                    "outside of this container", (int)pid,
+                                    name);
+        }
         return info_stats_error("not permitted to look at process %d (%s): run "
                                 "nprdma_info as root or as the user who runs "
                                 "it (uid %u)", (int)pid, name,

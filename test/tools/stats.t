@@ -139,6 +139,14 @@ else
 fi
 expect_error "a process of another user" 1 \
     "^nprdma_info: not permitted to look at process $other .*root.*uid 0"
+if [ "$(id -u)" -eq 0 ]; then
+    run 20 setpriv --inh-caps=-all --bounding-set=-all "$info" --stats "$$"
+    expect_error "one of this user that the kernel protects" 1 \
+        "^nprdma_info: not permitted to look at process $$ .*CAP_SYS_PTRACE"
+else
+    tap_skip "a process that the kernel protects" "needs root"
+    tap_skip "and no more" "needs root"
+fi
 
 server "$NPRDMA_BUILD/api_stats" serve_same
 run 20 "$info" --stats "$pid"
