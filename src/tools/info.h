@@ -7,11 +7,16 @@
 #ifndef NPRDMA_INFO_H_
 #define NPRDMA_INFO_H_
 
+#include <uct/api/uct.h>
+
 #include <stddef.h>
 #include <sys/types.h>
 
 /** Longest line about one thing */
 #define INFO_LINE 1024
+
+/** Seconds that a child may take */
+#define INFO_CHILD_LIMIT 20
 
 /** Where the kernel lists RDMA devices */
 #define INFO_RDMA_DIR "/sys/class/infiniband"
@@ -47,6 +52,22 @@ void info_lib_path(const char *name, char *path, size_t size);
 
 /** The plug-in that nprdma-run would use */
 void info_plugin_path(char *path, size_t size);
+
+/** Run a function in a child, so that what it loads does no harm here.
+ *  Returns its result, or -1; in @a text what it printed. */
+int info_in_child(int (*func)(void), char *text, size_t size);
+
+/** Load the plug-in, in such a child. Returns its handle, by which functions of
+ *  UCX are found, and its component; or NULL, and prints the reason. */
+void *info_load_component(uct_component_h *component_p);
+
+/** As checks: UCX, and what nprdma-run would load into it */
+info_result_t info_check_ucx(char *text, size_t size);
+info_result_t info_check_plugin(char *text, size_t size);
+info_result_t info_check_stub(char *text, size_t size);
+
+/** As a check: would UCX take what the environment says? */
+info_result_t info_check_env(char *text, size_t size);
 
 /** First line of a file without its end, "" if it cannot be read */
 const char *info_read_line(const char *path, char *buf, size_t size);

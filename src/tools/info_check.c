@@ -22,10 +22,7 @@
 #include "nprdma/proto/am.h"
 
 #include <uct/api/uct.h>
-#include <ucp/api/ucp.h>
-#include <uct/api/version.h>
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -49,11 +46,6 @@
 /* Descriptors of a process with UCX and Open MPI before it talks to anybody */
 #define INFO_BASE_FILES   32
 
-/* Seconds that a child may take */
-#define INFO_CHILD_LIMIT  20
-
-#define INFO_UCX_LIBRARY  "libucp.so.0"
-
 
 const char *info_read_line(const char *path, char *buf, size_t size)
 {
@@ -67,101 +59,6 @@ const char *info_read_line(const char *path, char *buf, size_t size)
     }
     buf[strcspn(buf, "\n")] = '\0';
     return buf;
-}
-
-void info_lib_path(const char *name, char *path, size_t size)
-{
-    char self[PATH_MAX], joined[2 * PATH_MAX], clean[PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    while ((len > 0) && (self[len - 1] != '/')) {
-        --len;
-    }
-    self[ucs_max(len, 0)] = '\0';
-    snprintf(joined, sizeof(joined), "%s%s", self, NPRDMA_LIB_FROM_BIN);
-    snprintf(path, size, "%s/%s",
-             (realpath(joined, clean) == NULL) ? joined : clean, name);
-}
-
-void info_plugin_path(char *path, size_t size)
-{
-    const char *env = getenv("NPRDMA_PLUGIN");
-
-    if ((env != NULL) && (env[0] != '\0')) {
-        snprintf(path, size, "%s", env);
-    } else {
-        info_lib_path("ucx/libuct_nprdma.so.0", path, size);
-    }
-}
-
-/* Run a function in a child, so that what it loads does no harm here.
- * Returns its result, or -1; in @a text what it printed. */
-static int info_in_child(int (*func)(void), char *text, size_t size)
-{
-    size_t len = 0;
-    int fds[2], status;
-    char rest[512];
-    ssize_t ret;
-    pid_t pid;
-
-    text[0] = '\0';
-    if (pipe(fds) != 0) {
-        snprintf(text, size, "no pipe: %s", strerror(errno));
-        return -1;
-    }
-
-    fflush(stdout);
-    pid = fork();
-    if (pid == 0) {
-        alarm(INFO_CHILD_LIMIT);
-        dup2(fds[1], STDOUT_FILENO);
-        dup2(fds[1], STDERR_FILENO);
-        status = func();
-        fflush(stdout);
-        _exit(status);
-    }
-
-    close(fds[1]);
-    while ((pid > 0) && (len < (size - 1)) &&
-           ((ret = read(fds[0], text + len, size - 1 - len)) > 0)) {
-        len += ret;
-    }
-    while ((pid > 0) && (read(fds[0], rest, sizeof(rest)) > 0)) {
-        /* whoever says more than that must not be killed by the pipe's end */
-    }
-    text[len] = '\0';
-    close(fds[0]);
-    if ((pid < 0) || (waitpid(pid, &status, 0) != pid)) {
-        snprintf(text, size, "no child process: %s", strerror(errno));
-        return -1;
-    }
-
-    if (WIFSIGNALED(status)) {
-        snprintf(text, size, "it died by signal %d", WTERMSIG(status));
-        return -1;
-    }
-    return WEXITSTATUS(status);
-}
-
-/* Keep the last line of a text, or the one that begins with @a mark */
-static void info_keep_line(char *text, const char *mark)
-{
-    char *line = text, *next, *keep = text;
-
-    for (; line != NULL; line = next) {
-        next = strchr(line, '\n');
-        if (next != NULL) {
-            *next++ = '\0';
-        }
-        if ((mark != NULL) && (strncmp(line, mark, strlen(mark)) == 0)) {
-            keep = line + strlen(mark);
-            break;
-        }
-        if (line[0] != '\0') {
-            keep = line;
-        }
-    }
-    memmove(text, keep, strlen(keep) + 1);
 }
 
 static info_result_t info_check_segment(char *text, size_t size)
@@ -442,147 +339,6 @@ static info_result_t info_check_files(char *text, size_t size)
     return INFO_OK;
 }
 
-static int info_child_ucx(void)
-{
-    __typeof__(&ucp_get_version_string) get_version;
-    void *handle = dlopen(INFO_UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-
-    if (handle == NULL) {
-        puts(dlerror());
-        return 1;
-    }
-
-    get_version = (__typeof__(get_version))dlsym(handle,
-                                                 "ucp_get_version_string");
-    if (get_version == NULL) {
-        puts(dlerror());
-        return 1;
-    }
-    puts(get_version());
-    return 0;
-}
-
-int info_ucx_version(char *text, size_t size)
-{
-    int ret = info_in_child(info_child_ucx, text, size);
-
-    info_keep_line(text, NULL);
-    return (ret == 0) ? 0 : -1;
-}
-
-static info_result_t info_check_ucx(char *text, size_t size)
-{
-    char found[INFO_LINE / 2];
-    int major, minor;
-
-    if (info_ucx_version(found, sizeof(found)) != 0) {
-        snprintf(text, size, "%s. Install UCX " UCT_VERNO_STRING
-                 " (Debian: apt-get install libucx0)", found);
-        return INFO_MISSING;
-    }
-
-    if ((sscanf(found, "%d.%d", &major, &minor) != 2) ||
-        (major != UCT_VERNO_MAJOR) || (minor != UCT_VERNO_MINOR)) {
-        snprintf(text, size, "this is %s, nprdma was built for "
-                 UCT_VERNO_STRING ". Build nprdma again for the UCX that is "
-                 "here", found);
-        return INFO_MISSING;
-    }
-    snprintf(text, size, "version %s", found);
-    return INFO_OK;
-}
-
-/* UCX itself must know the component after the plug-in is loaded */
-static int info_child_plugin(void)
-{
-    uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
-    __typeof__(&uct_query_components) query;
-    __typeof__(&uct_component_query) query_one;
-    uct_component_h *components;
-    unsigned i, count;
-    char path[PATH_MAX];
-    void *handle;
-
-    info_plugin_path(path, sizeof(path));
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) {
-        puts(dlerror());
-        return 1;
-    }
-
-    query     = (__typeof__(query))dlsym(handle, "uct_query_components");
-    query_one = (__typeof__(query_one))dlsym(handle, "uct_component_query");
-    if ((query == NULL) || (query_one == NULL) ||
-        (query(&components, &count) != UCS_OK)) {
-        puts("libuct gives no list of components");
-        return 1;
-    }
-
-    for (i = 0; i < count; ++i) {
-        if ((query_one(components[i], &attr) == UCS_OK) &&
-            (strcmp(attr.name, "nprdma") == 0)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static info_result_t info_check_plugin(char *text, size_t size)
-{
-    char path[PATH_MAX], found[INFO_LINE / 2];
-
-    info_plugin_path(path, sizeof(path));
-    if (access(path, R_OK) != 0) {
-        snprintf(text, size, "%s: %s. Install nprdma again (make install)",
-                 path, strerror(errno));
-        return INFO_MISSING;
-    }
-
-    if (info_ucx_version(found, sizeof(found)) != 0) {
-        snprintf(text, size, "%s cannot be tried without UCX. Install UCX",
-                 path);
-        return INFO_MISSING;
-    }
-
-    if (info_in_child(info_child_plugin, found, sizeof(found)) != 0) {
-        info_keep_line(found, "nprdma: ");
-        snprintf(text, size, "%s. Install nprdma again, built for the UCX "
-                 "that is here", found);
-        return INFO_MISSING;
-    }
-    snprintf(text, size, "%s", path);
-    return INFO_OK;
-}
-
-static int info_child_stub(void)
-{
-    char path[PATH_MAX];
-    void *handle;
-
-    info_lib_path("libnprdma_preload.so", path, sizeof(path));
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if ((handle == NULL) || (dlsym(handle, "uct_query_components") == NULL)) {
-        puts(dlerror());
-        return 1;
-    }
-    puts(path);
-    return 0;
-}
-
-static info_result_t info_check_stub(char *text, size_t size)
-{
-    char found[INFO_LINE / 2];
-    int ret = info_in_child(info_child_stub, found, sizeof(found));
-
-    info_keep_line(found, NULL);
-    if (ret != 0) {
-        snprintf(text, size, "%s. Install nprdma again (make install)", found);
-        return INFO_MISSING;
-    }
-    snprintf(text, size, "%s", found);
-    return INFO_OK;
-}
-
 const info_check_t info_checks[] = {
     {"file descriptors",       info_check_files},
     {"shared memory segments", info_check_segment},
@@ -593,7 +349,8 @@ const info_check_t info_checks[] = {
     {"RDMA devices",           info_check_verbs},
     {"UCX",                    info_check_ucx},
     {"the plug-in",            info_check_plugin},
-    {"the preload stub",       info_check_stub}
+    {"the preload stub",       info_check_stub},
+    {"the environment",        info_check_env}
 };
 
 const unsigned info_num_checks = sizeof(info_checks) / sizeof(info_checks[0]);

@@ -52,12 +52,43 @@ tap_check "and no more" test "$(wc -l <"$TAP_OUT")" -eq 1
 
 # What is missing is found
 run 60 env NPRDMA_PLUGIN=/nonexistent/plugin.so "$info" --check
-expect "a missing plug-in" 1 '^missing: the plug-in: /nonexistent/plugin.so: .*make install'
+expect "a missing plug-in" 1 '^missing: the plug-in: /nonexistent/plugin.so: .*Unset NPRDMA_PLUGIN'
 run 60 env NPRDMA_PLUGIN=/nonexistent/plugin.so "$info"
 expect "is the reason in the table" 0 '^soft0 +user .*no: the plug-in: '
 run 60 env NPRDMA_PLUGIN="$NPRDMA_PREFIX/lib/libnprdma_preload.so" \
     "$info" --check
 expect "a plug-in that is none" 1 '^missing: the plug-in: '
+
+# What the environment says
+for setting in ORDER=foo INTRA_NODE=foo SHARE_MIN=x RING_SIZE=x; do
+    run 60 env UCX_NPRDMA_PREPARE=off UCX_NPRDMA_$setting "$info" --check
+    expect "UCX refuses $setting" 1 \
+        "^missing: the environment: UCX refuses UCX_NPRDMA_$setting\. "
+done
+run 60 env UCX_NPRDMA_ORDER=foo "$info" --check
+expect "and what it would take is said" 1 \
+    'ORDER=foo\. Wanted: \[overlap\|strict\|relaxed\]$'
+run 60 env UCX_NPRDMA_INLINE=1m "$info" --check
+expect "a value that nprdma refuses" 1 \
+    '^missing: the environment: UCX_NPRDMA_INLINE is .*: give it at most 16k'
+for tls in nprdmaa tcp,self ^nprdma; do
+    run 60 env UCX_TLS=$tls "$info" --check
+    # shellcheck disable=SC1003 # a backslash for the pattern
+    expect "UCX_TLS=$tls" 0 \
+        "^warning: the environment: UCX_TLS=${tls/^/'\'^} leaves nprdma out"
+done
+for tls in nprdma tcp,nprdma ^tcp all; do
+    run 60 env UCX_TLS=$tls UCX_NPRDMA_ORDER=strict UCX_NPRDMA_RING_SIZE=64 \
+        "$info" --check
+    expect "UCX_TLS=$tls" 0 '^ok: the environment$'
+done
+if [ -z "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
+    run 60 env UCX_NPRDMA_INTRA_NODE=verbs "$info" --check
+    expect "an RDMA device that is not there" 1 \
+        '^missing: the environment: UCX_NPRDMA_INTRA_NODE=verbs, and no '
+else
+    tap_skip "an RDMA device that is not there" "there is one"
+fi
 
 mkdir "$TAP_DIR/bin"
 cp "$info" "$TAP_DIR/bin/"
