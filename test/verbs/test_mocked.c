@@ -24,6 +24,7 @@
 #include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -803,6 +804,37 @@ static int start_swapping(void)
             UCS_OK);
 }
 
+/* One that is down and has been reported is closed while another one waits to
+ * be: both are reported, and nothing is touched that is gone */
+static int down_is_told(void)
+{
+    np_vdev_addr_t dev_addr;
+    np_vport_addr_t addr;
+    np_vlink_t *first = malloc(sizeof(*first)), *second;
+
+    second = malloc(sizeof(*second));
+    TAP_CHILD_CHECK((first != NULL) && (second != NULL) &&
+                    mocked_start(NP_SERVICE_OFF, 0, NULL));
+    np_vport_get_dev_addr(theirs, &dev_addr);
+    np_vport_get_addr(theirs, &addr);
+    np_vlink_init(first, ours, &dev_addr, &addr);
+    np_vlink_init(second, ours, &dev_addr, &addr);
+    np_vlink_down(first, UCS_ERR_IO_ERROR);
+    np_vport_progress(ours);
+    TAP_CHILD_CHECK(first->flight.is_reported);
+    np_vlink_down(second, UCS_ERR_IO_ERROR);
+    np_vlink_close(first);
+    memset(first, 0xff, sizeof(*first));
+    free(first);
+    np_vport_progress(ours);
+    TAP_CHILD_CHECK(second->flight.is_reported &&
+                    ucs_list_is_empty(&ours->down));
+    np_vlink_close(second);
+    free(second);
+    mocked_end();
+    return 0;
+}
+
 static void small_queue(np_vport_config_t *config)
 {
     config->direct_min   = 2 << 20;
@@ -970,6 +1002,7 @@ int main(void)
               "no one-sided put overtakes an atomic of its word");
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
+    TAP_CHECK(tap_child(down_is_told), "each link that is down is reported");
     TAP_CHECK(tap_child(flush_without_names),
               "and waits where there is no name for it");
     TAP_CHECK(tap_child(put_without_names),

@@ -171,8 +171,10 @@ void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
 
 void np_vlink_set_pending(np_vlink_t *link, int has_pending)
 {
-    NP_TURN_WAIT(&link->port->turn); /* a thread's changes the gate, too */
-    np_flight_set_pending(&link->flight, has_pending);
+    if (np_vport_is_ours(link->port)) { /* a child may find a turn taken */
+        NP_TURN_WAIT(&link->port->turn); /* a thread's changes the gate, too */
+        np_flight_set_pending(&link->flight, has_pending);
+    }
 }
 
 unsigned np_vlink_report(np_vport_t *port)
@@ -182,6 +184,7 @@ unsigned np_vlink_report(np_vport_t *port)
 
     while (!ucs_list_is_empty(&port->down)) {
         link = ucs_list_extract_head(&port->down, np_vlink_t, flight.down);
+        ucs_list_head_init(&link->flight.down);
         if (!link->flight.is_reported) {
             link->flight.is_reported = 1;
             np_vlink_cancel(link, link->flight.status);
