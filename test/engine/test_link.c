@@ -870,8 +870,65 @@ static int link_child_service(void)
     return 0;
 }
 
+/* A FAULT that asks for nothing: it is answered with an error */
+static void link_ask_nothing(np_link_t *link)
+{
+    np_slot_t *slot;
+
+    if (np_ring_tx_has_slot(&link->ctl)) {
+        slot = np_ring_tx_slot(&link->ctl);
+        memset(slot->data, 0, sizeof(slot->data));
+        np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_FAULT, 0);
+    }
+}
+
+/* Of peers that always ask, service threads serve each in turn, though whoever
+ * takes a request looks whether there is another one */
+static int link_turns(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+    unsigned served[2] = {0}, i, k;
+    np_service_client_t *client;
+    const np_job_t *taken;
+    np_service_job_t job;
+    np_port_t *target, *port;
+    np_link_t links[2];
+
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    target = pair_port();
+    port   = pair_port();
+    for (i = 0; i < 2; ++i) {
+        pair_link(port, target, &links[i]);
+        pair_send(&links[i]);
+        for (k = 0; (k < PROGRESS_MAX) && (links[i].target == NULL); ++k) {
+            pair_progress(target);
+            np_port_housekeep(target);
+            pair_progress(port);
+            np_port_housekeep(port);
+        }
+        TAP_CHILD_CHECK(links[i].target != NULL);
+    }
+    for (i = 0; i < 4; ++i) {
+        link_ask_nothing(&links[i % 2]);
+    }
+    np_serve_begin(target);
+    client = &target->service;
+    for (i = 0; i < 100; ++i) {
+        TAP_CHILD_CHECK(client->ops->take(client, &job));
+        taken = (const np_job_t*)job.bytes;
+        k     = taken->peer == target->peers[1];
+        ++served[k];
+        client->ops->execute(client, &job, 0, target->stats);
+        link_ask_nothing(&links[k]);
+    }
+    printf("# %u and %u requests\n", served[0], served[1]);
+    TAP_CHILD_CHECK((served[0] == 50) && (served[1] == 50));
+    return 0;
+}
+
 void test_link_children(void)
 {
+    TAP_CHECK(tap_child(link_turns), "service: each peer has its turn");
     TAP_CHECK(tap_child(link_child_service),
               "a child's service threads leave its parent's ports alone");
 

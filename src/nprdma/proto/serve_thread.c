@@ -25,11 +25,28 @@
 
 _Static_assert(sizeof(np_job_t) <= sizeof(np_service_job_t),
                "a job fits what the threads have for it");
+_Static_assert(_Alignof(np_job_t) <= _Alignof(np_service_job_t),
+               "and is where it may be");
 
 
-/* The next peer in turn that has a request; NULL: none has. Under the port's
- * lock. */
-static np_peer_t *np_serve_peer(np_port_t *port)
+/* Has this peer of the port a request? Under the port's lock. */
+static np_peer_t *np_serve_peer(const np_port_t *port, unsigned number)
+{
+    np_peer_t *peer = port->peers[number];
+
+    return ((peer != NULL) && (peer->shm != NULL) && !peer->is_malformed &&
+            (np_ring_rx_peek(&peer->ctl) != 0)) ? peer : NULL;
+}
+
+/* Is this the service threads' to answer, or the owner's? */
+static int np_serve_is_ours(const np_job_t *job)
+{
+    return np_job_is_answered(job->word) && np_job_is_valid(job->word);
+}
+
+/* A request of one of the port's peers, each in turn and looked at once.
+ * Returns 0 if there is none that may be taken. Under the port's lock. */
+static int np_serve_turn(np_port_t *port, np_job_t *job)
 {
     np_peer_t *peer;
     unsigned i;
@@ -39,49 +56,48 @@ static np_peer_t *np_serve_peer(np_port_t *port)
             port->service_peer = 0;
         }
 
-        peer = port->peers[port->service_peer];
-        if ((peer != NULL) && (peer->shm != NULL) && !peer->is_malformed &&
-            (np_ring_rx_peek(&peer->ctl) != 0)) {
-            return peer;
+        peer = np_serve_peer(port, port->service_peer);
+        if ((peer != NULL) && np_serve_take(peer, job)) {
+            return 1;
         }
     }
-    return NULL;
+    return 0;
 }
 
-/* Is this the target's service threads' to answer, or the owner's? */
-static int np_serve_is_ours(const np_job_t *job)
+/* Has any peer one more? Its turn does not change. Under the port's lock. */
+static int np_serve_has_more(const np_port_t *port)
 {
-    return np_job_is_answered(job->word) && np_job_is_valid(job->word);
+    unsigned i;
+
+    for (i = 0; i < port->num_peers; ++i) {
+        if (np_serve_peer(port, i) != NULL) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* np_service_ops_t::take */
 static int np_serve_next(np_service_client_t *client, np_service_job_t *place)
 {
     np_port_t *port = ucs_container_of(client, np_port_t, service);
-    np_job_t *job   = (np_job_t*)place;
-    int is_taken    = 0;
-    unsigned tries;
-    np_peer_t *peer;
+    np_job_t *job   = (np_job_t*)place->bytes;
+    int is_taken;
 
     pthread_mutex_lock(&port->lock);
-    for (tries = port->num_peers; !is_taken && (tries > 0); --tries) {
-        peer = np_serve_peer(port);
-        if (peer == NULL) {
-            break;
-        }
-        is_taken = np_serve_take(peer, job); /* its owner may just be */
-    }
-
+    is_taken = np_serve_turn(port, job);
     if (is_taken) {
         /* relaxed: under the lock, as whoever waits for it to fall */
         atomic_fetch_add_explicit(&job->peer->jobs, 1, memory_order_relaxed);
     }
     if (is_taken && np_serve_is_ours(job)) {
         /* Should its page sleep, the other thread is there for the next one:
-         * which rings from now on (seq_cst, as in np_serve_arm), or is here */
+         * which rings from now on, or is here. The fence: who rings looks at
+         * this after having written there. */
         atomic_store_explicit(&port->shm->service_armed, 1,
                               memory_order_seq_cst);
-        if (np_serve_peer(port) != NULL) {
+        atomic_thread_fence(memory_order_seq_cst);
+        if (np_serve_has_more(port)) {
             np_service_call();
         }
     }
@@ -94,7 +110,7 @@ static void
 np_serve_execute(np_service_client_t *client, np_service_job_t *place,
                  unsigned thread, np_stats_t *stats)
 {
-    const np_job_t *job = (const np_job_t*)place;
+    const np_job_t *job = (const np_job_t*)place->bytes;
 
     (void)client;
     if (np_serve_is_ours(job)) {
@@ -135,9 +151,11 @@ static int np_serve_look(np_service_client_t *client)
         now = np_clock();
         atomic_store_explicit(&port->strangers_until,
                               now + NP_SERVE_STRANGERS, memory_order_relaxed);
-    } else if (now >= atomic_load_explicit(&port->strangers_until,
-                                           memory_order_relaxed)) {
-        return 0;
+    } else if (atomic_load_explicit(&port->strangers_look,
+                                    memory_order_relaxed) >=
+               atomic_load_explicit(&port->strangers_until,
+                                    memory_order_relaxed)) {
+        return 0; /* after the end of their time they had a last look */
     } else if (now < atomic_load_explicit(&port->strangers_look,
                                           memory_order_relaxed)) {
         return 1;

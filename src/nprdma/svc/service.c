@@ -184,6 +184,15 @@ static np_service_client_t *np_service_take(np_service_job_t *job)
     return taken;
 }
 
+static void np_service_execute(np_service_client_t *client,
+                               np_service_job_t *job, unsigned thread,
+                               np_stats_t *stats)
+{
+    client->ops->execute(client, job, thread, stats);
+    np_service_leave(client);
+    pthread_mutex_unlock(&np_service.lock);
+}
+
 /* Execute all requests that there are; returns how many */
 static unsigned np_service_round(unsigned thread, np_stats_t *stats)
 {
@@ -192,9 +201,7 @@ static unsigned np_service_round(unsigned thread, np_stats_t *stats)
     unsigned count = 0;
 
     while ((client = np_service_take(&job)) != NULL) {
-        client->ops->execute(client, &job, thread, stats);
-        np_service_leave(client);
-        pthread_mutex_unlock(&np_service.lock);
+        np_service_execute(client, &job, thread, stats);
         ++count;
     }
     return count;
@@ -269,7 +276,9 @@ static void *np_service_main(void *arg)
     np_stats_t *stats     = np_stats_get();
     int retry             = 1; /* ms until clients are tried again */
     uint64_t look         = 0; /* at the clients; np_clock_coarse() */
+    np_service_client_t *client;
     struct epoll_event event;
+    np_service_job_t job;
 
     pthread_mutex_lock(&np_service.lock);
     ++np_service.threads;
@@ -288,17 +297,23 @@ static void *np_service_main(void *arg)
             continue;
         }
 
-        atomic_fetch_add(&np_service.sleepers, 1);
+        retry = (np_service_serve_again(0) == 0) ? 0 :
+                (retry < 1) ? 1 : ucs_min(2 * retry, NP_SERVICE_RETRY_MAX);
         event.data.ptr = NULL;
+        atomic_fetch_add(&np_service.sleepers, 1);
         np_service_arm();
-        if (np_service_round(thread, stats) == 0) {
-            retry = (np_service_serve_again(0) == 0) ? 0 :
-                    (retry < 1) ? 1 : ucs_min(2 * retry, NP_SERVICE_RETRY_MAX);
+        client = np_service_take(&job);
+        if (client == NULL) {
             (void)epoll_wait(np_service.epoll_fd, &event, 1,
                              (retry > 0) ? retry : NP_SERVICE_SLEEP);
         }
         atomic_fetch_sub(&np_service.sleepers, 1);
-        if (event.data.ptr != NULL) { /* a call, or the end */
+        if (client != NULL) {
+            np_service_execute(client, &job, thread, stats);
+            continue;
+        }
+
+        if (event.data.ptr != NULL) { /* else a call, or the end */
             np_service_serve_one(event.data.ptr);
             retry = 0;
         }

@@ -19,7 +19,7 @@ typedef struct np_service_client np_service_client_t;
 
 /** A request that was taken: the client's own record of it */
 typedef struct np_service_job {
-    uint64_t words[32];
+    unsigned char bytes[256] NP_LINE_ALIGNED;
 } np_service_job_t;
 
 /** What a port does in service threads, two at once perhaps */

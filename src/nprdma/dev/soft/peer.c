@@ -366,11 +366,13 @@ static void np_peer_hear_bell(np_peer_t *peer)
 int np_port_hear_bell(np_port_t *port)
 {
     struct epoll_event events[NP_PEER_RINGERS];
+    unsigned rounds   = (port->num_peers / NP_PEER_RINGERS) + 2;
     int is_connecting = 0;
     int count, i;
 
     /* The lock keeps those that events name: who goes is out of the set by
-     * then. All of them: what is left is not told again. */
+     * then. All of them, as what is left is not told again; but some may ring
+     * as fast as we listen. */
     pthread_mutex_lock(&port->lock);
     do {
         count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
@@ -381,7 +383,7 @@ int np_port_hear_bell(np_port_t *port)
                 np_peer_hear_bell(events[i].data.ptr);
             }
         }
-    } while (count == NP_PEER_RINGERS);
+    } while ((count == NP_PEER_RINGERS) && (--rounds > 0));
     pthread_mutex_unlock(&port->lock);
     return is_connecting;
 }
