@@ -7,7 +7,7 @@
  *
  * read   RDMA Read from the target's read view into our write view. Right if no
  *        DMA unit holds the signature, and no page of ours has changed.
- * write with the target's entries known, and all writable: RDMA Write from our
+ * write  with the target's entries known, and all writable: RDMA Write from our
  *        read view into its write view, and a Read of the entries behind it.
  *        Right if no entry has changed, nor a page of ours. RC executes
  *        requests in order, and an entry changes before its page goes.

@@ -6,10 +6,10 @@
  * sleeps each; they start when they are first needed, and end with their last
  * user, but for those that sleep in a page just then: these end when it comes.
  *
- *     who waits                        a bringer
- *     np_bringer_submit                brings the pages in
- *                                      brought(): tries again what waits for
- *     them np_bringer_cancel again at once, if they have gone meanwhile
+ *     who waits             a bringer
+ *     np_bringer_submit     brings the pages in
+ *                           brought(): tries again what waits for them
+ *     np_bringer_cancel     again at once, if they have gone meanwhile
  */
 
 #ifndef NP_BRINGER_H_

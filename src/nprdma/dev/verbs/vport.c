@@ -474,8 +474,8 @@ static int np_vport_repeats(np_vport_t *port)
     np_conn_t *conn;
 
     np_hello_progress(port);
-    (void)port->ops->owner_work(port, port->ticks); /* no link is left to be
-                                                       reported */
+    /* no link is left that could be reported */
+    (void)port->ops->owner_work(port, port->ticks);
     ucs_list_for_each(conn, &port->connecting, list) {
         if (conn->is_closing) {
             return 1;
