@@ -918,7 +918,7 @@ static int link_turns(void)
         taken = (const np_job_t*)job.bytes;
         k     = taken->peer == target->peers[1];
         ++served[k];
-        client->ops->execute(client, &job, 0, target->stats);
+        client->ops->execute(&job, 0, target->stats);
         link_ask_nothing(&links[k]);
     }
     printf("# %u and %u requests\n", served[0], served[1]);

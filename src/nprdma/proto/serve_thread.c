@@ -77,6 +77,15 @@ static int np_serve_has_more(const np_port_t *port)
     return 0;
 }
 
+/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as who
+ * rings looks at it after having written there. */
+static void np_serve_arm(np_service_client_t *client)
+{
+    np_port_t *port = ucs_container_of(client, np_port_t, service);
+
+    atomic_store_explicit(&port->shm->service_armed, 1, memory_order_seq_cst);
+}
+
 /* np_service_ops_t::take */
 static int np_serve_next(np_service_client_t *client, np_service_job_t *place)
 {
@@ -92,10 +101,9 @@ static int np_serve_next(np_service_client_t *client, np_service_job_t *place)
     }
     if (is_taken && np_serve_is_ours(job)) {
         /* Should its page sleep, the other thread is there for the next one:
-         * which rings from now on, or is here. The fence: who rings looks at
-         * this after having written there. */
-        atomic_store_explicit(&port->shm->service_armed, 1,
-                              memory_order_seq_cst);
+         * which rings from now on, or is here. No lock is taken between the two
+         * looks, as it is after the threads have armed: so a fence. */
+        np_serve_arm(client);
         atomic_thread_fence(memory_order_seq_cst);
         if (np_serve_has_more(port)) {
             np_service_call();
@@ -106,13 +114,11 @@ static int np_serve_next(np_service_client_t *client, np_service_job_t *place)
 }
 
 /* np_service_ops_t::execute */
-static void
-np_serve_execute(np_service_client_t *client, np_service_job_t *place,
-                 unsigned thread, np_stats_t *stats)
+static void np_serve_execute(const np_service_job_t *place, unsigned thread,
+                             np_stats_t *stats)
 {
     const np_job_t *job = (const np_job_t*)place->bytes;
 
-    (void)client;
     if (np_serve_is_ours(job)) {
         NP_STATS_INC(stats, served_thread);
         np_serve_job(job, (thread == 0) ? NP_MOVER_SERVICE : NP_MOVER_SLEEPER,
@@ -127,38 +133,33 @@ np_serve_execute(np_service_client_t *client, np_service_job_t *place,
     atomic_fetch_sub_explicit(&job->peer->jobs, 1, memory_order_release);
 }
 
-/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as who
- * rings looks at it after having written there. */
-static void np_serve_arm(np_service_client_t *client)
-{
-    np_port_t *port = ucs_container_of(client, np_port_t, service);
-
-    atomic_store_explicit(&port->shm->service_armed, 1, memory_order_seq_cst);
-}
-
-/* np_service_ops_t::serve: requests are taken next, by np_serve_next */
+/* np_service_ops_t::serve: requests are taken next, by np_serve_next. relaxed:
+ * one thread may look where the other one has just done so. */
 static int np_serve_look(np_service_client_t *client)
 {
     const struct timespec patience = {
         .tv_nsec = NP_SERVE_ACCEPT_USEC * 1000
     };
     np_port_t *port = ucs_container_of(client, np_port_t, service);
-    uint64_t now    = np_clock();
+    uint64_t now, look;
 
-    /* relaxed: one thread may look where the other one has just done so */
     if (np_port_hear_bell(port)) {
         nanosleep(&patience, NULL);
         now = np_clock();
         atomic_store_explicit(&port->strangers_until,
                               now + NP_SERVE_STRANGERS, memory_order_relaxed);
-    } else if (atomic_load_explicit(&port->strangers_look,
-                                    memory_order_relaxed) >=
-               atomic_load_explicit(&port->strangers_until,
-                                    memory_order_relaxed)) {
-        return 0; /* after the end of their time they had a last look */
-    } else if (now < atomic_load_explicit(&port->strangers_look,
-                                          memory_order_relaxed)) {
-        return 1;
+    } else {
+        look = atomic_load_explicit(&port->strangers_look,
+                                    memory_order_relaxed);
+        if (look >= atomic_load_explicit(&port->strangers_until,
+                                         memory_order_relaxed)) {
+            return 0; /* after the end of their time they had a last look */
+        }
+
+        now = np_clock();
+        if (now < look) {
+            return 1;
+        }
     }
 
     atomic_store_explicit(&port->strangers_look, now + NP_SERVE_LOOK,

@@ -78,6 +78,27 @@ static np_service_t np_service = {
 };
 
 
+static void np_service_close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+/* There is no thread any more */
+static void np_service_reset(void)
+{
+    np_service_close_fd(&np_service.epoll_fd);
+    np_service_close_fd(&np_service.stop_fd);
+    np_service_close_fd(&np_service.call_fd);
+    np_service.threads = 0;
+    np_service.num_ids = 0;
+    atomic_store(&np_service.sleepers, 0);
+    atomic_store(&np_service.is_stopping, 0);
+    atomic_store(&np_service.is_running, 0);
+}
+
 static void np_service_after_fork(void)
 {
     /* The threads are the parent's, and so is the epoll set. Its ports are
@@ -85,25 +106,9 @@ static void np_service_after_fork(void)
     pthread_mutex_init(&np_service.life, NULL);
     pthread_mutex_init(&np_service.lock, NULL);
     pthread_cond_init(&np_service.left, NULL);
-    ucs_list_head_init(&np_service.clients);
-    if (np_service.epoll_fd >= 0) {
-        close(np_service.epoll_fd);
-    }
     pthread_cond_init(&np_service.begun, NULL);
-    if (np_service.stop_fd >= 0) {
-        close(np_service.stop_fd);
-    }
-    if (np_service.call_fd >= 0) {
-        close(np_service.call_fd);
-    }
-    np_service.epoll_fd = -1;
-    np_service.stop_fd  = -1;
-    np_service.call_fd  = -1;
-    np_service.threads  = 0;
-    np_service.num_ids  = 0;
-    atomic_store(&np_service.sleepers, 0);
-    atomic_store(&np_service.is_stopping, 0);
-    atomic_store(&np_service.is_running, 0);
+    ucs_list_head_init(&np_service.clients);
+    np_service_reset();
 }
 
 static void np_service_prepare_forks(void)
@@ -151,15 +156,11 @@ static void np_service_serve(np_service_client_t *client)
     client->is_again |= is_again;
 }
 
-/* The next one in turn; the list is not empty */
-static np_service_client_t *np_service_next(void)
+/* Others are first, next time */
+static void np_service_end_turn(np_service_client_t *client)
 {
-    np_service_client_t *client;
-
-    client = ucs_list_extract_head(&np_service.clients, np_service_client_t,
-                                   list);
+    ucs_list_del(&client->list);
     ucs_list_add_tail(&np_service.clients, &client->list);
-    return client;
 }
 
 /* The next request of any client, whose turn is over then; NULL: there is none.
@@ -176,8 +177,7 @@ static np_service_client_t *np_service_take(np_service_job_t *job)
         }
     }
     if (taken != NULL) {
-        ucs_list_del(&taken->list);
-        ucs_list_add_tail(&np_service.clients, &taken->list);
+        np_service_end_turn(taken);
         ++taken->users;
     }
     pthread_mutex_unlock(&np_service.lock);
@@ -188,7 +188,7 @@ static void np_service_execute(np_service_client_t *client,
                                np_service_job_t *job, unsigned thread,
                                np_stats_t *stats)
 {
-    client->ops->execute(client, job, thread, stats);
+    client->ops->execute(job, thread, stats);
     np_service_leave(client);
     pthread_mutex_unlock(&np_service.lock);
 }
@@ -246,7 +246,8 @@ static unsigned np_service_serve_again(int is_all)
     pthread_mutex_lock(&np_service.lock);
     num = ucs_list_length(&np_service.clients);
     for (i = 0; (i < num) && !ucs_list_is_empty(&np_service.clients); ++i) {
-        client = np_service_next();
+        client = ucs_list_head(&np_service.clients, np_service_client_t, list);
+        np_service_end_turn(client);
         if (client->is_again || is_all) {
             np_service_serve(client);
         }
@@ -388,16 +389,7 @@ static void np_service_stop(void)
         pthread_join(np_service.ids[i], NULL);
     }
 
-    close(np_service.epoll_fd);
-    close(np_service.stop_fd);
-    close(np_service.call_fd);
-    np_service.epoll_fd = -1;
-    np_service.stop_fd  = -1;
-    np_service.call_fd  = -1;
-    np_service.threads  = 0;
-    np_service.num_ids  = 0;
-    atomic_store(&np_service.is_stopping, 0);
-    atomic_store(&np_service.is_running, 0);
+    np_service_reset();
 }
 
 void np_service_remove(np_service_client_t *client)

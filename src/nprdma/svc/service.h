@@ -34,8 +34,8 @@ typedef struct np_service_ops {
     int (*take)(np_service_client_t *client, np_service_job_t *job);
     /** Execute it, under no lock. Which of the threads we are: @a thread, from
      *  0. */
-    void (*execute)(np_service_client_t *client, np_service_job_t *job,
-                    unsigned thread, np_stats_t *stats);
+    void (*execute)(const np_service_job_t *job, unsigned thread,
+                    np_stats_t *stats);
     /** Before the threads sleep: the next request makes the descriptor
      *  readable. Of those that take; under the threads' lock. */
     void (*arm)(np_service_client_t *client);
