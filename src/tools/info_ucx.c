@@ -222,6 +222,13 @@ static int info_child_plugin(void)
     return info_load_component(&component) == NULL;
 }
 
+/* What to do about a plug-in that is not ours; of ours: @a install */
+static const char *info_plugin_cure(const char *install)
+{
+    return info_plugin_is_given() ?
+           "Unset NPRDMA_PLUGIN, or let it name a plug-in" : install;
+}
+
 info_result_t info_check_plugin(char *text, size_t size)
 {
     char path[PATH_MAX], found[INFO_LINE / 2];
@@ -229,8 +236,7 @@ info_result_t info_check_plugin(char *text, size_t size)
     info_plugin_path(path, sizeof(path));
     if (access(path, R_OK) != 0) {
         snprintf(text, size, "%s: %s. %s", path, strerror(errno),
-                 info_plugin_is_given() ? "Unset NPRDMA_PLUGIN, or let it name "
-                 "a plug-in" : "Install nprdma again (make install)");
+                 info_plugin_cure("Install nprdma again (make install)"));
         return INFO_MISSING;
     }
 
@@ -242,9 +248,8 @@ info_result_t info_check_plugin(char *text, size_t size)
 
     if (info_in_child(info_child_plugin, found, sizeof(found)) != 0) {
         info_keep_line(found, "nprdma: ");
-        snprintf(text, size, "%s. %s", found, info_plugin_is_given() ?
-                 "Unset NPRDMA_PLUGIN, or let it name a plug-in" :
-                 "Install nprdma again, built for the UCX that is here");
+        snprintf(text, size, "%s. %s", found, info_plugin_cure(
+                 "Install nprdma again, built for the UCX that is here"));
         return INFO_MISSING;
     }
     snprintf(text, size, "%s", path);
