@@ -225,18 +225,29 @@ ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write)
                        write, &done);
 }
 
-ucs_status_t np_access_check_own(const np_iov_t *iov, size_t iovcnt)
+const np_iov_t *np_access_refused_slow(const np_iov_t *iov, size_t iovcnt)
 {
     size_t i;
 
     for (i = 0; i < iovcnt; ++i) {
         if ((iov[i].len > 0) &&
-            !np_access_is_allowed((uintptr_t)iov[i].base, iov[i].len)) {
-            np_error("local memory %p..%p is not registered, as "
-                     "UCX_NPRDMA_MR_SCOPE=exact wants it", iov[i].base,
-                     UCS_PTR_BYTE_OFFSET(iov[i].base, iov[i].len));
-            return UCS_ERR_INVALID_ADDR;
+            !np_regions_cover((uintptr_t)iov[i].base, iov[i].len)) {
+            return &iov[i];
         }
     }
-    return UCS_OK;
+    return NULL;
+}
+
+ucs_status_t np_access_check_own(const np_iov_t *iov, size_t iovcnt)
+{
+    const np_iov_t *refused = np_access_refused(iov, iovcnt);
+
+    if (refused == NULL) {
+        return UCS_OK;
+    }
+
+    np_error("local memory %p..%p is not registered, as "
+             "UCX_NPRDMA_MR_SCOPE=exact wants it", refused->base,
+             UCS_PTR_BYTE_OFFSET(refused->base, refused->len));
+    return UCS_ERR_INVALID_ADDR;
 }

@@ -96,8 +96,18 @@ int np_access_is_present(uint64_t va, size_t len);
  */
 ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write);
 
-/** May the program's own memory be moved, as far as registrations say?
- *  @return UCS_OK; UCS_ERR_INVALID_ADDR (logged). */
+/** np_access_refused with exact scope */
+const np_iov_t *np_access_refused_slow(const np_iov_t *iov, size_t iovcnt);
+
+/** The first piece of the program's own memory that may not be moved, as far as
+ *  registrations say; NULL: all may */
+static UCS_F_ALWAYS_INLINE const np_iov_t *
+np_access_refused(const np_iov_t *iov, size_t iovcnt)
+{
+    return np_region_is_exact() ? np_access_refused_slow(iov, iovcnt) : NULL;
+}
+
+/** May all be moved? @return UCS_OK; UCS_ERR_INVALID_ADDR (logged). */
 ucs_status_t np_access_check_own(const np_iov_t *iov, size_t iovcnt);
 
 #endif

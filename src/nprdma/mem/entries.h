@@ -117,9 +117,8 @@ static inline np_entries_t np_entries_of_iov(const np_iov_t *iov, size_t iovcnt)
     for (i = 0; i < iovcnt; ++i) {
         end = (uintptr_t)iov[i].base + iov[i].len;
         for (va = (uintptr_t)iov[i].base; va < end; va += part) {
-            part  = ucs_min(end, ((va >> NP_ARENA_SHIFT) + 1)
-                                         << NP_ARENA_SHIFT) - va;
-            table = np_table_find(va >> NP_ARENA_SHIFT);
+            part  = ucs_min(end, va + np_arena_left(va)) - va;
+            table = np_table_find(np_arena_of(va));
             if (table == NULL) {
                 seen.bits = 0;
             } else {

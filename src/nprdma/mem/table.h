@@ -216,8 +216,8 @@ static inline int np_table_has_views(uint64_t va, size_t len, uint32_t bits)
     uint64_t next;
 
     for (; va < end; va = next) {
-        next  = ucs_min(end, ((va >> NP_ARENA_SHIFT) + 1) << NP_ARENA_SHIFT);
-        table = np_table_find(va >> NP_ARENA_SHIFT);
+        next  = ucs_min(end, va + np_arena_left(va));
+        table = np_table_find(np_arena_of(va));
         if ((table == NULL) ||
             !np_views_have(table, np_page_index(va),
                            np_page_count(va, next - va), bits)) {

@@ -313,15 +313,8 @@ static void np_copy_run_rings(np_link_t *link, np_op_t *op)
 int np_copy_may_touch(const np_op_t *copy_op, const np_iov_t *iov,
                       size_t iovcnt)
 {
-    size_t i;
-
-    for (i = 0; (copy_op->comp != NULL) && (i < iovcnt); ++i) {
-        if ((iov[i].len > 0) &&
-            !np_access_is_allowed((uintptr_t)iov[i].base, iov[i].len)) {
-            return 0;
-        }
-    }
-    return 1;
+    return (copy_op->comp == NULL) ||
+           (np_access_refused(iov, iovcnt) == NULL);
 }
 
 void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status)

@@ -119,7 +119,7 @@ void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
 
     /* It went down after this operation had entered, when nothing was
      * outstanding that its user had to be told of */
-    if (ucs_unlikely(link->flight.gate & NP_GATE_DOWN)) {
+    if (ucs_unlikely(np_flight_is_down(&link->flight))) {
         np_link_report(link);
     }
 }
@@ -356,7 +356,7 @@ unsigned np_port_work_slow(np_port_t *port)
         link = ucs_list_head(&port->busy_links, np_link_t, busy);
         ucs_list_del(&link->busy);
         ucs_list_add_tail(&port->busy_links, &link->busy);
-        if (!(link->flight.gate & NP_GATE_DOWN)) {
+        if (!np_flight_is_down(&link->flight)) {
             count += np_link_progress(link);
         }
     }

@@ -131,7 +131,7 @@ ucs_status_t np_link_flush(np_link_t *link, void *comp)
 {
     np_op_t *op;
 
-    if (link->flight.gate & NP_GATE_DOWN) {
+    if (np_flight_is_down(&link->flight)) {
         np_link_report(link); /* which ends what is outstanding, and this */
         if (link->flight.outstanding == 0) {
             return link->flight.status;
@@ -223,7 +223,7 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
 {
     ucs_status_t status;
 
-    if (link->flight.gate & NP_GATE_DOWN) {
+    if (np_flight_is_down(&link->flight)) {
         np_link_report(link);
         return link->flight.status;
     }
@@ -239,7 +239,7 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
 
         status = np_link_connect(link);
         if (status != UCS_OK) {
-            if (link->flight.gate & NP_GATE_DOWN) {
+            if (np_flight_is_down(&link->flight)) {
                 np_link_report(link);
             }
             return status;

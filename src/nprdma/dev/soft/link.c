@@ -158,7 +158,7 @@ void np_link_close(np_link_t *link)
 
 void np_link_down(np_link_t *link, ucs_status_t status)
 {
-    if (link->flight.gate & NP_GATE_DOWN) {
+    if (np_flight_is_down(&link->flight)) {
         return;
     }
 
@@ -428,7 +428,7 @@ int np_link_is_alive(np_link_t *link)
     ucs_status_t status;
     int fd;
 
-    if (link->flight.gate & NP_GATE_DOWN) {
+    if (np_flight_is_down(&link->flight)) {
         return 0;
     }
 
@@ -504,7 +504,7 @@ void np_link_notify_slow(np_link_t *link)
 
         np_link_handle_event(&link->event);
         if (link->target == NULL) {
-            if (!(link->flight.gate & NP_GATE_DOWN)) {
+            if (!np_flight_is_down(&link->flight)) {
                 np_link_wake(link);
             }
             return;
