@@ -20,10 +20,11 @@
 
 #include "stopped.h"
 
+#include "fuse_answer.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/fuse.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdint.h>
@@ -44,7 +45,6 @@
 /* In the server's own name space */
 #define STOPPED_DIR  "/tmp"
 #define STOPPED_FILE STOPPED_DIR "/file"
-#define STOPPED_INO  2u
 
 /* What the program asks for, and the answers */
 #define STOPPED_OPEN 'o'
@@ -58,70 +58,6 @@ static int stopped_server = -1;
 /* The server's: -1: no file system */
 static int stopped_device = -1;
 
-
-static void stopped_answer(uint64_t unique, int error, const void *data,
-                           size_t size)
-{
-    char bytes[sizeof(struct fuse_out_header) + 256] = {0};
-    struct fuse_out_header header                    = {
-        .len = sizeof(header) + size, .error = error, .unique = unique
-    };
-
-    memcpy(bytes, &header, sizeof(header));
-    memcpy(bytes + sizeof(header), data, size);
-    (void)!write(stopped_device, bytes, header.len);
-}
-
-static struct fuse_attr stopped_attr(uint64_t ino)
-{
-    return (struct fuse_attr){
-        .ino   = ino,
-        .size  = (ino == STOPPED_INO) ? STOPPED_SIZE : 0,
-        .mode  = (ino == STOPPED_INO) ? (S_IFREG | 0600) : (S_IFDIR | 0700),
-        .nlink = 1
-    };
-}
-
-static void stopped_serve_one(const struct fuse_in_header *in)
-{
-    const struct fuse_init_out init   = {
-        .major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = 4096
-    };
-    const struct fuse_entry_out entry = {
-        .nodeid = STOPPED_INO, .attr = stopped_attr(STOPPED_INO),
-        .attr_valid = 3600, .entry_valid = 3600
-    };
-    const struct fuse_attr_out attr   = {
-        .attr_valid = 3600, .attr = stopped_attr(in->nodeid)
-    };
-    const struct fuse_open_out file   = {.fh = 0};
-
-    switch (in->opcode) {
-    case FUSE_INIT:
-        stopped_answer(in->unique, 0, &init, sizeof(init));
-        break;
-    case FUSE_LOOKUP:
-        stopped_answer(in->unique, 0, &entry, sizeof(entry));
-        break;
-    case FUSE_GETATTR:
-        stopped_answer(in->unique, 0, &attr, sizeof(attr));
-        break;
-    case FUSE_OPEN:
-        stopped_answer(in->unique, 0, &file, sizeof(file));
-        break;
-    case FUSE_FLUSH: /* if it were not known, nobody would be asked again */
-    case FUSE_RELEASE:
-        stopped_answer(in->unique, 0, "", 0);
-        break;
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT:
-        break;
-    default:
-        stopped_answer(in->unique, -ENOSYS, "", 0);
-        break;
-    }
-}
 
 /* With a file; -1: without one */
 static int stopped_send(int sock, char byte, int fd)
@@ -176,7 +112,7 @@ static char stopped_receive(int sock, int *fd)
 /* Answers until @a opener has ended; returns whether it has sent the file */
 static int stopped_serve(pid_t opener)
 {
-    static char bytes[4 * FUSE_MIN_READ_BUFFER]
+    static char bytes[FUSE_ANSWER_BUFFER]
             __attribute__((aligned(sizeof(uint64_t))));
     struct pollfd pfd = {.fd = stopped_device, .events = POLLIN};
     int status        = -1;
@@ -184,7 +120,7 @@ static int stopped_serve(pid_t opener)
     while (waitpid(opener, &status, WNOHANG) == 0) {
         if ((poll(&pfd, 1, 1) > 0) &&
             (read(stopped_device, bytes, sizeof(bytes)) > 0)) {
-            stopped_serve_one((const void*)bytes);
+            (void)fuse_answer(stopped_device, (const void*)bytes);
         }
     }
     return status == 0;

@@ -7,8 +7,9 @@
 
 #include "kmod_edu.h"
 
+#include "../engine/fuse_answer.h"
+
 #include <fcntl.h>
-#include <linux/fuse.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,7 +23,6 @@
 
 #define HUNG_DIR  "/tmp/kmod-hung"
 #define HUNG_FILE HUNG_DIR "/file"
-#define HUNG_INO  2u
 #define HUNG_MS   15000
 
 typedef struct hung {
@@ -33,78 +33,20 @@ typedef struct hung {
     _Atomic int detached;
 } hung_t;
 
-static void fuse_answer(int fuse, uint64_t unique, int error, const void *data,
-                        size_t length)
-{
-    char bytes[sizeof(struct fuse_out_header) + 256] = {0};
-    struct fuse_out_header *header                   = (void*)bytes;
-
-    header->unique = unique;
-    header->error  = error;
-    header->len    = sizeof(*header) + ((error == 0) ? length : 0);
-    memcpy(header + 1, data, (error == 0) ? length : 0);
-    if (write(fuse, bytes, header->len) < 0) {
-        printf("# answering FUSE: %m\n");
-    }
-}
-
-static struct fuse_attr fuse_attr(uint64_t ino)
-{
-    return (struct fuse_attr){
-        .ino   = ino,
-        .size  = (ino == HUNG_INO) ? KMOD_PAGE : 0,
-        .mode  = (ino == HUNG_INO) ? (S_IFREG | 0600) : (S_IFDIR | 0700),
-        .nlink = 1
-    };
-}
-
-static void fuse_serve(hung_t *hung, const struct fuse_in_header *in)
-{
-    struct fuse_init_out init   = {
-        .major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = KMOD_PAGE
-    };
-    struct fuse_entry_out entry = {
-        .nodeid = HUNG_INO, .attr = fuse_attr(HUNG_INO),
-        .attr_valid = 3600, .entry_valid = 3600
-    };
-    struct fuse_attr_out attr   = {
-        .attr_valid = 3600, .attr = fuse_attr(in->nodeid)
-    };
-    struct fuse_open_out open   = {.fh = 0};
-
-    switch (in->opcode) {
-    case FUSE_INIT:
-        fuse_answer(hung->fuse, in->unique, 0, &init, sizeof(init));
-        break;
-    case FUSE_LOOKUP:
-        fuse_answer(hung->fuse, in->unique, 0, &entry, sizeof(entry));
-        break;
-    case FUSE_GETATTR:
-        fuse_answer(hung->fuse, in->unique, 0, &attr, sizeof(attr));
-        break;
-    case FUSE_OPEN:
-        fuse_answer(hung->fuse, in->unique, 0, &open, sizeof(open));
-        break;
-    case FUSE_READ:
-        hung->asked = 1;
-        break;
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT:
-        break;
-    default:
-        fuse_answer(hung->fuse, in->unique, -ENOSYS, NULL, 0);
-    }
-}
-
 /* Until it is unmounted */
 static void *fuse_run(void *argument)
 {
     hung_t *hung = argument;
-    char bytes[FUSE_MIN_READ_BUFFER + KMOD_PAGE];
+    char bytes[FUSE_ANSWER_BUFFER]
+            __attribute__((aligned(sizeof(uint64_t))));
+    const struct fuse_in_header *in = (const void*)bytes;
 
     while (read(hung->fuse, bytes, sizeof(bytes)) > 0) {
-        fuse_serve(hung, (void*)bytes);
+        if (in->opcode == FUSE_READ) {
+            hung->asked = 1;
+        } else if (!fuse_answer(hung->fuse, in)) {
+            printf("# answering FUSE: %m\n");
+        }
     }
     return NULL;
 }
