@@ -86,7 +86,7 @@ static int np_conn_start_qp(np_conn_t *conn)
 
     conn->qpn        = conn->qp->qp_num;
     conn->generation = ++port->generation;
-    conn->psn        = (uint32_t)ucs_get_time() & 0xffffff;
+    conn->psn        = (uint32_t)np_clock() & 0xffffff;
     if (np_conn_modify(conn, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
                        IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT") != 0) {
         goto err;
@@ -437,14 +437,14 @@ void np_conn_fail(np_conn_t *conn, ucs_status_t status)
 static void np_conn_wait(np_conn_t *conn)
 {
     const np_vport_config_t *config = &conn->port->config;
-    ucs_time_t now                  = ucs_get_time();
+    const uint64_t now              = np_clock();
 
     conn->state        = NP_CONN_CONNECTING;
-    conn->give_up_last = now + ucs_time_from_sec(
+    conn->give_up_last = now + np_clock_of_sec(
             ucs_max(config->connect_timeout, config->reconnect_timeout));
     /* a link may notice later than its target */
     conn->give_up      = conn->is_link ?
-                         now + ucs_time_from_sec(config->reconnect_timeout) :
+                         now + np_clock_of_sec(config->reconnect_timeout) :
                          conn->give_up_last;
     ucs_list_del(&conn->list);
     ucs_list_add_tail(&conn->port->connecting, &conn->list);

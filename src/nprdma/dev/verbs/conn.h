@@ -118,11 +118,11 @@ struct np_conn {
                                       of a put; answering side: the link said
                                       so, or had to be rung: wake it with each
                                       key */
-    ucs_time_t      ring_at;     /**< link: when to wake it; 0: not known yet */
-    ucs_time_t      ring_first;  /**< link: how long an answer may take
+    uint64_t        ring_at;     /**< link: when to wake it; 0: not known yet */
+    uint64_t        ring_first;  /**< link: how long an answer may take
                                       before */
     int             has_rung;    /**< link: for what is not answered yet */
-    ucs_time_t      ring_next;   /**< link: how long to wait then */
+    uint64_t        ring_next;   /**< link: how long to wait then */
     uint32_t        rx_seq;      /**< answering side: messages taken */
     ucs_queue_head_t late;       /**< messages that wait (vlate.h), in order */
     unsigned        num_late;
@@ -159,10 +159,10 @@ struct np_conn {
     np_vdev_addr_t  dev_addr;    /**< where the other side is */
     uint32_t        ud_qpn;
     struct ibv_ah   *ah;
-    ucs_time_t      next_try;
-    ucs_time_t      give_up;
-    ucs_time_t      give_up_last; /**< not later, even if our port is down */
-    ucs_time_t      interval;
+    uint64_t        next_try;
+    uint64_t        give_up;
+    uint64_t        give_up_last; /**< not later, even if our port is down */
+    uint64_t        interval;
 };
 
 /** An answer that waits for room */

@@ -15,8 +15,8 @@
 #include <string.h>
 
 /* The first repetition; each later one waits twice as long, up to the last */
-#define NP_HELLO_INTERVAL      ucs_time_from_msec(50)
-#define NP_HELLO_INTERVAL_MAX  ucs_time_from_sec(1)
+#define NP_HELLO_INTERVAL      (50 * NP_CLOCK_MSEC)
+#define NP_HELLO_INTERVAL_MAX  (1 * NP_CLOCK_SEC)
 
 /* Links of this process, of all its ports: with the process's number, the name
  * of one */
@@ -121,9 +121,9 @@ void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
     conn->link_id   = atomic_fetch_add(&np_hello_links, 1) + 1;
     conn->ud_qpn    = addr->qpn;
     conn->interval  = NP_HELLO_INTERVAL;
-    conn->next_try  = ucs_get_time();
+    conn->next_try  = np_clock();
     conn->give_up   = conn->next_try +
-                      ucs_time_from_sec(port->config.connect_timeout);
+                      np_clock_of_sec(port->config.connect_timeout);
     np_hello_find_way(conn, dev_addr->gid, dev_addr->lid);
     np_hello_fill(conn, NP_HELLO_REQUEST, addr->cookie);
     np_hello_progress(port);
@@ -132,7 +132,7 @@ void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
 void np_hello_again(np_conn_t *conn)
 {
     conn->interval = NP_HELLO_INTERVAL;
-    conn->next_try = ucs_get_time();
+    conn->next_try = np_clock();
     np_hello_fill(conn, NP_HELLO_REQUEST, conn->hello.cookie);
 }
 
@@ -178,13 +178,13 @@ static void np_hello_give_up(np_conn_t *conn)
 
 void np_hello_progress(np_vport_t *port)
 {
-    ucs_time_t now = ucs_get_time();
+    const uint64_t now = np_clock();
     np_conn_t *conn, *next;
 
     ucs_list_for_each_safe(conn, next, &port->connecting, list) {
         if (np_nic_is_down(port->nic) && conn->is_link && (conn->epoch > 0)) {
             /* our own port's fault: wait, within bounds */
-            conn->give_up = ucs_min(conn->give_up_last, now + ucs_time_from_sec(
+            conn->give_up = ucs_min(conn->give_up_last, now + np_clock_of_sec(
                     port->config.reconnect_timeout));
         }
 

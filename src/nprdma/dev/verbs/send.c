@@ -24,18 +24,18 @@
 #define NP_CONN_IDLE   (60000 / NP_VPORT_LOOK_MSEC)
 
 /* Nanoseconds until the key of a put is taken for unused */
-#define NP_CONN_KEY_NSEC    1000000
+#define NP_CONN_KEY_NSEC    NP_CLOCK_MSEC
 
 /* How long a target is given to answer by its progress before its service
  * thread is woken: at least this, twice as long after each time that its
  * progress has answered all the same, half as long after each time that the
  * thread has, and a little less after each answer in time. And then, until that
  * is done once more: twice as long each time. */
-#define NP_CONN_RING_MIN    ucs_time_from_usec(20)
-#define NP_CONN_RING_MAX    ucs_time_from_msec(64)
+#define NP_CONN_RING_MIN    (20 * NP_CLOCK_USEC)
+#define NP_CONN_RING_MAX    (64 * NP_CLOCK_MSEC)
 #define NP_CONN_RING_DECAY  64
-#define NP_CONN_RING_NEXT   ucs_time_from_msec(1)
-#define NP_CONN_RING_LAST   ucs_time_from_msec(64)
+#define NP_CONN_RING_NEXT   (1 * NP_CLOCK_MSEC)
+#define NP_CONN_RING_LAST   (64 * NP_CLOCK_MSEC)
 
 
 int np_conn_expects(const np_conn_t *conn)
@@ -46,11 +46,11 @@ int np_conn_expects(const np_conn_t *conn)
 }
 
 /* The longest silence: a probe is sent, and repeated by the device */
-static ucs_time_t np_conn_patience(const np_conn_t *conn)
+static uint64_t np_conn_patience(const np_conn_t *conn)
 {
     const np_vport_config_t *config = &conn->port->config;
 
-    return (NP_CONN_PROBE * NP_VPORT_LOOK) + ucs_time_from_sec(
+    return (NP_CONN_PROBE * NP_VPORT_LOOK) + np_clock_of_sec(
             1.25 * NP_VPORT_TICK_TIME * UCS_BIT(config->timeout) *
             (config->retry_count + 1));
 }
@@ -285,11 +285,10 @@ static void np_conn_stop_asking(np_conn_t *conn)
 }
 
 /* Ring if its time has come; it is waiting */
-static void np_conn_ring_due(np_conn_t *conn, ucs_time_t now)
+static void np_conn_ring_due(np_conn_t *conn, uint64_t now)
 {
     if (conn->ring_at == 0) {
-        conn->ring_at = now + (!conn->is_link ?
-                               ucs_time_from_usec(NP_CONN_KEY_NSEC / 1000) :
+        conn->ring_at = now + (!conn->is_link ? NP_CONN_KEY_NSEC :
                                ucs_max(conn->ring_first, NP_CONN_RING_MIN));
     } else if (now >= conn->ring_at) {
         conn->ring_next = (conn->ring_next == 0) ? NP_CONN_RING_NEXT :
@@ -302,7 +301,7 @@ static void np_conn_ring_due(np_conn_t *conn, ucs_time_t now)
 
 void np_conn_ring_late(np_vport_t *port)
 {
-    ucs_time_t now = ucs_get_time();
+    const uint64_t now = np_clock();
     np_conn_t *conn, *next;
 
     ucs_list_for_each_safe(conn, next, &port->asking, asking) {
@@ -316,8 +315,8 @@ void np_conn_ring_late(np_vport_t *port)
 
 int np_conn_ring_links(np_vport_t *port)
 {
-    ucs_time_t now = ucs_get_time();
-    int count      = 0;
+    const uint64_t now = np_clock();
+    int count          = 0;
     np_conn_t *conn;
 
     ucs_list_for_each(conn, &port->asking, asking) {

@@ -14,7 +14,6 @@
 #include "conn.h"
 #include "hello.h"
 
-#include "../../clock.h"
 #include "../../mem/prepare.h"
 
 #include <stdlib.h>

@@ -42,7 +42,7 @@
 #define NP_VPORT_SEND_CQE  4096
 
 /* How long a port that closes waits for what it has sent */
-#define NP_VPORT_LINGER    ucs_time_from_sec(2)
+#define NP_VPORT_LINGER    (2 * NP_CLOCK_SEC)
 
 
 static size_t np_vport_slab_size(const np_vport_t *port)
@@ -491,7 +491,7 @@ int np_vport_is_ours(const np_vport_t *port)
 
 void np_vport_close(np_vport_t *port)
 {
-    ucs_time_t deadline = ucs_get_time() + NP_VPORT_LINGER;
+    const uint64_t deadline = np_clock() + NP_VPORT_LINGER;
 
     if (!np_vport_is_ours(port)) {
         return;
@@ -505,7 +505,7 @@ void np_vport_close(np_vport_t *port)
     /* What was sent shall arrive */
     while ((np_vport_repeats(port) || (np_vport_reap(port) > 0) ||
             (port->ud_head != port->ud_tail)) &&
-           (ucs_get_time() < deadline)) {
+           (np_clock() < deadline)) {
         np_vport_poll_recv(port);
         np_vport_poll_send(port);
     }

@@ -13,13 +13,13 @@
 #include "nic.h"
 #include "vwire.h"
 
+#include "../../clock.h"
 #include "../../mem/stage.h"
 #include "../../stats.h"
 #include "../../svc/service.h"
 #include "../../svc/turn.h"
 
 #include <ucs/datastruct/khash.h>
-#include <ucs/time/time.h>
 
 typedef struct np_conn np_conn_t;
 typedef struct np_vop np_vop_t;
@@ -141,7 +141,7 @@ KHASH_MAP_INIT_INT(np_conns, np_conn_t*)
 
 /** Time between two looks for those that are silent */
 #define NP_VPORT_LOOK_MSEC  250u
-#define NP_VPORT_LOOK       ucs_time_from_msec(NP_VPORT_LOOK_MSEC)
+#define NP_VPORT_LOOK       (NP_VPORT_LOOK_MSEC * NP_CLOCK_MSEC)
 
 /** Completions that one poll takes */
 #define NP_VPORT_BATCH  32
