@@ -38,11 +38,12 @@
 
 unsigned tap_count, tap_failures; /* of pair.c; nothing is counted */
 
-#define PROTOCOL "docs/protocol.md"
-#define GUIDE    "docs/user-guide.md"
-#define OPS      "docs/operations.md"
-#define VERBS    "docs/verbs.md"
-#define MAN      "docs/man/nprdma.7"
+#define PROTOCOL  "docs/design/protocol.md"
+#define VERBS     "docs/design/verbs.md"
+#define DECISIONS "docs/design/decisions.md"
+#define GUIDE     "docs/guide/user-guide.md"
+#define OPS       "docs/guide/operations.md"
+#define MAN       "docs/man/nprdma.7"
 
 
 __attribute__((format(printf, 2, 3)))
@@ -190,8 +191,8 @@ static void say_limits(void)
         kib(ucs_align_up_pow2(sizeof(np_stats_page_t), (size_t)4096)));
     say("docs/man/nprdma.3", "has some for %u TiB of used memory",
         NP_TABLE_ARENAS >> (40 - NP_ARENA_SHIFT));
-    say("docs/decisions.md", "(%u arenas of 1 GiB)", NP_TABLE_ARENAS);
-    say("docs/paging.md", "in pieces of %lu KiB (`NP_DMA_MAX`)",
+    say(DECISIONS, "(%u arenas of 1 GiB)", NP_TABLE_ARENAS);
+    say("docs/results/paging.md", "in pieces of %lu KiB (`NP_DMA_MAX`)",
         kib(NP_DMA_MAX));
 }
 
@@ -215,7 +216,7 @@ static void say_verbs(void)
         (unsigned long long)NP_KMOD_PART_MIN / UCS_MBYTE);
     say(VERBS, "for each link and arena, %.1f KiB and 4 bytes",
         sizeof(np_vremote_t) / 1024.0);
-    say("docs/decisions.md", "Ranges are kept (%u a port)", NP_VPORT_ABSENT);
+    say(DECISIONS, "Ranges are kept (%u a port)", NP_VPORT_ABSENT);
 #endif
 }
 

@@ -14,7 +14,7 @@ cd "$NPRDMA_SRC"
 shopt -s lastpipe
 set +o pipefail
 
-documents=(README.md docs/*.md contrib/*/README.md docs/man/*.[1-9])
+documents=(README.md docs/*/*.md contrib/*/README.md docs/man/*.[1-9])
 sources=(src include kmod test contrib osu-bench Makefile.am configure.ac)
 
 # none NAME: standard input has what is wrong, a line for each
@@ -79,7 +79,7 @@ values() {
 
 sed 's/=/ /' "$TAP_DIR/settings" | values > "$TAP_DIR/defaults"
 sed -nE 's/^\| `(UCX_NPRDMA_[A-Z_]+)` \| (`([^`]*)`|\(none\)) \|.*/\1 \3/p' \
-    docs/user-guide.md | values | diff "$TAP_DIR/defaults" - |
+    docs/guide/user-guide.md | values | diff "$TAP_DIR/defaults" - |
     sed -n 's/^</ucx_info -cf:/p; s/^>/user-guide.md:/p' |
     none "the user guide has every variable and its default"
 
@@ -89,7 +89,7 @@ sed -nE 's/^nprdma-run: ([A-Z][A-Za-z_]+)=.*/\1/p' "$TAP_OUT" |
     sort -u > "$TAP_DIR/set"
 tap_check "nprdma-run -v says what it sets" test -s "$TAP_DIR/set"
 while read -r name; do
-    for document in docs/user-guide.md docs/man/nprdma-run.1; do
+    for document in docs/guide/user-guide.md docs/man/nprdma-run.1; do
         grep -qw "$name" "$document" || echo "$document: no $name"
     done
 done < "$TAP_DIR/set" | none "what nprdma-run sets is documented"
@@ -110,8 +110,8 @@ for document in "${documents[@]}"; do
     plain "$document" | grep -oiE 'ABI[^.|]{0,20} version [0-9]+' |
         grep -vE " $abi\$" | sed "s|^|$document: |"
 done | none "the module's ABI has version $abi"
-{ grep -qF "\`NPRDMA_ABI_VERSION\`, now $abi" docs/kmod.md ||
-    echo "NPRDMA_ABI_VERSION is $abi"; } | none "docs/kmod.md says so"
+{ grep -qF "\`NPRDMA_ABI_VERSION\`, now $abi" docs/guide/kmod.md ||
+    echo "NPRDMA_ABI_VERSION is $abi"; } | none "docs/guide/kmod.md says so"
 
 # What follows from each errno of a registration, in the code and in the
 # document
@@ -132,9 +132,9 @@ awk -F ' [|] ' '
         for (i = 1; i <= count; ++i) {
             print names[i], follows
         }
-    }' docs/verbs.md | sort | diff "$TAP_DIR/refusals" - |
+    }' docs/design/verbs.md | sort | diff "$TAP_DIR/refusals" - |
     sed -n 's/^</dmabuf.c:/p; s/^>/verbs.md:/p' |
-    none "docs/verbs.md says what follows from each refusal"
+    none "docs/design/verbs.md says what follows from each refusal"
 
 # -- names
 
@@ -150,7 +150,7 @@ slugs() {
         tr '[:upper:]' '[:lower:]'
 }
 
-for document in README.md docs/*.md contrib/*/README.md; do
+for document in README.md docs/*/*.md contrib/*/README.md; do
     links "$document" | while IFS='#' read -r file anchor; do
         target=$(dirname "$document")/$file
         [ -n "$file" ] || target=$document
@@ -241,12 +241,12 @@ sed -nE 's/^(ok|warning|missing): ([^:]*).*/\2/p' "$TAP_OUT" |
 run 10 grep -rhoE '"nprdma-[a-z0-9]+"' src
 grep -v nprdma-info "$TAP_OUT" | tr -d '"' | sort -u |
     while read -r name; do
-        grep -qF "$name" docs/operations.md || echo "$name"
+        grep -qF "$name" docs/guide/operations.md || echo "$name"
     done | none "shared memory and threads have their names in operations.md"
 
 # -- figures and licenses
 
-for document in docs/figures.md docs/paging.md; do
+for document in docs/results/figures.md docs/results/paging.md; do
     awk -v document="$document" '
         function ends() {
             if (title != "" && tables > 0 && !commit) {
@@ -283,7 +283,7 @@ done | none "the README names both licenses"
 quoted() {
     awk '/^\| Message \|/ { table = 1; next } !/^\|/ { table = 0 }
          table && /^\| `/ { split($0, cell, " \\| "); print cell[1] }' \
-        README.md docs/user-guide.md | grep -oE '`[^`]+`' | tr -d '`'
+        README.md docs/guide/user-guide.md | grep -oE '`[^`]+`' | tr -d '`'
     awk '/^\.SH ERRORS/ { on = 1 } /^\.SH "SEE/ { on = 0 }
          on && /^\.B [a-z]/ && last == ".TP" { print substr($0, 4) }
          { last = $0 }' docs/man/nprdma.7 | tr ';' '\n'

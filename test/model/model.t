@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The protocol of entries and checks, searched exhaustively by spin
-# (docs/model.md): what must hold in every run, and deliberate faults that the
-# search must find.
+# (docs/design/model.md): what must hold in every run, and deliberate faults
+# that the search must find.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"

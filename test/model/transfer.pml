@@ -2,8 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * The protocol of entries and checks: one page at the target, two transfers,
- * and an operating system that takes the page at any time. See docs/model.md.
- * Macros choose what is searched, and what is done wrongly; model.t has them.
+ * and an operating system that takes the page at any time. See
+ * docs/design/model.md. Macros choose what is searched, and what is done
+ * wrongly; model.t has them.
  */
 
 /* Values of a word */

@@ -73,7 +73,8 @@ static ucs_status_t np_kmod_explain_open(int error)
 {
     if ((error == ENOENT) || (error == ENODEV) || (error == ENXIO)) {
         snprintf(np_kmod.why, sizeof(np_kmod.why),
-                 "nprdma.ko is not loaded: 'modprobe nprdma' (docs/kmod.md)");
+                 "nprdma.ko is not loaded: 'modprobe nprdma' "
+                 "(docs/guide/kmod.md)");
         return UCS_ERR_NO_DEVICE;
     }
 

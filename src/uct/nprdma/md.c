@@ -32,7 +32,7 @@
 /* A handle of a region: bit 1 set, the rest is its address */
 #define UCT_NPRDMA_MEMH_REGION 2ul
 
-/* A look-up, as measured (docs/figures.md). Never 0: with 0 UCP prefers
+/* A look-up, as measured (docs/results/figures.md). Never 0: with 0 UCP prefers
  * zero-copy for messages that are faster buffered. */
 #define UCT_NPRDMA_REG_COST    15e-9
 

@@ -19,7 +19,7 @@
 #define UCT_NPRDMA_RING_SIZE    UCS_BIT(16)
 #define UCT_NPRDMA_RING_BYTES   UCS_GBYTE
 
-/* As measured on soft0 (docs/figures.md) */
+/* As measured on soft0 (docs/results/figures.md) */
 #define UCT_NPRDMA_LATENCY      80e-9
 #define UCT_NPRDMA_OVERHEAD     10e-9
 #define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)

@@ -4,7 +4,7 @@
  * What differs between UCX versions. The only file that knows them.
  *
  * Supported: 1.13, and 1.17 and later. The signatures of those after 1.13 were
- * read in UCX's sources; see docs/decisions.md for what CI can compile.
+ * read in UCX's sources; see docs/design/decisions.md for what CI can compile.
  */
 
 #ifndef UCT_NPRDMA_UCX_COMPAT_H_
