@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What the documents say, against what there is: variables and their defaults,
-# numbers, names of files, jobs, functions and options, and messages.
+# numbers, names of files, jobs, functions and options, and messages. Links are
+# for test/tidy/tidy.t.
 # Backticks within single quotes are Markdown's
 # shellcheck disable=SC2016
 set -euo pipefail
@@ -137,31 +138,6 @@ awk -F ' [|] ' '
     none "docs/design/verbs.md says what follows from each refusal"
 
 # -- names
-
-# Links and anchors of FILE
-links() {
-    grep -oE '\]\([^) ]+\)' "$1" | sed 's/^](//; s/)$//' |
-        grep -vE '^https?:'
-}
-
-slugs() {
-    awk '/^```/ { code = !code } !code && /^#+ /' "$1" |
-        sed -E 's/^#+ //; s/[^A-Za-z0-9 _-]//g; s/ /-/g' |
-        tr '[:upper:]' '[:lower:]'
-}
-
-for document in README.md docs/*/*.md contrib/*/README.md; do
-    links "$document" | while IFS='#' read -r file anchor; do
-        target=$(dirname "$document")/$file
-        [ -n "$file" ] || target=$document
-        if [ ! -e "$target" ]; then
-            echo "$document: $file is not there"
-        elif [ -n "$anchor" ]; then
-            slugs "$target" | grep -qxF -e "$anchor" ||
-                echo "$document: $file has no '#$anchor'"
-        fi
-    done
-done | none "links lead somewhere"
 
 # Paths, from the top or from a room of the sources
 words '`[a-z][A-Za-z0-9_.*-]*(/[A-Za-z0-9_.*-]+)*/?(\.[a-z]+|/)`' |

@@ -11,6 +11,7 @@
 
 import collections
 import concurrent.futures
+import fnmatch
 import hashlib
 import itertools
 import os
@@ -516,6 +517,74 @@ def check_variable(tree):
     return found
 
 
+# -- what leads to something else
+
+# A path below docs, from the top; or from the sources in a script's variable
+DOCS = re.compile(r'(?:(?<![\w./$)}"-])(?:\.\./)*|_SRC"?/|srcdir\)/)'
+                  r'(docs/[\w./*\[\]-]*)')
+# Papers and the numbered sections of the design that this project began with
+SOURCES = 'docs/design/sources.md'
+NUMBERED = re.compile(r'\bdesign,? (section \d+[a-z]?)\b'
+                      r'|\b([Ss]eed (?:0\d\d|[A-Z][\w-]*[A-Z]))\b')
+
+
+def headings(text):
+    """What a link to a part of a document may say"""
+    text = re.sub(r'^```.*?^```', '', text, flags=re.M | re.S)
+    for line in re.findall(r'^#+ +(.*)', text, re.M):
+        yield re.sub(r'[^\w -]', '', line).replace(' ', '-').lower()
+
+
+def check_link(tree):
+    found = Found()
+    known = set(tree.files)
+    for path in tree.files:
+        known.update(path[:at] for at, c in enumerate(path) if c == '/')
+
+    def is_there(name):
+        return name in known or any(fnmatch.fnmatch(path, name)
+                                    for path in tree.files)
+
+    for path in tree.files:
+        text = '' if path.startswith('test/tidy/') else tree.text(path)
+        for name in set(DOCS.findall(text)):
+            if not is_there(re.sub(r'[.]$|/$|(?<!\d)\]$', '', name)):
+                found.add(path, '%s names %s, which is not there' % (
+                    path, name))
+        if not path.endswith('.md'):
+            continue
+        for link in re.findall(r'\]\(([^) \n]+)\)', text):
+            name, _, part = link.partition('#')
+            target = os.path.normpath(os.path.join(os.path.dirname(path),
+                                                   name)) if name else path
+            if re.match(r'https?:', link):
+                continue
+            if target not in known:
+                found.add(path, '%s: %s leads nowhere' % (path, link))
+            elif part and part not in headings(tree.text(target)):
+                found.add(path, '%s: %s has no "#%s"' % (path, target, part))
+    return found
+
+
+def check_source(tree):
+    """"design, section 4" and "seed NP-RDMA" have a row each in SOURCES"""
+    found = Found()
+    rows = tree.text(SOURCES) if SOURCES in tree.files else ''
+    rows = [row for row in rows.splitlines() if row.startswith('| ')]
+    for path in tree.files:
+        if path.startswith('test/tidy/'):
+            continue
+        # across the lines of a comment
+        text = re.sub(r'\s*\n[ \t]*[*#/]*[ \t]*', ' ', tree.text(path))
+        for section, seed in set(NUMBERED.findall(text)):
+            words = section or seed.split()[1]
+            if not any(re.search(r'(?<![\w-])%s(?![\w-])' % words, row)
+                       for row in rows):
+                found.add(path, '%s names %s, which %s does not have' % (
+                    path, section or seed, SOURCES))
+    return found
+
+
 # -- what is known
 
 # Kind, what must hold, whether known.txt may have exceptions, how it is checked
@@ -534,6 +603,10 @@ CHECKS = [
     ('license', 'every file says its license', False, check_license),
     ('variable', 'variables are documented, and those documented are there',
      False, check_variable),
+    ('link', 'links and paths of documents lead somewhere', False,
+     check_link),
+    ('source', 'sections and seeds lead to %s' % SOURCES, False,
+     check_source),
 ]
 LISTED = [kind for kind, _, is_listed, _ in CHECKS if is_listed]
 
@@ -664,12 +737,15 @@ def look_at_all(tap, top):
 
 # -- each rule on a small tree, without a fault and with one
 
+TEXT_HEAD = '<!-- SPDX-License-Identifier: BSD-3-Clause -->\n'
 C_HEAD = '/* SPDX-License-Identifier: BSD-3-Clause */\n'
 SHELL_HEAD = '#!/bin/bash\n# SPDX-License-Identifier: BSD-3-Clause\n'
 KERNEL = '#include <linux/module.h>\n'
 SMALL = {
-    'README.md': '<!-- SPDX-License-Identifier: BSD-3-Clause -->\n'
-                 'Set NPRDMA_ONE.\n',
+    'README.md': TEXT_HEAD + '[NPRDMA_ONE](docs/design/one.md).\n',
+    'docs/design/sources.md': TEXT_HEAD + '| seed 000 | NP-RDMA |\n'
+                              '| section 4 | [it](one.md#part-1-of-it) |\n',
+    'docs/design/one.md': TEXT_HEAD + '## Part 1, of it\n',
     'include/nprdma/api.h': C_HEAD,
     'src/nprdma/np.h': C_HEAD + '#include <nprdma/api.h>\n',
     'src/nprdma/mem/table.h': C_HEAD + '#include "../np.h"\n',
@@ -778,6 +854,22 @@ FAULTS = [
      table('    getenv("NPRDMA_TWO");\n'), {'NPRDMA_TWO': 1}),
     ('variable', 'a variable of a script that no document has',
      source('contrib/run.sh', 'echo "${NPRDMA_TWO-no}"\n'), {'NPRDMA_TWO': 1}),
+    ('link', 'a link to a document that is not there',
+     source('docs/design/one.md', '[two](two.md) [it](../../README.md)\n'),
+     {'docs/design/one.md': 1}),
+    ('link', 'a link to a part that is not there, beside one of this document',
+     source('README.md', '[a](docs/design/one.md#b) [c](#d)\n# d\n'),
+     {'README.md': 1}),
+    ('link', 'paths of documents in sources and scripts, each one not there',
+     {**source('contrib/run.sh', '"$NPRDMA_SRC/docs/two.md" docs/*/*.md\n'),
+      **source('src/nprdma/np.h', '/* docs/design/one.md docs/one.md. */\n')},
+     {'contrib/run.sh': 1, 'src/nprdma/np.h': 1}),
+    ('source', 'a section of the design that nothing explains, in a comment',
+     source('src/nprdma/np.h', '/* (design,\n * section 5; section 6) */\n'),
+     {'src/nprdma/np.h': 1}),
+    ('source', 'seeds by number and by name, of which one is explained',
+     source('src/nprdma/np.h', '/* seed 000, seed NP-RDMA, seed FRRWP */\n'),
+     {'src/nprdma/np.h': 1}),
 ]
 
 
