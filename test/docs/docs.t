@@ -111,8 +111,8 @@ for document in "${documents[@]}"; do
     plain "$document" | grep -oiE 'ABI[^.|]{0,20} version [0-9]+' |
         grep -vE " $abi\$" | sed "s|^|$document: |"
 done | none "the module's ABI has version $abi"
-{ grep -qF "\`NPRDMA_ABI_VERSION\`, now $abi" docs/guide/kmod.md ||
-    echo "NPRDMA_ABI_VERSION is $abi"; } | none "docs/guide/kmod.md says so"
+{ grep -qF "\`NPRDMA_ABI_VERSION\`, now $abi" docs/design/kmod.md ||
+    echo "NPRDMA_ABI_VERSION is $abi"; } | none "docs/design/kmod.md says so"
 
 # What follows from each errno of a registration, in the code and in the
 # document
@@ -222,7 +222,7 @@ grep -v nprdma-info "$TAP_OUT" | tr -d '"' | sort -u |
 
 # -- figures and licenses
 
-for document in docs/results/figures.md docs/results/paging.md; do
+for document in docs/results/*.md; do
     awk -v document="$document" '
         function ends() {
             if (title != "" && tables > 0 && !commit) {
@@ -233,7 +233,7 @@ for document in docs/results/figures.md docs/results/paging.md; do
         /^```/                              { code = !code; tables += code }
         !code && /^## /                     { ends(); title = $0 }
         /^\|/                               { ++tables }
-        /[Mm]ade at [0-9a-f]+/               { commit = 1 }
+        /([Mm]ade at|[Rr]ecorded in) [0-9a-f]+/ { commit = 1 }
         END                                 { ends() }' "$document"
 done | grep -vE 'How it is measured|What is compared|What made it faster' |
     none "tables of figures name the commit that made them"
