@@ -39,7 +39,6 @@
 unsigned tap_count, tap_failures; /* of pair.c; nothing is counted */
 
 #define PROTOCOL  "docs/design/protocol.md"
-#define VERBS     "docs/design/verbs.md"
 #define DECISIONS "docs/design/decisions.md"
 #define GUIDE     "docs/guide/user-guide.md"
 #define OPS       "docs/guide/operations.md"
@@ -183,8 +182,8 @@ static void say_limits(void)
         "entries and 1 KiB of views", kib(NP_TABLE_HEAD_SIZE));
     say(OPS, "operations under way (private) | %.1f KiB each",
         sizeof(np_op_t) / 1024.0);
-    say(OPS, "at most S + %u of a link (S in the ring, %u requests, %u copies), "
-        "and one for each flush that waits: %lu KiB with S = 128",
+    say(OPS, "at most S + %u of a link (S in the ring, %u requests, %u "
+        "copies), and one for each flush that waits: %lu KiB with S = 128",
         NP_CTL_SLOTS + NP_COPY_MAX, NP_CTL_SLOTS, NP_COPY_MAX,
         kib((128 + NP_CTL_SLOTS + NP_COPY_MAX) * sizeof(np_op_t)));
     say(OPS, "counters (shared) | %lu KiB",
@@ -199,22 +198,22 @@ static void say_limits(void)
 static void say_verbs(void)
 {
 #ifdef HAVE_VERBS
-    say(VERBS, "Version %u (`NP_VWIRE_VERSION`)", NP_VWIRE_VERSION);
-    say(VERBS, "x %u bytes and %u each way of the handshake", NP_VSEG_SIZE,
+    say(PROTOCOL, "Version %u (`NP_VWIRE_VERSION`)", NP_VWIRE_VERSION);
+    say(OPS, "x %u bytes and %u each way of the handshake", NP_VSEG_SIZE,
         NP_UD_BUFFERS);
-    say(VERBS, "((RECV_BUFFERS + SEND_BUFFERS) x %u + %u x %zu) / 4096",
+    say(OPS, "((RECV_BUFFERS + SEND_BUFFERS) x %u + %u x %zu) / 4096",
         NP_VSEG_SIZE, NP_UD_BUFFERS, NP_UD_SIZE + sizeof(np_hello_t));
-    say(VERBS, "at most %u operations at a time that its target's CPU has to "
-        "work on; a target takes %u", NP_VASKED_MAX, NP_VSERVED_MAX);
-    say(OPS, "Over RNICs %.1f KiB each: of a link %u one-sided, %u that are asked "
-        "for, up to %u small puts that go again; and %u that a peer has in work "
-        "here", sizeof(np_vop_t) / 1024.0, NP_VONES_MAX, NP_VASKED_MAX,
+    say(PROTOCOL, "at most %u operations at a time that its target's CPU "
+        "has to work on; a target takes %u", NP_VASKED_MAX, NP_VSERVED_MAX);
+    say(OPS, "Over RNICs %.1f KiB each: of a link %u one-sided, %u that are "
+        "asked for, up to %u small puts that go again; and %u that a peer has "
+        "in work here", sizeof(np_vop_t) / 1024.0, NP_VONES_MAX, NP_VASKED_MAX,
         2 * NP_VPUT_COUNT, NP_VSERVED_MAX);
-    say(VERBS, "at most %u one-sided ones beside them", NP_VONES_MAX);
-    say(VERBS, "is halved down to %u KiB", NP_VCHUNK_MIN / 1024);
-    say(VERBS, "down to %llu MiB each",
+    say(PROTOCOL, "at most %u one-sided ones beside them", NP_VONES_MAX);
+    say(PROTOCOL, "is halved down to %u KiB", NP_VCHUNK_MIN / 1024);
+    say(PROTOCOL, "down to %llu MiB each",
         (unsigned long long)NP_KMOD_PART_MIN / UCS_MBYTE);
-    say(VERBS, "for each link and arena, %.1f KiB and 4 bytes",
+    say(OPS, "for each link and arena, %.1f KiB and 4 bytes",
         sizeof(np_vremote_t) / 1024.0);
     say(DECISIONS, "Ranges are kept (%u a port)", NP_VPORT_ABSENT);
 #endif

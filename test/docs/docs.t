@@ -133,9 +133,9 @@ awk -F ' [|] ' '
         for (i = 1; i <= count; ++i) {
             print names[i], follows
         }
-    }' docs/design/verbs.md | sort | diff "$TAP_DIR/refusals" - |
-    sed -n 's/^</dmabuf.c:/p; s/^>/verbs.md:/p' |
-    none "docs/design/verbs.md says what follows from each refusal"
+    }' docs/design/protocol.md | sort | diff "$TAP_DIR/refusals" - |
+    sed -n 's/^</dmabuf.c:/p; s/^>/protocol.md:/p' |
+    none "docs/design/protocol.md says what follows from each refusal"
 
 # -- names
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Conditional writes: a put waits in the engine until the key of its sink has
- * come, in READY messages that bear its name (docs/design/verbs.md, "A
- * transfer"). What happens when these come for nobody, for another life, too
+ * come, in READY messages that bear its name (docs/design/protocol.md,
+ * "Leases"). What happens when these come for nobody, for another life, too
  * often or not in order, and when either end goes meanwhile. Prints TAP. The
  * first RNIC port is used.
  */

@@ -198,8 +198,8 @@ static int np_dmabuf_reg_any(np_nic_t *nic, int fd, uint64_t offset, size_t len,
     return np_dmabuf_reg_kernel(nic, fd, offset, len, iova, access, &mr->mr);
 }
 
-/* What each means: docs/design/verbs.md has the same table. The last is for
- * all others. */
+/* What each means: docs/design/protocol.md has the same table. The last is
+ * for all others. */
 static const np_dmabuf_error_t np_dmabuf_errors[] = {
     {EINVAL, "EINVAL", NP_DMABUF_SMALLER,
      "its driver refuses regions of this size"},
