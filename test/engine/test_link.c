@@ -11,6 +11,8 @@
 #include "nprdma/engine.h"
 #include "nprdma/pause.h"
 #include "nprdma/dev/host.h"
+#include "nprdma/dev/soft/mail.h"
+#include "nprdma/dev/soft/segments.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/key.h"
@@ -323,7 +325,7 @@ static void link_notes(void)
     link_world_open("notes", &world);
     link = &world.pair.link;
     link_put(&world, LINK_PAGE - 64, 128);
-    for (told = 0; np_request_tell(link, &slot, NP_SLOT_SEGMENT); ++told) {
+    for (told = 0; np_mail_tell(link, &slot, NP_SLOT_SEGMENT); ++told) {
     }
     TAP_CHECK((told > 1) && (link->flight.outstanding > 0) &&
               (link_put(&world, 128, 64) == UCS_OK) && /* notes leave one
@@ -652,7 +654,7 @@ static void link_segments(void)
 
         fd = np_alloc_dup_fd(alloc->id, &size);
         ++pair.link.segments_asked;
-        pair.link.port->ops->segment(&pair.link, alloc->id, fd, size);
+        np_segments_take(&pair.link, alloc->id, fd, size);
         most = ucs_max(most, pair.link.num_windows);
         close(fd);
         np_alloc_free(alloc);
@@ -664,7 +666,7 @@ static void link_segments(void)
     np_alloc_create(NULL, &len, 0, &alloc);
     fd = np_alloc_dup_fd(alloc->id, &size);
     for (i = 0; i < 4; ++i) {
-        pair.link.port->ops->segment(&pair.link, alloc->id + i, fd, size);
+        np_segments_take(&pair.link, alloc->id + i, fd, size);
     }
     TAP_CHECK((pair.link.segments == 4) && (pair.link.num_windows == 1),
               "segments: nor what nobody has asked for (%u)",

@@ -16,7 +16,6 @@
 #include "order.h"
 #include "request.h"
 #include "rma.h"
-#include "segments.h"
 #include "serve.h"
 
 #include "../extension.h"
@@ -403,7 +402,6 @@ const np_port_ops_t np_proto_ops = {
     .serve_ctl = np_serve_ctl,
     .has_work  = np_op_has_work,
     .peer_gone = np_help_forget,
-    .segment   = np_segments_take,
     .link_down = np_op_link_down
 };
 
@@ -417,7 +415,6 @@ void np_proto_close_link(np_link_t *link)
 {
     np_link_cancel(link, UCS_ERR_CANCELED);
     ucs_list_del(&link->flight.down);
-    np_segments_drop(link);
     np_link_close(link);
 }
 

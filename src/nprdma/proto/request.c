@@ -16,9 +16,6 @@
 #include "../engine.h"
 #include "../pause.h"
 
-#include <string.h>
-#include <unistd.h>
-
 
 np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
                           np_slot_t **slot)
@@ -53,21 +50,6 @@ void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
 {
     np_op_post(link, NP_QUEUE_REQUEST, op);
     np_request_publish(link, op, slot, kind);
-}
-
-int np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
-{
-    np_slot_t *next;
-
-    if (!np_ring_tx_has_slots(&link->ctl)) {
-        return 0;
-    }
-
-    next = np_ring_tx_slot(&link->ctl);
-    memcpy(next->data, slot->data, sizeof(next->data));
-    np_ring_tx_publish(&link->ctl, next, 0, kind, 0);
-    np_link_notify(link);
-    return 1;
 }
 
 /* The answer's word, 0 if it has not come */

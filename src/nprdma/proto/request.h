@@ -33,12 +33,6 @@ np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
 void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
                      np_slot_kind_t kind);
 
-/** Send a note, a request that is not answered; returns 0 if there is no room.
- *  It leaves the last slot to requests: whoever has found room for one keeps
- *  it. */
-int
-np_request_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
-
 /** When to try for the n-th time what a swapper has prevented n times: it is
  *  asked again for as long as the target lives, less and less often */
 static inline uint64_t np_request_retry_at(unsigned retries)

@@ -9,8 +9,7 @@
 #define NP_RMA_H_
 
 #include "order.h"
-#include "segments.h"
-#include "../dev/soft/dma.h"
+#include "../dev/soft/segments.h"
 
 #include <string.h>
 

@@ -15,9 +15,8 @@
 #include "help.h"
 #include "piece.h"
 
-#include "../dev/soft/dma.h"
+#include "../dev/soft/segments.h"
 #include "../mem/access.h"
-#include "../mem/alloc.h"
 #include "../mem/mapper.h"
 #include "../mem/model.h"
 #include "../mem/swapper.h"
@@ -26,7 +25,6 @@
 #include "../trace.h"
 
 #include <string.h>
-#include <unistd.h>
 
 /* Times that a target tries again by itself when its pages go meanwhile */
 #define NP_SERVE_ROUNDS 4
@@ -39,31 +37,13 @@
 #define NP_SERVE_READ        1024
 
 
-static void np_serve_segment(np_peer_t *peer, uint64_t id)
-{
-    np_msg_t msg = {
-        .type       = NP_MSG_SEGMENT,
-        .version    = NP_WIRE_VERSION,
-        .segment_id = id
-    };
-    size_t size;
-    int fd;
-
-    fd = np_alloc_dup_fd(id, &size);
-    if (fd >= 0) {
-        msg.size = size;
-        (void)np_sock_send(peer->fd, &msg, &fd, 1); /* else they do without */
-        close(fd);
-    }
-}
-
 int np_serve_note(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
 {
     switch (np_word_kind(word)) {
     case NP_SLOT_SHARE:
         return np_help_begin(peer, &slot->share);
     case NP_SLOT_SEGMENT:
-        np_serve_segment(peer, slot->segment.id);
+        np_segments_send(peer, slot->segment.id);
         return 1;
     default:
         return 0;

@@ -15,6 +15,7 @@
 #include "link.h"
 
 #include "../host.h"
+#include "segments.h"
 #include "sock.h"
 #include "vm.h"
 
@@ -151,6 +152,7 @@ static void np_link_free(np_link_t *link)
 
 void np_link_close(np_link_t *link)
 {
+    np_segments_drop(link);
     if (np_port_is_ours(link->port)) {
         np_link_free(link);
     }
@@ -215,7 +217,7 @@ static void np_link_handle_event(np_event_t *event)
         if (msg.type == NP_MSG_ACCEPT) {
             np_link_learn_target(link, &msg, fds);
         } else if (msg.type == NP_MSG_SEGMENT) {
-            link->port->ops->segment(link, msg.segment_id, fds[0], msg.size);
+            np_segments_take(link, msg.segment_id, fds[0], msg.size);
         }
 
         while (num_fds > 0) {

@@ -57,8 +57,6 @@ typedef struct np_port_ops {
     int (*has_work)(np_port_t *port);
     /** The copies that peer wanted help with must not be touched any more */
     void (*peer_gone)(np_peer_t *peer);
-    /** A segment that was asked for has come; @a fd stays the port's */
-    void (*segment)(np_link_t *link, uint64_t segment_id, int fd, size_t size);
     /** The link is broken, or the other end has left. Called once, perhaps
      *  inside a call to send: nothing of the user's may run in it. */
     void (*link_down)(np_link_t *link);

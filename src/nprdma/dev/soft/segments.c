@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Segments of the target: asking for them, and keeping them.
+ * Allocated segments: asking for them, keeping them, and sending our own.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -10,12 +10,15 @@
 
 #include "segments.h"
 
-#include "request.h"
+#include "mail.h"
+#include "peer.h"
+#include "sock.h"
 
-#include "../dev/soft/link.h"
-#include "../mem/window.h"
+#include "../../mem/alloc.h"
+#include "../../mem/window.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 
 /* Ask the target for the segment, so that later transfers find it. Returns 0 if
@@ -24,7 +27,7 @@ static int np_segments_ask(np_link_t *link, np_key_t *key)
 {
     const np_slot_t slot = {.segment = {.id = key->segment_id}};
 
-    if (!np_request_tell(link, &slot, NP_SLOT_SEGMENT)) {
+    if (!np_mail_tell(link, &slot, NP_SLOT_SEGMENT)) {
         return 0;
     }
 
@@ -86,7 +89,7 @@ static void np_segments_drop_ended(np_link_t *link)
 }
 
 void np_segments_take(np_link_t *link, uint64_t segment_id, int fd,
-                          size_t size)
+                      size_t size)
 {
     np_window_t *window, **windows;
 
@@ -122,4 +125,22 @@ void np_segments_drop(np_link_t *link)
         np_window_put(link->windows[i]);
     }
     free(link->windows);
+}
+
+void np_segments_send(np_peer_t *peer, uint64_t segment_id)
+{
+    np_msg_t msg = {
+        .type       = NP_MSG_SEGMENT,
+        .version    = NP_WIRE_VERSION,
+        .segment_id = segment_id
+    };
+    size_t size;
+    int fd;
+
+    fd = np_alloc_dup_fd(segment_id, &size);
+    if (fd >= 0) {
+        msg.size = size;
+        (void)np_sock_send(peer->fd, &msg, &fd, 1); /* else they do without */
+        close(fd);
+    }
 }
