@@ -11,17 +11,17 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/stats.h"
+#include "nprdma/dev/soft/claim.h"
 #include "nprdma/dev/soft/dma.h"
 #include "nprdma/dev/soft/port.h"
 #include "nprdma/dev/soft/tlb.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/signature.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/claim.h"
 #include "nprdma/proto/copy.h"
 #include "nprdma/proto/fault.h"
-#include "nprdma/proto/rma.h"
 #include "nprdma/proto/request.h"
+#include "nprdma/proto/rma.h"
 
 #ifdef HAVE_VERBS
 #  include "nprdma/dev/verbs/vport.h"

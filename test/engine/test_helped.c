@@ -12,10 +12,10 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/pause.h"
+#include "nprdma/dev/soft/claim.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/claim.h"
 #include "nprdma/proto/op.h"
 #include "nprdma/proto/rma.h"
 

@@ -5,11 +5,11 @@
 #include "tap.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/dev/soft/claim.h"
+#include "nprdma/dev/soft/help.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/claim.h"
-#include "nprdma/proto/help.h"
 #include "nprdma/proto/rma.h"
 
 #include <string.h>

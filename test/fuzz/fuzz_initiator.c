@@ -9,12 +9,12 @@
 
 #include "fuzz.h"
 
+#include "nprdma/dev/soft/claim.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/atomic.h"
-#include "nprdma/proto/claim.h"
 #include "nprdma/proto/rma.h"
 
 #include <fcntl.h>

@@ -20,14 +20,13 @@
 
 #include "copy.h"
 
-#include "claim.h"
 #include "fault.h"
 #include "pace.h"
 #include "piece.h"
 #include "request.h"
 #include "rma.h"
 
-#include "../dev/soft/peer.h"
+#include "../dev/soft/claim.h"
 #include "../engine.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"

@@ -12,7 +12,6 @@
 
 #include "copy.h"
 #include "fault.h"
-#include "help.h"
 #include "order.h"
 #include "request.h"
 #include "rma.h"
@@ -371,7 +370,7 @@ unsigned np_port_work_slow(np_port_t *port)
         ++count;
     }
 
-    return count + np_help_progress(port);
+    return count;
 }
 
 static int np_op_has_work(np_port_t *port)
@@ -393,15 +392,13 @@ static int np_op_has_work(np_port_t *port)
         }
     }
 
-    return np_help_has_work(port) ||
-           !ucs_list_is_empty(&port->down_links) || np_prepare_has_work();
+    return !ucs_list_is_empty(&port->down_links) || np_prepare_has_work();
 }
 
 const np_port_ops_t np_proto_ops = {
     .serve     = np_serve_data,
     .serve_ctl = np_serve_ctl,
     .has_work  = np_op_has_work,
-    .peer_gone = np_help_forget,
     .link_down = np_op_link_down
 };
 

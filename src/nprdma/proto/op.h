@@ -181,7 +181,6 @@ unsigned np_port_work_slow(np_port_t *port);
 static UCS_F_ALWAYS_INLINE unsigned np_port_work(np_port_t *port)
 {
     if (ucs_likely(ucs_list_is_empty(&port->busy_links) &&
-                   ucs_list_is_empty(&port->helps) &&
                    ucs_list_is_empty(&port->down_links))) {
         return 0;
     }

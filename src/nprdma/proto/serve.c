@@ -12,9 +12,9 @@
 #include "serve.h"
 
 #include "atomic.h"
-#include "help.h"
 #include "piece.h"
 
+#include "../dev/soft/help.h"
 #include "../dev/soft/segments.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"

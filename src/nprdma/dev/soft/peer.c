@@ -112,7 +112,7 @@ static void np_peer_detach(np_peer_t *peer)
         return;
     }
 
-    peer->port->ops->peer_gone(peer);
+    np_help_forget(peer);
     if (peer->is_hot) {
         np_peer_make_cold(peer);
     }
@@ -133,7 +133,7 @@ static void np_peer_end(np_peer_t *peer)
     np_peer_set_gone(peer);
     pthread_mutex_unlock(&peer->port->lock);
     peer->is_malformed = 1; /* freed when no service thread is at it */
-    peer->port->ops->peer_gone(peer);
+    np_help_forget(peer);
     if (peer->is_hot) {
         np_peer_make_cold(peer);
     }

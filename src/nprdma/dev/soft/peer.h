@@ -8,6 +8,7 @@
 #define NP_SOFT_PEER_H_
 
 #include "drain.h"
+#include "help.h"
 #include "port.h"
 #include "ring.h"
 #include "sock.h"
@@ -230,7 +231,8 @@ np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
     return count;
 }
 
-/** Take what has come, from everybody. Returns how many messages. */
+/** Take what has come, from everybody, and help those who have asked for it.
+ *  Returns how many messages and pieces. */
 static UCS_F_ALWAYS_INLINE unsigned
 np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
 {
@@ -246,6 +248,10 @@ np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
 
     if (ucs_unlikely(port->num_peers > port->num_hot)) {
         count += np_port_poll_cold(port, am_cb, arg);
+    }
+
+    if (ucs_unlikely(!ucs_list_is_empty(&port->helps))) {
+        count += np_help_progress(port);
     }
 
     if (ucs_unlikely(--port->countdown == 0)) {

@@ -16,6 +16,7 @@
 
 #include "drain.h"
 #include "../host.h"
+#include "help.h"
 #include "link.h"
 #include "peer.h"
 #include "tlb.h"
@@ -473,6 +474,7 @@ ucs_status_t np_port_arm(np_port_t *port)
     np_barrier_peers();
 
     if (np_port_has_data(port) || port->ops->has_work(port) ||
+        np_help_has_work(port) ||
         (np_port_housekeep(port) > 0) ||
         (port->num_unanswered > 0)) { /* nobody tells when it can be done */
         np_port_disarm(port);

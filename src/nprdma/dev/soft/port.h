@@ -55,8 +55,6 @@ typedef struct np_port_ops {
     unsigned (*serve_ctl)(np_peer_t *peer);
     /** Is there anything that only the next progress would move? */
     int (*has_work)(np_port_t *port);
-    /** The copies that peer wanted help with must not be touched any more */
-    void (*peer_gone)(np_peer_t *peer);
     /** The link is broken, or the other end has left. Called once, perhaps
      *  inside a call to send: nothing of the user's may run in it. */
     void (*link_down)(np_link_t *link);
@@ -122,6 +120,7 @@ struct np_port {
                                            it does. Its own, as is: */
     uint64_t            hear_at;      /**< it hears no stranger before */
     ucs_list_link_t     deaf_links;   /**< see np_link_t.hear_at */
+    ucs_list_link_t     helps;        /**< copies of others that we work on */
     np_event_t          waker;
     int                 waker_fd;     /**< eventfd: a service thread has taken
                                            in a peer, or a WAKE, while we
@@ -144,7 +143,6 @@ struct np_port {
     /* owned by proto */
     ucs_list_link_t     busy_links;   /**< with operations outstanding */
     ucs_list_link_t     down_links;   /**< whose user must be told */
-    ucs_list_link_t     helps;        /**< copies of others that we work on */
     struct np_op        *free_ops;
     struct np_op_block  *op_blocks;
     void                *bounce;      /**< see proto/rma.c */

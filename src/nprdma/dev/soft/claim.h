@@ -5,10 +5,10 @@
  * claimed from the front, how many from the back, and of which copy.
  */
 
-#ifndef NP_CLAIM_H_
-#define NP_CLAIM_H_
+#ifndef NP_SOFT_CLAIM_H_
+#define NP_SOFT_CLAIM_H_
 
-#include "../dev/soft/wire.h"
+#include "wire.h"
 
 #define NP_CLAIM_BITS 24
 #define NP_CLAIM_MASK UCS_MASK(NP_CLAIM_BITS)

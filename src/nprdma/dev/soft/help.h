@@ -4,10 +4,10 @@
  * Helping with a peer's copy: the target's part of a shared copy.
  */
 
-#ifndef NP_HELP_H_
-#define NP_HELP_H_
+#ifndef NP_SOFT_HELP_H_
+#define NP_SOFT_HELP_H_
 
-#include "op.h"
+#include "port.h"
 
 /** A copy that somebody else began and asked us to help with.
  *  Owner: the port's list of helps. */

@@ -15,12 +15,13 @@
 #include "help.h"
 
 #include "claim.h"
+#include "dma.h"
+#include "peer.h"
 
-#include "../dev/soft/peer.h"
-#include "../engine.h"
-#include "../mem/access.h"
-#include "../mem/mapper.h"
-#include "../trace.h"
+#include "../../engine.h"
+#include "../../mem/access.h"
+#include "../../mem/mapper.h"
+#include "../../trace.h"
 
 #include <sched.h>
 #include <stdlib.h>
