@@ -191,8 +191,8 @@ static void link_atomics(void)
     peer = world.pair.peer;
     link_add(&world, &results[0], &done[0]);
     link_add(&world, &results[1], &done[1]);
-    TAP_CHECK(np_serve_take(peer, &first), "atomics: one is taken");
-    is_taken = np_serve_take(peer, &second);
+    TAP_CHECK(np_inbox_take(peer, &first), "atomics: one is taken");
+    is_taken = np_inbox_take(peer, &second);
     TAP_CHECK(!is_taken, "atomics: the next one waits");
     np_serve_job(&first, NP_MOVER_TARGET, peer->port->stats);
     TAP_CHECK(link_wait(&world.pair, &done[0]) &&
@@ -845,14 +845,14 @@ static int link_child_serves(void)
 
     TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
     port = pair_port();
-    np_serve_begin(port);
+    np_inbox_begin(port);
     np_service_start();
     pair_link(port, link_served, &link);
     TAP_CHILD_CHECK(np_link_enter(&link) == UCS_OK);
     nanosleep(&wait, NULL);
     TAP_CHILD_CHECK(accept(link_served->listen_fd, NULL, NULL) >= 0);
-    np_serve_end(link_served);
-    np_serve_end(port);
+    np_inbox_end(link_served);
+    np_inbox_end(port);
     np_proto_close_link(&link);
     np_proto_close(port);
     return 0;
@@ -865,9 +865,9 @@ static int link_child_service(void)
 
     TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
     link_served = pair_port();
-    np_serve_begin(link_served);
+    np_inbox_begin(link_served);
     TAP_CHILD_CHECK(tap_child(link_child_serves));
-    np_serve_end(link_served);
+    np_inbox_end(link_served);
     np_proto_close(link_served);
     return 0;
 }
@@ -913,7 +913,7 @@ static int link_turns(void)
     for (i = 0; i < 4; ++i) {
         link_ask_nothing(&links[i % 2]);
     }
-    np_serve_begin(target);
+    np_inbox_begin(target);
     client = &target->service;
     for (i = 0; i < 100; ++i) {
         TAP_CHILD_CHECK(client->ops->take(client, &job));

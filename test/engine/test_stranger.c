@@ -13,11 +13,11 @@
 #include "nprdma/engine.h"
 #include "nprdma/seldom.h"
 #include "nprdma/dev/host.h"
+#include "nprdma/dev/soft/inbox.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/op.h"
-#include "nprdma/proto/serve.h"
 #include "nprdma/svc/service.h"
 
 #include <poll.h>
@@ -295,7 +295,7 @@ static int stranger_among_rings(void)
         np_port_housekeep(port);
     }
     TAP_CHILD_CHECK(link.target != NULL);
-    np_serve_begin(target);
+    np_inbox_begin(target);
     np_service_start();
 
     TAP_CHILD_CHECK(stranger_come(target, &fd, 1) == 1);
@@ -311,7 +311,7 @@ static int stranger_among_rings(void)
         np_link_ring(&link);
         nanosleep(&pause, NULL);
     }
-    np_serve_end(target);
+    np_inbox_end(target);
     np_proto_close_link(&link);
     np_proto_close(port);
     np_proto_close(target);

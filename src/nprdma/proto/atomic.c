@@ -310,7 +310,7 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
         return UCS_ERR_INVALID_ADDR;
     }
 
-    /* Atomics of one link are executed in order (np_serve_take): not beside one
+    /* Atomics of one link are executed in order (np_inbox_take): not beside one
      * that waits */
     ptr = (link->flight.outstanding == 0) ? np_rma_direct(link, key, addr) :
           NULL;

@@ -397,7 +397,7 @@ static int np_op_has_work(np_port_t *port)
 
 const np_port_ops_t np_proto_ops = {
     .serve     = np_serve_data,
-    .serve_ctl = np_serve_ctl,
+    .execute   = np_serve_job,
     .has_work  = np_op_has_work,
     .link_down = np_op_link_down
 };

@@ -14,8 +14,6 @@
 #include "atomic.h"
 #include "piece.h"
 
-#include "../dev/soft/help.h"
-#include "../dev/soft/segments.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"
 #include "../mem/model.h"
@@ -36,19 +34,6 @@
  * that is spared does not count */
 #define NP_SERVE_READ        1024
 
-
-int np_serve_note(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
-{
-    switch (np_word_kind(word)) {
-    case NP_SLOT_SHARE:
-        return np_help_begin(peer, &slot->share);
-    case NP_SLOT_SEGMENT:
-        np_segments_send(peer, slot->segment.id);
-        return 1;
-    default:
-        return 0;
-    }
-}
 
 /* A FAULT that is being served: what is left of it */
 typedef struct np_serving {
@@ -466,8 +451,8 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
 }
 
 /* When is our memory registered? */
-static ucs_status_t np_serve_when(const np_slot_fault_t *fault,
-                                  np_answer_t *answer, uint64_t *first)
+static ucs_status_t
+np_serve_when(const np_slot_fault_t *fault, uint64_t *first, uint64_t *last)
 {
     ucs_status_t status = np_access_check(fault->remote, fault->len);
     np_model_times_t times;
@@ -476,11 +461,11 @@ static ucs_status_t np_serve_when(const np_slot_fault_t *fault,
         return (status != UCS_OK) ? status : UCS_ERR_INVALID_PARAM;
     }
 
-    times        = np_model_register(fault->remote, fault->len,
-                                     !!(fault->flags & NP_FAULT_PUT),
-                                     np_clock() + np_model_latency());
-    *first       = times.first;
-    answer->last = times.last;
+    times  = np_model_register(fault->remote, fault->len,
+                               !!(fault->flags & NP_FAULT_PUT),
+                               np_clock() + np_model_latency());
+    *first = times.first;
+    *last  = times.last;
     return UCS_OK;
 }
 
@@ -514,93 +499,21 @@ static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
 
 void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
 {
-    np_peer_t *peer     = job->peer;
-    np_answer_t *answer = &peer->shm->answers[np_word_id(job->word)];
-    np_moving_own_t *moving = &peer->drain.own[mover];
-    const uint64_t begin = np_trace_begin();
+    np_moving_own_t *moving = &job->peer->drain.own[mover];
+    const uint64_t begin    = np_trace_begin();
+    uint64_t result = 0, last = 0;
     ucs_status_t status;
-    uint64_t result = 0;
 
     if (np_word_kind(job->word) == NP_SLOT_ATOMIC) {
         status = np_atomic_serve(&job->slot.atomic, moving, 1, &result);
-        np_assert(atomic_load_explicit(&peer->has_atomic,
-                                       memory_order_relaxed));
-        /* release: the next one finds what this one has stored */
-        atomic_store_explicit(&peer->has_atomic, 0, memory_order_release);
         NP_STATS_INC(stats, atomics);
     } else if (job->slot.fault.flags & NP_FAULT_WHEN) {
-        status = np_serve_when(&job->slot.fault, answer, &result);
+        status = np_serve_when(&job->slot.fault, &result, &last);
     } else {
         status = np_serve_fault(job, moving, stats, &result);
         np_trace(NP_TRACE_SERVE, begin, job->slot.fault.remote,
                  job->slot.fault.len);
     }
 
-    answer->result = result;
-    /* release: result and data are there */
-    atomic_store_explicit(&answer->word,
-                          np_answer_word((uint32_t)job->word, status),
-                          memory_order_release);
-    np_peer_wake_armed(peer);
-}
-
-/* Atomics are executed in order, whichever threads take them: one at a time.
- * Its executor looks for the next. */
-static int np_serve_may_take(np_peer_t *peer, uint64_t word)
-{
-    if ((np_word_kind(word) != NP_SLOT_ATOMIC) || !np_job_is_valid(word)) {
-        return word != 0;
-    }
-
-    if (atomic_load_explicit(&peer->has_atomic, memory_order_acquire)) {
-        return 0;
-    }
-
-    atomic_store_explicit(&peer->has_atomic, 1, memory_order_relaxed);
-    return 1;
-}
-
-int np_serve_take(np_peer_t *peer, np_job_t *job)
-{
-    int is_taken = 0;
-
-    if (!ucs_spin_try_lock(&peer->ctl_lock)) {
-        return 0; /* somebody else is at it */
-    }
-
-    job->word = np_ring_rx_peek(&peer->ctl);
-    if (np_serve_may_take(peer, job->word)) {
-        job->peer = peer;
-        memcpy(job->slot.data, np_ring_rx_slot(&peer->ctl)->data,
-               sizeof(job->slot.data));
-        /* relaxed: who looks without the lock looks again with it */
-        __atomic_store_n(&peer->ctl.head, peer->ctl.head + 1,
-                         __ATOMIC_RELAXED);
-        np_peer_publish(peer, &peer->ctl);
-        is_taken = 1;
-    }
-
-    ucs_spin_unlock(&peer->ctl_lock);
-    return is_taken;
-}
-
-unsigned np_serve_ctl(np_peer_t *peer)
-{
-    np_stats_t *stats = peer->port->stats;
-    unsigned count    = 0;
-    np_job_t job;
-
-    while ((count < NP_PORT_BATCH) && np_serve_take(peer, &job)) {
-        ++count;
-        if (np_job_is_answered(job.word) && np_job_is_valid(job.word)) {
-            NP_STATS_INC(stats, served_progress);
-            np_serve_job(&job, NP_MOVER_TARGET, stats);
-        } else if (np_job_is_answered(job.word) ||
-                   !np_serve_note(peer, &job.slot, job.word)) {
-            np_peer_malformed(peer, job.word);
-            break;
-        }
-    }
-
-    return count;
+    np_inbox_answer(job, status, result, last);
 }

@@ -10,10 +10,10 @@
 
 #include "soft.h"
 
+#include "../../nprdma/dev/soft/inbox.h"
 #include "../../nprdma/mem/prepare.h"
 #include "../../nprdma/mem/region.h"
 #include "../../nprdma/proto/rma.h"
-#include "../../nprdma/proto/serve.h"
 
 /* Limits of the rings: what a peer accepts */
 #define UCT_NPRDMA_RING_SIZE    UCS_BIT(16)
@@ -239,7 +239,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
         return status;
     }
 
-    np_serve_begin(self->port);
+    np_inbox_begin(self->port);
     self->super.max_bcopy = np_rma_max_bcopy(&port_config);
     return UCS_OK;
 }
@@ -248,7 +248,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_soft_iface_t)
 {
     uct_base_iface_progress_disable(&self->super.super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
-    np_serve_end(self->port);
+    np_inbox_end(self->port);
     np_proto_close(self->port);
 }
 

@@ -9,6 +9,7 @@
 
 #include "drain.h"
 #include "help.h"
+#include "inbox.h"
 #include "port.h"
 #include "ring.h"
 #include "sock.h"
@@ -225,7 +226,7 @@ np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
     }
 
     if (ucs_unlikely(np_ring_rx_peek(&peer->ctl) != 0)) {
-        count += peer->port->ops->serve_ctl(peer);
+        count += np_inbox_progress(peer);
     }
 
     return count;

@@ -45,14 +45,17 @@
 
 typedef struct np_link np_link_t;
 typedef struct np_peer np_peer_t;
+typedef struct np_job np_job_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
     /** Execute a request of the data ring; the answer goes into the slot.
      *  Returns 0 if it must be tried again in a later progress. */
     int (*serve)(np_peer_t *peer, np_slot_t *slot, uint64_t word);
-    /** Execute what is in the control ring; returns how many */
-    unsigned (*serve_ctl)(np_peer_t *peer);
+    /** Execute a request of the control ring that is answered, and answer it
+     *  (np_inbox_answer). The owner, or a service thread: @a mover says who we
+     *  are to the link, each has its own word. */
+    void (*execute)(const np_job_t *job, np_mover_t mover, np_stats_t *stats);
     /** Is there anything that only the next progress would move? */
     int (*has_work)(np_port_t *port);
     /** The link is broken, or the other end has left. Called once, perhaps

@@ -9,19 +9,21 @@
 #  include "config.h"
 #endif
 
-#include "serve.h"
+#include "inbox.h"
 
-#include "../clock.h"
+#include "peer.h"
+
+#include "../../clock.h"
 
 #include <time.h>
 
 /* How long a new connection is left to the owner's progress */
-#define NP_SERVE_ACCEPT_USEC 200
+#define NP_INBOX_ACCEPT_USEC 200
 
 /* For how long those who have connected are looked at, ns, and how often at
  * most. Later, the owner hears them. */
-#define NP_SERVE_STRANGERS   UINT64_C(1000000000)
-#define NP_SERVE_LOOK        UINT64_C(1000000)
+#define NP_INBOX_STRANGERS   UINT64_C(1000000000)
+#define NP_INBOX_LOOK        UINT64_C(1000000)
 
 _Static_assert(sizeof(np_job_t) <= sizeof(np_service_job_t),
                "a job fits what the threads have for it");
@@ -30,7 +32,7 @@ _Static_assert(_Alignof(np_job_t) <= _Alignof(np_service_job_t),
 
 
 /* Has this peer of the port a request? Under the port's lock. */
-static np_peer_t *np_serve_peer(const np_port_t *port, unsigned number)
+static np_peer_t *np_inbox_peer(const np_port_t *port, unsigned number)
 {
     np_peer_t *peer = port->peers[number];
 
@@ -38,15 +40,9 @@ static np_peer_t *np_serve_peer(const np_port_t *port, unsigned number)
             (np_ring_rx_peek(&peer->ctl) != 0)) ? peer : NULL;
 }
 
-/* Is this the service threads' to answer, or the owner's? */
-static int np_serve_is_ours(const np_job_t *job)
-{
-    return np_job_is_answered(job->word) && np_job_is_valid(job->word);
-}
-
 /* A request of one of the port's peers, each in turn and looked at once.
  * Returns 0 if there is none that may be taken. Under the port's lock. */
-static int np_serve_turn(np_port_t *port, np_job_t *job)
+static int np_inbox_turn(np_port_t *port, np_job_t *job)
 {
     np_peer_t *peer;
     unsigned i;
@@ -56,8 +52,8 @@ static int np_serve_turn(np_port_t *port, np_job_t *job)
             port->service_peer = 0;
         }
 
-        peer = np_serve_peer(port, port->service_peer);
-        if ((peer != NULL) && np_serve_take(peer, job)) {
+        peer = np_inbox_peer(port, port->service_peer);
+        if ((peer != NULL) && np_inbox_take(peer, job)) {
             return 1;
         }
     }
@@ -65,12 +61,12 @@ static int np_serve_turn(np_port_t *port, np_job_t *job)
 }
 
 /* Has any peer one more? Its turn does not change. Under the port's lock. */
-static int np_serve_has_more(const np_port_t *port)
+static int np_inbox_has_more(const np_port_t *port)
 {
     unsigned i;
 
     for (i = 0; i < port->num_peers; ++i) {
-        if (np_serve_peer(port, i) != NULL) {
+        if (np_inbox_peer(port, i) != NULL) {
             return 1;
         }
     }
@@ -79,7 +75,7 @@ static int np_serve_has_more(const np_port_t *port)
 
 /* np_service_ops_t::arm. seq_cst: before the last look at the rings, as who
  * rings looks at it after having written there. */
-static void np_serve_arm(np_service_client_t *client)
+static void np_inbox_arm(np_service_client_t *client)
 {
     np_port_t *port = ucs_container_of(client, np_port_t, service);
 
@@ -87,25 +83,25 @@ static void np_serve_arm(np_service_client_t *client)
 }
 
 /* np_service_ops_t::take */
-static int np_serve_next(np_service_client_t *client, np_service_job_t *place)
+static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
 {
     np_port_t *port = ucs_container_of(client, np_port_t, service);
     np_job_t *job   = (np_job_t*)place->bytes;
     int is_taken;
 
     pthread_mutex_lock(&port->lock);
-    is_taken = np_serve_turn(port, job);
+    is_taken = np_inbox_turn(port, job);
     if (is_taken) {
         /* relaxed: under the lock, as whoever waits for it to fall */
         atomic_fetch_add_explicit(&job->peer->jobs, 1, memory_order_relaxed);
     }
-    if (is_taken && np_serve_is_ours(job)) {
+    if (is_taken && np_inbox_is_answered(job)) {
         /* Should its page sleep, the other thread is there for the next one:
          * which rings from now on, or is here. No lock is taken between the two
          * looks, as it is after the threads have armed: so a fence. */
-        np_serve_arm(client);
+        np_inbox_arm(client);
         atomic_thread_fence(memory_order_seq_cst);
-        if (np_serve_has_more(port)) {
+        if (np_inbox_has_more(port)) {
             np_service_call();
         }
     }
@@ -114,31 +110,31 @@ static int np_serve_next(np_service_client_t *client, np_service_job_t *place)
 }
 
 /* np_service_ops_t::execute */
-static void np_serve_execute(const np_service_job_t *place, unsigned thread,
+static void np_inbox_execute(const np_service_job_t *place, unsigned thread,
                              np_stats_t *stats)
 {
     const np_job_t *job = (const np_job_t*)place->bytes;
 
-    if (np_serve_is_ours(job)) {
+    if (np_inbox_is_answered(job)) {
         NP_STATS_INC(stats, served_thread);
-        np_serve_job(job, (thread == 0) ? NP_MOVER_SERVICE : NP_MOVER_SLEEPER,
-                     stats);
+        job->peer->port->ops->execute(job, (thread == 0) ? NP_MOVER_SERVICE :
+                                      NP_MOVER_SLEEPER, stats);
     } else if (np_word_kind(job->word) != NP_SLOT_SHARE) {
         /* help with a copy is for the owner alone; nonsense is found by it too:
          * whoever sends that gets no answer from us */
-        (void)np_serve_note(job->peer, &job->slot, job->word);
+        (void)np_inbox_note(job);
     }
 
     /* release: the peer is not touched any more */
     atomic_fetch_sub_explicit(&job->peer->jobs, 1, memory_order_release);
 }
 
-/* np_service_ops_t::serve: requests are taken next, by np_serve_next. relaxed:
+/* np_service_ops_t::serve: requests are taken next, by np_inbox_next. relaxed:
  * one thread may look where the other one has just done so. */
-static int np_serve_look(np_service_client_t *client)
+static int np_inbox_look(np_service_client_t *client)
 {
     const struct timespec patience = {
-        .tv_nsec = NP_SERVE_ACCEPT_USEC * 1000
+        .tv_nsec = NP_INBOX_ACCEPT_USEC * 1000
     };
     np_port_t *port = ucs_container_of(client, np_port_t, service);
     uint64_t now, look;
@@ -147,7 +143,7 @@ static int np_serve_look(np_service_client_t *client)
         nanosleep(&patience, NULL);
         now = np_clock();
         atomic_store_explicit(&port->strangers_until,
-                              now + NP_SERVE_STRANGERS, memory_order_relaxed);
+                              now + NP_INBOX_STRANGERS, memory_order_relaxed);
     } else {
         look = atomic_load_explicit(&port->strangers_look,
                                     memory_order_relaxed);
@@ -162,18 +158,18 @@ static int np_serve_look(np_service_client_t *client)
         }
     }
 
-    atomic_store_explicit(&port->strangers_look, now + NP_SERVE_LOOK,
+    atomic_store_explicit(&port->strangers_look, now + NP_INBOX_LOOK,
                           memory_order_relaxed);
     return np_port_accept(port, 0);
 }
 
-void np_serve_begin(np_port_t *port)
+void np_inbox_begin(np_port_t *port)
 {
     static const np_service_ops_t ops = {
-        .serve   = np_serve_look,
-        .take    = np_serve_next,
-        .execute = np_serve_execute,
-        .arm     = np_serve_arm
+        .serve   = np_inbox_look,
+        .take    = np_inbox_next,
+        .execute = np_inbox_execute,
+        .arm     = np_inbox_arm
     };
 
     port->service.ops = &ops;
@@ -181,7 +177,7 @@ void np_serve_begin(np_port_t *port)
     np_service_add(&port->service);
 }
 
-void np_serve_end(np_port_t *port)
+void np_inbox_end(np_port_t *port)
 {
     if (np_port_is_ours(port)) { /* else it is in no list of ours */
         np_service_remove(&port->service);

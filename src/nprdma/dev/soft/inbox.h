@@ -1,0 +1,55 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Inbox: what peers ask through their control rings. Their requests are taken
+ * by the port's owner in its progress, or by the service threads while it
+ * computes. Those that are answered go to the layers above
+ * (np_port_ops_t::execute); notes are the device's own.
+ */
+
+#ifndef NP_SOFT_INBOX_H_
+#define NP_SOFT_INBOX_H_
+
+#include "port.h"
+
+/** A request of a peer's control ring, taken out of it.
+ *  Owner: whoever has taken it. */
+struct np_job {
+    np_peer_t *peer;
+    np_slot_t slot;    /**< a copy: what the peer writes later does not count */
+    uint64_t  word;
+};
+
+/** Take and execute what is in a peer's control ring; the port's owner. Returns
+ *  how many. */
+unsigned np_inbox_progress(np_peer_t *peer);
+
+/** Take the next request out of a control ring; whoever gets it executes it,
+ *  once. Any thread. Returns 0 if there is none that may be executed now, or
+ *  somebody else is taking. */
+int np_inbox_take(np_peer_t *peer, np_job_t *job);
+
+/** Must it be answered, and may it? */
+int np_inbox_is_answered(const np_job_t *job);
+
+/** Execute one that is not answered; returns 0 if it is no request. Any thread,
+ *  but of NP_SLOT_SHARE the port's owner alone. */
+int np_inbox_note(const np_job_t *job);
+
+/**
+ * Answer a request, once, and wake the initiator if it sleeps. Any thread that
+ * has executed it.
+ *
+ * @param [in] result  As np_answer_t::result. Data that belongs to it has been
+ *                     stored before.
+ * @param [in] last    As np_answer_t::last.
+ */
+void np_inbox_answer(const np_job_t *job, ucs_status_t status, uint64_t result,
+                     uint64_t last);
+
+/** Have the service threads answer peers of this port, and let them leave it
+ *  alone when that returns. The port's owner. */
+void np_inbox_begin(np_port_t *port);
+void np_inbox_end(np_port_t *port);
+
+#endif
