@@ -13,6 +13,7 @@
 #include "nprdma/stats.h"
 #include "nprdma/dev/soft/claim.h"
 #include "nprdma/dev/soft/dma.h"
+#include "nprdma/dev/soft/mail.h"
 #include "nprdma/dev/soft/port.h"
 #include "nprdma/dev/soft/tlb.h"
 #include "nprdma/mem/key.h"
@@ -146,7 +147,7 @@ static void say_protocol(void)
     say(PROTOCOL, "stays odd for %llu s (`NP_PATIENCE`",
         NP_PATIENCE / 1000000000ull);
     say(PROTOCOL, "slices of at most %llu ms", NP_PATIENCE_SLICE / 1000000ull);
-    say(PROTOCOL, "not taken for %u us", NP_REQUEST_PATIENCE_NS / 1000);
+    say(PROTOCOL, "not taken for %u us", NP_MAIL_PATIENCE_NS / 1000);
     say(PROTOCOL, "asks again, %lu us later at first and %lu ms at last",
         NP_REQUEST_RETRY_MIN_NS / 1000, NP_REQUEST_RETRY_MAX_NS / 1000000);
     say(PROTOCOL, "a link has at most %u copies outstanding", NP_COPY_MAX);

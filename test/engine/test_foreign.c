@@ -12,10 +12,10 @@
 #include "tap.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/dev/soft/mail.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/op.h"
-#include "nprdma/proto/request.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -244,7 +244,7 @@ static int foreign_child_bell(void)
 
     atomic_store(&other->shm->service_armed, 1);
     ++link.ctl.tail;
-    np_request_ring_now(&link);
+    np_mail_ring_now(&link);
     --link.ctl.tail;
     np_proto_close_link(&link);
     np_proto_close(port);

@@ -20,7 +20,6 @@
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/atomic.h"
 #include "nprdma/proto/order.h"
-#include "nprdma/proto/request.h"
 #include "nprdma/proto/rma.h"
 #include "nprdma/proto/serve.h"
 #include "nprdma/svc/service.h"
@@ -360,7 +359,7 @@ static void link_note_room(void)
             break;
         }
     }
-    TAP_CHECK((count == NP_CTL_SLOTS) && np_request_has_room(link) &&
+    TAP_CHECK((count == NP_CTL_SLOTS) && np_mail_has_room(link) &&
               (np_rma_may_put(link, (uintptr_t)world.mem, 1) == UCS_OK),
               "note room: there is room for one request (%u are sent)",
               count - 1);

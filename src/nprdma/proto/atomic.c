@@ -247,7 +247,7 @@ void np_atomic_answered(np_link_t *link, np_op_t *op)
 {
     if (op->status == UCS_OK) {
         np_atomic_store(op->atomic.result, op->atomic.request.size,
-                        link->shm->answers[op->index].result);
+                        np_mail_answer(link, &op->ask)->result);
     }
 }
 
@@ -259,7 +259,7 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
     np_slot_t *slot;
     np_op_t *request;
 
-    if (!np_request_has_room(link)) {
+    if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
     }
 
@@ -278,7 +278,7 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
     request->atomic.result  = result;
     request->atomic.request = slot->atomic;
     np_op_order(link, request, addr, size, 1);
-    np_request_send(link, request, slot, NP_SLOT_ATOMIC);
+    np_request_send(link, request, NP_SLOT_ATOMIC);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }
 

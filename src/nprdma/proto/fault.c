@@ -63,7 +63,7 @@ static np_op_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
     return op;
 }
 
-static void np_fault_send(np_link_t *link, np_op_t *op, np_slot_t *slot)
+static void np_fault_send(np_link_t *link, np_op_t *op)
 {
     NP_STATS_INC(link->port->stats, remote_faults);
     if (op->fault.flags & NP_FAULT_COPY) {
@@ -76,7 +76,7 @@ static void np_fault_send(np_link_t *link, np_op_t *op, np_slot_t *slot)
 
     op->begin = np_trace_begin();
     NP_PAUSE(FAULT_SEND);
-    np_request_send(link, op, slot, NP_SLOT_FAULT);
+    np_request_send(link, op, NP_SLOT_FAULT);
 }
 
 ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
@@ -91,9 +91,9 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
         return UCS_ERR_NO_MEMORY;
     }
 
-    memcpy(np_request_inline(link, op->index), data, len);
+    memcpy(np_mail_area(link, &op->ask), data, len);
     np_op_order(link, op, addr, len, 1);
-    np_fault_send(link, op, slot);
+    np_fault_send(link, op);
     return UCS_OK;
 }
 
@@ -103,7 +103,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
     np_slot_t *slot;
     np_op_t *op;
 
-    if (!np_request_has_room(link)) {
+    if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
     }
 
@@ -116,7 +116,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
     op->fault.unpack = unpack;
     op->fault.arg    = arg;
     np_op_order(link, op, addr, len, 0);
-    np_fault_send(link, op, slot);
+    np_fault_send(link, op);
     return UCS_INPROGRESS;
 }
 
@@ -125,7 +125,7 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
     np_slot_t *slot;
     np_op_t *op;
 
-    if (!np_request_has_room(link)) {
+    if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
     }
 
@@ -136,7 +136,7 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
 
     /* whoever tries again before the answer waits, and does not ask again */
     np_op_order(link, op, addr, len, 1);
-    np_fault_send(link, op, slot);
+    np_fault_send(link, op);
     return np_link_refuse(link);
 }
 
@@ -146,7 +146,7 @@ int np_fault_ask_when(np_link_t *link, np_op_t *copy_op)
     np_slot_t *slot;
     np_op_t *op;
 
-    if (!np_request_has_room(link)) {
+    if (!np_mail_has_room(link)) {
         return 0;
     }
 
@@ -161,7 +161,7 @@ int np_fault_ask_when(np_link_t *link, np_op_t *copy_op)
     ++copy->pending;
     op->fault.copy = copy_op;
     op->begin      = np_trace_begin();
-    np_request_send(link, op, slot, NP_SLOT_FAULT);
+    np_request_send(link, op, NP_SLOT_FAULT);
     return 1;
 }
 
@@ -314,7 +314,7 @@ np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
     if (request->flags & NP_FAULT_INLINE) {
         return (dir == NP_DIR_GET) ? UCS_OK :
                np_fault_move_local(link, NP_DIR_GET,
-                                   np_request_inline(link, op->index), local,
+                                   np_mail_area(link, &op->ask), local,
                                    count);
     }
 
@@ -369,8 +369,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
     status           = np_fault_prepare(link, op, &slot->fault, copy->dir,
                                         local, count);
     if (ucs_unlikely(status != UCS_OK)) {
-        link->answers_used &= ~UCS_BIT(op->index);
-        np_op_put(link->port, op);
+        np_request_drop(link, op);
         if (status != UCS_ERR_NO_RESOURCE) {
             copy_op->status = status;
         }
@@ -379,7 +378,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
 
     ++copy->pending;
     copy->has_asked = 1;
-    np_fault_send(link, op, slot);
+    np_fault_send(link, op);
     np_fault_prepare_meanwhile(link, op, local);
     return len;
 }
@@ -389,7 +388,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
  * only one that is out is the beginning of a range, and joins that. */
 int np_fault_has_room(np_link_t *link, const np_copy_t *copy)
 {
-    return np_request_has_room(link) &&
+    return np_mail_has_room(link) &&
            ((copy->pending == 0) ||
             ((copy->todo.count - copy->todo_next + copy->pending) <
              NP_RANGES_MAX));
@@ -467,12 +466,12 @@ static size_t np_fault_done(np_link_t *link, const np_op_t *op)
 
     /* a message that brings nothing is not looked at */
     return (is_put || !(op->fault.flags & NP_FAULT_INLINE)) ?
-           ucs_min(link->shm->answers[op->index].result, op->fault.len) : 0;
+           ucs_min(np_mail_answer(link, &op->ask)->result, op->fault.len) : 0;
 }
 
 int np_fault_is_again(np_link_t *link, np_op_t *op)
 {
-    uint8_t *area = np_request_inline(link, op->index);
+    uint8_t *area = np_mail_area(link, &op->ask);
     size_t done;
 
     if ((op->fault.copy != NULL) || (op->fault.flags & NP_FAULT_RETRY) ||
@@ -542,7 +541,7 @@ static void np_fault_refused(np_link_t *link, const np_op_t *op)
 
 static void np_fault_when_answered(np_link_t *link, np_op_t *op)
 {
-    const np_answer_t *answer = &link->shm->answers[op->index];
+    const np_answer_t *answer = np_mail_answer(link, &op->ask);
     np_op_t *copy_op          = op->fault.copy;
 
     --copy_op->copy.pending;
@@ -575,7 +574,7 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
     if ((op->status == UCS_OK) && (op->fault.flags & NP_FAULT_INLINE) &&
         (copy->dir == NP_DIR_GET)) {
         op->status = np_fault_move_local(link, NP_DIR_PUT,
-                                         np_request_inline(link, op->index),
+                                         np_mail_area(link, &op->ask),
                                          local, count);
     }
 
@@ -621,7 +620,7 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
 
 void np_fault_answered(np_link_t *link, np_op_t *op)
 {
-    const uint8_t *area = np_request_inline(link, op->index);
+    const uint8_t *area = np_mail_area(link, &op->ask);
 
     np_trace(NP_TRACE_FAULT, op->begin, op->fault.remote, op->fault.len);
     if (op->fault.flags & NP_FAULT_WHEN) {

@@ -36,7 +36,7 @@ static UCS_F_ALWAYS_INLINE uint64_t np_fault_page(uint64_t va)
 
 /**
  * Write @a len bytes, at most NP_INLINE_SIZE, that @a data may lose at once.
- * There is room (np_request_has_room).
+ * There is room (np_mail_has_room).
  *
  * @return UCS_OK: on its way; UCS_ERR_NO_MEMORY.
  */

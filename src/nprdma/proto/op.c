@@ -249,7 +249,7 @@ static unsigned np_link_progress(np_link_t *link)
     count += np_request_progress(link);
     count += np_copy_progress(link);
     count += np_link_complete_flushes(link);
-    np_request_ring(link);
+    np_mail_ring(link);
 
     if ((link->flight.outstanding == 0) &&
         ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
@@ -297,10 +297,8 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
      * for its parent. */
     if ((link->shm != NULL) && np_port_is_ours(link->port) &&
         !ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST])) {
-        atomic_fetch_add_explicit(&link->shm->epoch, 1, memory_order_relaxed);
-        np_drain_target(&link->drain);
-        link->answers_used = 0;
-        link->waiting      = 0;
+        np_mail_drop(link);
+        link->waiting = 0;
     }
 
     link->data.is_held = 0;
@@ -382,7 +380,7 @@ static int np_op_has_work(np_port_t *port)
         if (np_copy_has_work(link) || np_request_is_answered(link)) {
             return 1;
         }
-        np_request_ring_now(link); /* we shall not be there to do it later */
+        np_mail_ring_now(link); /* we shall not be there to do it later */
 
         if (!ucs_list_is_empty(&link->queues[NP_QUEUE_DATA])) {
             op = ucs_list_head(&link->queues[NP_QUEUE_DATA], np_op_t, list);

@@ -11,7 +11,7 @@
 #define NP_OP_H_
 
 #include "../dev/soft/dma.h"
-#include "../dev/soft/link.h"
+#include "../dev/soft/mail.h"
 #include "../mem/entries.h"
 #include "../mem/key.h"
 #include "../iov.h"
@@ -103,8 +103,8 @@ struct np_op {
     void             *comp;       /**< the user's, or NULL */
     np_op_kind_t     kind;
     ucs_status_t     status;      /**< of what is done so far */
-    uint32_t         index;       /**< of its slot; of a request: its answer */
-    uint32_t         request;     /**< of a request: what its answer bears */
+    uint32_t         index;       /**< of its slot in the data ring */
+    np_ask_t         ask;         /**< of a request */
     uint64_t         begin;       /**< np_trace_begin() of a copy or FAULT */
     int              is_waiting;  /**< a request to be sent again .. */
     unsigned         retries;     /**< .. for the how-manieth time .. */

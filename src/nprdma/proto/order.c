@@ -38,8 +38,8 @@ ucs_status_t np_link_no_room(np_link_t *link)
 {
     NP_PAUSE(REFUSED);
     link->is_full    = 0;
-    link->flight.is_refused = link->answers_used == UCS_MASK(NP_CTL_SLOTS);
-    np_request_ring_slow(link); /* notes, never answered, may have it all */
+    link->flight.is_refused = np_mail_is_full(link);
+    np_mail_ring_slow(link); /* notes, never answered, may have it all */
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -305,7 +305,7 @@ int np_link_has_resources(np_link_t *link)
     }
 
     if (!np_ring_tx_has_slot(&link->ctl)) {
-        np_request_ring_slow(link); /* nothing of it may be outstanding */
+        np_mail_ring_slow(link); /* nothing of it may be outstanding */
         return 0;
     }
     return 1;

@@ -26,7 +26,7 @@ void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
  *  before one completes. @return UCS_ERR_NO_RESOURCE. */
 ucs_status_t np_link_refuse(np_link_t *link);
 
-/** There was no room for a request (np_request_has_room): its target must read
+/** There was no room for a request (np_mail_has_room): its target must read
  *  what it has not, or an answer must come. @return UCS_ERR_NO_RESOURCE. */
 ucs_status_t np_link_no_room(np_link_t *link);
 

@@ -13,7 +13,6 @@
 #include "atomic.h"
 #include "fault.h"
 
-#include "../engine.h"
 #include "../pause.h"
 
 
@@ -22,54 +21,37 @@ np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
 {
     np_op_t *op;
 
-    np_assert(np_request_has_room(link));
     op = np_op_get(link->port, kind, comp);
     if (op == NULL) {
         return NULL;
     }
 
-    op->is_waiting      = 0;
-    op->retries         = 0;
-    op->index           = ucs_ffs64(~(uint64_t)link->answers_used);
-    link->answers_used |= UCS_BIT(op->index);
-    *slot               = np_ring_tx_slot(&link->ctl);
+    op->is_waiting = 0;
+    op->retries    = 0;
+    np_mail_begin(link, &op->ask);
+    *slot          = np_mail_slot(link);
     return op;
 }
 
-static void np_request_publish(np_link_t *link, np_op_t *op, np_slot_t *slot,
-                               np_slot_kind_t kind)
-{
-    np_assert(link->answers_used & UCS_BIT(op->index));
-    op->request = link->ctl.tail + 1; /* as the slot's word has it */
-    np_ring_tx_publish(&link->ctl, slot, 0, kind, op->index);
-    np_link_notify(link);
-}
-
-void np_request_send(np_link_t *link, np_op_t *op, np_slot_t *slot,
-                     np_slot_kind_t kind)
+void np_request_send(np_link_t *link, np_op_t *op, np_slot_kind_t kind)
 {
     np_op_post(link, NP_QUEUE_REQUEST, op);
-    np_request_publish(link, op, slot, kind);
+    np_mail_send(link, &op->ask, kind);
 }
 
-/* The answer's word, 0 if it has not come */
-static uint64_t np_request_answer(np_link_t *link, const np_op_t *op)
+void np_request_drop(np_link_t *link, np_op_t *op)
 {
-    uint64_t word;
-
-    /* acquire: result and data are there */
-    word = atomic_load_explicit(&link->shm->answers[op->index].word,
-                                memory_order_acquire);
-    return (np_answer_is_to(word, op->request) && !op->is_waiting) ? word : 0;
+    np_mail_end(link, &op->ask);
+    np_op_put(link->port, op);
 }
 
-static np_op_t *np_request_next_answered(np_link_t *link, uint64_t *word)
+/* The next one whose answer is to be taken; NULL: none */
+static np_op_t *np_request_next_answered(np_link_t *link, ucs_status_t *status)
 {
     np_op_t *op;
 
     ucs_list_for_each(op, &link->queues[NP_QUEUE_REQUEST], list) {
-        *word = np_request_answer(link, op);
-        if (*word != 0) {
+        if (!op->is_waiting && np_mail_is_answered(link, &op->ask, status)) {
             return op;
         }
     }
@@ -78,10 +60,8 @@ static np_op_t *np_request_next_answered(np_link_t *link, uint64_t *word)
 
 int np_request_is_answered(np_link_t *link)
 {
-    uint64_t word;
-
     return (link->waiting > 0) ||
-           (np_request_next_answered(link, &word) != NULL);
+           (np_request_next_answered(link, NULL) != NULL);
 }
 
 /* The target could not do it, or not all of it: later again. Returns 0 if it
@@ -119,16 +99,16 @@ static void np_request_resend(np_link_t *link)
             return;
         }
 
-        slot           = np_ring_tx_slot(&link->ctl);
+        slot           = np_mail_slot(link);
         np_assert(link->waiting > 0);
         op->is_waiting = 0;
         --link->waiting;
         if (op->kind == NP_OP_ATOMIC) {
             slot->atomic = op->atomic.request;
-            np_request_publish(link, op, slot, NP_SLOT_ATOMIC);
+            np_mail_send(link, &op->ask, NP_SLOT_ATOMIC);
         } else {
             np_fault_fill(link, op, slot);
-            np_request_publish(link, op, slot, NP_SLOT_FAULT);
+            np_mail_send(link, &op->ask, NP_SLOT_FAULT);
         }
     }
 }
@@ -136,14 +116,14 @@ static void np_request_resend(np_link_t *link)
 unsigned np_request_progress(np_link_t *link)
 {
     unsigned count = 0;
-    uint64_t word;
+    ucs_status_t status;
     np_op_t *op;
 
     /* From the beginning each time: what completes may begin and end others */
-    while ((op = np_request_next_answered(link, &word)) != NULL) {
+    while ((op = np_request_next_answered(link, &status)) != NULL) {
         NP_PAUSE(ANSWERED);
         if (op->status == UCS_OK) {
-            op->status = np_answer_status(word);
+            op->status = status;
         }
 
         if (ucs_unlikely(op->status != UCS_OK) && np_request_wait(link, op)) {
@@ -157,7 +137,7 @@ unsigned np_request_progress(np_link_t *link)
         }
 
         np_op_unpost(link, op);
-        link->answers_used &= ~UCS_BIT(op->index);
+        np_mail_end(link, &op->ask);
         if ((op->kind == NP_OP_FAULT) && (op->fault.copy != NULL)) {
             np_op_put(link->port, op); /* the copy completes for it */
         } else {
@@ -170,48 +150,4 @@ unsigned np_request_progress(np_link_t *link)
         np_request_resend(link);
     }
     return count;
-}
-
-void np_request_ring_now(np_link_t *link)
-{
-    /* relaxed: only a hint, and progress comes again */
-    if ((link->target == NULL) ||
-        (atomic_load_explicit(link->ctl.head, memory_order_relaxed) ==
-         link->ctl.tail) ||
-        !atomic_load_explicit(&link->target->service_armed,
-                              memory_order_relaxed)) {
-        return;
-    }
-
-    /* seq_cst: the slots are seen by whoever is woken, or has just set it */
-    if (atomic_exchange_explicit(&link->target->service_armed, 0,
-                                 memory_order_seq_cst)) {
-        NP_STATS_INC(link->port->stats, rings);
-        np_link_ring(link);
-    }
-}
-
-void np_request_ring_slow(np_link_t *link)
-{
-    uint32_t head = atomic_load_explicit(link->ctl.head, memory_order_relaxed);
-    uint64_t now;
-
-    if (head == link->ctl.tail) {
-        link->stuck_since = 0;
-        return;
-    }
-
-    now = np_clock();
-    if ((link->stuck_since == 0) || (link->stuck_at != head)) {
-        link->stuck_since = now;
-        link->stuck_at    = head;
-        if (np_engine.config.service != NP_SERVICE_EVENT) {
-            return;
-        }
-    }
-
-    if (((now - link->stuck_since) >= NP_REQUEST_PATIENCE_NS) ||
-        (np_engine.config.service == NP_SERVICE_EVENT)) {
-        np_request_ring_now(link);
-    }
 }

@@ -502,7 +502,7 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
         return status;
     }
 
-    if (!np_request_has_room(link)) {
+    if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
     }
 
@@ -561,7 +561,7 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
 
     if ((piece.direct != NULL) || np_link_has_vm(link)) {
         /* what cannot be asked for is not begun */
-        if (ucs_unlikely(!np_request_has_room(link))) {
+        if (ucs_unlikely(!np_mail_has_room(link))) {
             return np_link_no_room(link);
         }
 

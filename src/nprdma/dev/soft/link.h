@@ -49,7 +49,8 @@ struct np_link {
     uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
                                         np_clock() */
     unsigned         drops;        /**< see NP_LINK_DROPS */
-    uint64_t         stuck_since;  /**< see np_request_ring_slow */
+    uint32_t         answers_used; /**< bitmap of requests; see mail.h */
+    uint64_t         stuck_since;  /**< see np_mail_ring_slow */
     uint32_t         stuck_at;
     np_process_t     process;      /**< the target's */
     np_event_t       death;        /**< of it */
@@ -76,7 +77,6 @@ struct np_link {
     int              is_full;      /**< the last one that was refused found no
                                         room in the data ring */
     ucs_list_link_t  queues[NP_QUEUE_LAST];
-    uint32_t         answers_used; /**< bitmap of requests */
     unsigned         copies;       /**< operations in the copy queue */
     unsigned         waiting;      /**< requests to be sent again */
     uint32_t         shares_used;  /**< bitmap */

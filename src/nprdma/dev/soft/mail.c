@@ -10,8 +10,44 @@
 
 #include "mail.h"
 
+#include "../../clock.h"
+#include "../../engine.h"
+
 #include <string.h>
 
+
+void np_mail_begin(np_link_t *link, np_ask_t *ask)
+{
+    np_assert(np_mail_has_room(link));
+    ask->index          = ucs_ffs64(~(uint64_t)link->answers_used);
+    link->answers_used |= UCS_BIT(ask->index);
+}
+
+void np_mail_send(np_link_t *link, np_ask_t *ask, np_slot_kind_t kind)
+{
+    np_assert(link->answers_used & UCS_BIT(ask->index));
+    ask->sequence = link->ctl.tail + 1; /* as the slot's word has it */
+    np_ring_tx_publish(&link->ctl, np_mail_slot(link), 0, kind, ask->index);
+    np_link_notify(link);
+}
+
+int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
+                        ucs_status_t *status)
+{
+    uint64_t word;
+
+    /* acquire: result and data are there */
+    word = atomic_load_explicit(&np_mail_answer(link, ask)->word,
+                                memory_order_acquire);
+    if (!np_answer_is_to(word, ask->sequence)) {
+        return 0;
+    }
+
+    if (status != NULL) {
+        *status = np_answer_status(word);
+    }
+    return 1;
+}
 
 int np_mail_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
 {
@@ -21,9 +57,60 @@ int np_mail_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
         return 0;
     }
 
-    next = np_ring_tx_slot(&link->ctl);
+    next = np_mail_slot(link);
     memcpy(next->data, slot->data, sizeof(next->data));
     np_ring_tx_publish(&link->ctl, next, 0, kind, 0);
     np_link_notify(link);
     return 1;
+}
+
+void np_mail_drop(np_link_t *link)
+{
+    atomic_fetch_add_explicit(&link->shm->epoch, 1, memory_order_relaxed);
+    np_drain_target(&link->drain);
+    link->answers_used = 0;
+}
+
+void np_mail_ring_now(np_link_t *link)
+{
+    /* relaxed: only a hint, and progress comes again */
+    if ((link->target == NULL) ||
+        (atomic_load_explicit(link->ctl.head, memory_order_relaxed) ==
+         link->ctl.tail) ||
+        !atomic_load_explicit(&link->target->service_armed,
+                              memory_order_relaxed)) {
+        return;
+    }
+
+    /* seq_cst: the slots are seen by whoever is woken, or has just set it */
+    if (atomic_exchange_explicit(&link->target->service_armed, 0,
+                                 memory_order_seq_cst)) {
+        NP_STATS_INC(link->port->stats, rings);
+        np_link_ring(link);
+    }
+}
+
+void np_mail_ring_slow(np_link_t *link)
+{
+    uint32_t head = atomic_load_explicit(link->ctl.head, memory_order_relaxed);
+    uint64_t now;
+
+    if (head == link->ctl.tail) {
+        link->stuck_since = 0;
+        return;
+    }
+
+    now = np_clock();
+    if ((link->stuck_since == 0) || (link->stuck_at != head)) {
+        link->stuck_since = now;
+        link->stuck_at    = head;
+        if (np_engine.config.service != NP_SERVICE_EVENT) {
+            return;
+        }
+    }
+
+    if (((now - link->stuck_since) >= NP_MAIL_PATIENCE_NS) ||
+        (np_engine.config.service == NP_SERVICE_EVENT)) {
+        np_mail_ring_now(link);
+    }
 }

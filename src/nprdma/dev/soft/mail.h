@@ -1,8 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Mail: what a link sends through its control ring, for the target's owner or
- * its service threads to take.
+ * Mail: what a link asks its target through the control ring. The target's
+ * owner or its service threads take it (inbox.h). A request is answered, in any
+ * order; a note is not.
  */
 
 #ifndef NP_SOFT_MAIL_H_
@@ -10,9 +11,100 @@
 
 #include "link.h"
 
-/** Send a note, a request that is not answered; returns 0 if there is no room.
- *  It leaves the last slot to requests: whoever has found room for one keeps
- *  it. */
+/** A request that is out. Owner: whoever has sent it. */
+typedef struct np_ask {
+    uint32_t index;     /**< of its answer, and of its inline area */
+    uint32_t sequence;  /**< what its answer bears */
+} np_ask_t;
+
+/** How long a target in progress may take to look at a request, nanoseconds:
+ *  then its service threads are woken, which costs both sides more than that */
+#define NP_MAIL_PATIENCE_NS 2000
+
+
+/**
+ * Begin a request. There is room for it: its caller has asked np_mail_has_room,
+ * once. The target makes room at any time, so who asks a second time for the
+ * reason of a refusal may hear that there was none.
+ */
+void np_mail_begin(np_link_t *link, np_ask_t *ask);
+
+/**
+ * Send what the next slot of the control ring (np_mail_slot) has been filled in
+ * with, as that request. It may be sent again when its answer has come, as long
+ * as it is not ended.
+ */
+void np_mail_send(np_link_t *link, np_ask_t *ask, np_slot_kind_t kind);
+
+/** Has the answer come? If so, and there is a @a status, what it says. */
+int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
+                        ucs_status_t *status);
+
+/** Send a note; returns 0 if there is no room. It leaves the last slot to
+ *  requests: whoever has found room for one keeps it. */
 int np_mail_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
+
+/** Nobody waits for an answer any more. What the target moves for requests has
+ *  landed when this returns, and it begins no more of it. */
+void np_mail_drop(np_link_t *link);
+
+/** Slow half of np_mail_ring */
+void np_mail_ring_slow(np_link_t *link);
+
+/** Wake the target's service threads now, if it has not taken all */
+void np_mail_ring_now(np_link_t *link);
+
+
+/** Requests may stand still because nobody at the target looks, and so may what
+ *  has no room behind what needs no answer: call it again and again while some
+ *  are outstanding */
+static UCS_F_ALWAYS_INLINE void np_mail_ring(np_link_t *link)
+{
+    if ((link->answers_used != 0) ||
+        ucs_unlikely(!np_ring_tx_has_slot(&link->ctl))) {
+        np_mail_ring_slow(link);
+    }
+}
+
+/** Are as many requests out as can be? Else there may still be no slot. */
+static UCS_F_ALWAYS_INLINE int np_mail_is_full(const np_link_t *link)
+{
+    return link->answers_used == UCS_MASK(NP_CTL_SLOTS);
+}
+
+/** Is there room for a request? Once there is, only a request takes it away, or
+ *  a copy that is offered. */
+static UCS_F_ALWAYS_INLINE int np_mail_has_room(np_link_t *link)
+{
+    return !np_mail_is_full(link) && np_ring_tx_has_slot(&link->ctl);
+}
+
+/** What is sent next is filled into this, but for its word */
+static UCS_F_ALWAYS_INLINE np_slot_t *np_mail_slot(np_link_t *link)
+{
+    return np_ring_tx_slot(&link->ctl);
+}
+
+/** The data of a request that is inside the message, NP_INLINE_SIZE bytes */
+static UCS_F_ALWAYS_INLINE uint8_t *
+np_mail_area(np_link_t *link, const np_ask_t *ask)
+{
+    return link->inline_areas + ((size_t)ask->index * NP_INLINE_SIZE);
+}
+
+/** What the answer brings, if it has come */
+static UCS_F_ALWAYS_INLINE const np_answer_t *
+np_mail_answer(const np_link_t *link, const np_ask_t *ask)
+{
+    return &link->shm->answers[ask->index];
+}
+
+/** The request has ended: answer and area are for others */
+static UCS_F_ALWAYS_INLINE void
+np_mail_end(np_link_t *link, const np_ask_t *ask)
+{
+    np_assert(link->answers_used & UCS_BIT(ask->index));
+    link->answers_used &= ~UCS_BIT(ask->index);
+}
 
 #endif
