@@ -2,17 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Copies in pieces.
- *
- * One copy loop cannot use the memory that two cores could; and the side whose
- * cache holds the data copies it faster. So a large copy is offered to the
- * target, and each side claims chunks, the initiator from the front, the
- * target from the back, until all are claimed. A target that is not in
- * progress claims none, and nothing is lost.
  */
-
-#ifndef _GNU_SOURCE
-#  define _GNU_SOURCE
-#endif
 
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
@@ -26,15 +16,8 @@
 #include "request.h"
 #include "rma.h"
 
-#include "../dev/soft/claim.h"
-#include "../engine.h"
 #include "../mem/access.h"
-#include "../mem/mapper.h"
-#include "../mem/swapper.h"
 #include "../trace.h"
-
-#include <sched.h>
-#include <stdlib.h>
 
 
 /* Move [offset, offset + len) of a copy, here and now; what has not arrived is
@@ -52,7 +35,7 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
         .direct    = (copy->window == NULL) ? NULL :
                      UCS_PTR_BYTE_OFFSET(copy->window_addr, offset),
         .has_local = 1,
-        .is_shared = copy->share != NULL
+        .is_shared = np_share_is_on(&copy->offer)
     };
     const uint64_t begin = np_trace_begin();
     ucs_status_t status;
@@ -81,65 +64,21 @@ np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end)
     return ucs_min(ucs_min(end - offset, NP_DMA_MAX), np_arena_left(addr));
 }
 
-/* May the target use our memory through the kernel? Then each side brings in
- * what it copies itself, to where it is in its own cache: of memory that one
- * side has just brought in and the other writes, both wait for every line.
- * Nobody is told what it has in use, so none of it may go: not where the
- * program takes pages away by itself. */
-static int np_copy_is_open(const np_copy_t *copy)
-{
-    const uint64_t va = (uintptr_t)copy->iov[0].base;
-
-    return np_access_is_allowed(va, copy->len) && !np_mapper_is_paged() &&
-           !np_swap_range_touches(va, copy->len);
-}
-
-/* Offer the copy to the target */
+/* Offer the copy to the target, if that may do a part of it */
 static void np_copy_offer(np_link_t *link, np_copy_t *copy)
 {
-    unsigned index = ucs_ffs32(~link->shares_used);
-    np_share_t *share;
-    np_slot_t *slot;
-
-    if ((copy->iovcnt != 1) || link->no_share || (link->target == NULL) ||
-        !copy->may_share || (copy->chunks < 2) ||
-        (copy->chunks > NP_CLAIM_MASK) || (index >= NP_LINK_SHARES) ||
-        !np_ring_tx_has_slot(&link->ctl)) {
-        return;
-    }
-
-    /* By process_vm_*, on our memory. In our own process nobody helps: the
-     * thread that would is as a rule this one, and comes when all is done. */
-    if (!np_link_has_vm(link) || (link->addr.engine_id == np_engine.id)) {
-        return;
-    }
-
-    copy->generation    = ++link->share_generation;
-    copy->share         = &link->shm->shares[index];
-    link->shares_used  |= UCS_BIT(index);
-    copy->is_open       = np_copy_is_open(copy);
-    share               = copy->share;
-    share->args         = (np_share_args_t){
+    const np_share_args_t args = {
         .initiator_va = (uintptr_t)copy->iov[0].base,
         .target_va    = copy->remote,
         .len          = copy->len,
         .chunk        = copy->chunk,
         .chunks       = copy->chunks,
-        .dir          = copy->dir,
-        .cpu          = sched_getcpu(),
-        .is_open      = copy->is_open
+        .dir          = copy->dir
     };
-    share->status       = UCS_OK;
-    share->moved        = 0;
-    atomic_store_explicit(&share->done, 0, memory_order_relaxed);
-    atomic_store_explicit(&share->claim,
-                          (uint64_t)copy->generation << (2 * NP_CLAIM_BITS),
-                          memory_order_release);
 
-    slot        = np_ring_tx_slot(&link->ctl);
-    slot->share = (np_slot_share_t){index, copy->generation};
-    np_ring_tx_publish(&link->ctl, slot, 0, NP_SLOT_SHARE, 0);
-    np_link_notify(link);
+    if (copy->may_share && (copy->iovcnt == 1)) {
+        np_share_offer(link, &copy->offer, &args);
+    }
 }
 
 static void np_copy_start(np_link_t *link, np_op_t *op)
@@ -160,49 +99,33 @@ static void np_copy_start(np_link_t *link, np_op_t *op)
     }
 }
 
-/* Claim up to so many chunks of a shared copy; returns how many */
-static uint32_t np_copy_claim(np_copy_t *copy, uint32_t want, uint32_t *first)
+/* Our next chunks: returns how many of them */
+static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
 {
-    uint64_t before;
     uint32_t count;
 
-    count = np_claim(copy->share, copy->chunks, copy->generation, want, 0,
-                     &before);
+    if (np_share_is_on(&copy->offer)) {
+        count = np_share_next(link, &copy->offer, copy->next, first);
+    } else {
+        count  = copy->chunks - copy->next;
+        *first = copy->next;
+    }
+
     if (count > 0) {
-        *first     = np_claim_front(before);
         copy->next = *first + count;
     }
     return count;
 }
 
-/* Our next chunks: returns how many of them. A target that has not helped last
- * time is not waited for with small pieces. */
-static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
-{
-    uint32_t want, count;
-
-    if (copy->share == NULL) {
-        count       = copy->chunks - copy->next;
-        *first      = copy->next;
-        copy->next += count;
-        return count;
-    }
-
-    want = (link->has_helped || (copy->next >= copy->chunks)) ? 1 :
-           ucs_div_round_up(copy->chunks - copy->next, 2);
-    return np_copy_claim(copy, want, first);
-}
-
 /* Something is wrong: nobody begins another chunk */
 static void np_copy_stop(np_op_t *op, ucs_status_t status)
 {
-    uint64_t before;
+    uint32_t first;
 
     op->status          = status;
     op->copy.is_claimed = 1;
-    if (op->copy.share != NULL) {
-        np_claim(op->copy.share, op->copy.chunks, op->copy.generation,
-                 op->copy.chunks, 0, &before);
+    if (np_share_is_on(&op->copy.offer)) {
+        np_share_rest(&op->copy.offer, &first);
     }
 }
 
@@ -212,7 +135,7 @@ static void np_copy_use_rings(np_link_t *link, np_op_t *op, size_t len)
 {
     np_copy_t *copy     = &op->copy;
     ucs_status_t status = np_rma_vm_refused(link);
-    uint32_t first;
+    uint32_t first, count;
 
     if (status != UCS_OK) {
         np_copy_stop(op, status);
@@ -221,10 +144,15 @@ static void np_copy_use_rings(np_link_t *link, np_op_t *op, size_t len)
 
     copy->offset  += len;
     copy->by_rings = 1;
-    if (copy->share == NULL) {
+    if (!np_share_is_on(&copy->offer)) {
         copy->next = copy->chunks;
         copy->end  = copy->len;
-    } else if (np_copy_claim(copy, copy->chunks, &first) > 0) {
+        return;
+    }
+
+    count = np_share_rest(&copy->offer, &first);
+    if (count > 0) {
+        copy->next = first + count;
         copy->end  = ucs_min((size_t)copy->next * copy->chunk, copy->len);
     }
 }
@@ -325,88 +253,22 @@ void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status)
     }
 }
 
-static void np_copy_release_share(np_link_t *link, np_copy_t *copy)
-{
-    np_assert(link->shares_used & UCS_BIT(copy->share - link->shm->shares));
-    link->shares_used &= ~UCS_BIT(copy->share - link->shm->shares);
-    copy->share        = NULL;
-}
-
-/* Within a map: an unmap by the program that has not been seen here sees the
- * map */
-static ucs_status_t np_copy_was_used(void *arg UCS_V_UNUSED)
-{
-    return np_mapper_is_paged() ? UCS_ERR_NO_RESOURCE : UCS_OK;
-}
-
-/* Map what the target has moved for us: its pages were used a moment ago, and
- * the OS need not be asked for them */
-static void np_copy_map_helped(const np_copy_t *copy, uint32_t back)
-{
-    uint64_t offset = (uint64_t)(copy->chunks - back) * copy->chunk, len;
-    np_bring_t bring;
-
-    for (; offset < copy->len; offset += len) {
-        len   = ucs_min(copy->len - offset, (uint64_t)NP_COPY_QUANTUM);
-        bring = (np_bring_t){.use = np_copy_was_used};
-        (void)np_mapper_fault_in_by((uintptr_t)copy->iov[0].base + offset, len,
-                                    copy->dir == NP_DIR_GET, &bring);
-    }
-}
-
 /* All chunks are claimed: are those of the target there? */
 static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
 {
     np_copy_t *copy = &op->copy;
     ucs_status_t status;
-    int is_doubtful;
-    uint32_t back;
-    uint64_t claim;
+    size_t begin, end;
 
-    if (copy->share == NULL) {
-        return 1;
-    }
-
-    claim            = atomic_load_explicit(&copy->share->claim,
-                                            memory_order_relaxed);
-    back             = np_claim_back(claim);
-    link->has_helped = back > 0;
-
-    /* acquire: the target's chunks are there */
-    if (atomic_load_explicit(&copy->share->done, memory_order_acquire) !=
-        back) {
-        return 0;
-    }
-
-    /* Has the program begun to take pages away meanwhile? Some of what the
-     * target has used may be among them. */
-    is_doubtful = copy->is_open && np_mapper_is_paged();
-    status      = np_status_of_peer(copy->share->status);
-    if (((status != UCS_OK) || is_doubtful) && (op->status == UCS_OK) &&
-        (back > 0) && (back <= copy->chunks)) {
-        /* It could not: do the rest of its last chunk. If that was for an
-         * absent page, it may help the next time. */
-        link->no_share   = (status != UCS_OK) &&
-                           (status != UCS_ERR_NO_PROGRESS);
-        copy->next       = copy->chunks - (is_doubtful ? back : 0);
-        copy->offset     = (size_t)(copy->chunks - back) * copy->chunk;
-        copy->end        = !is_doubtful ?
-                           ucs_min(copy->offset + copy->chunk, copy->len) :
-                           copy->by_rings ? copy->len : copy->offset;
-        if (!is_doubtful) {
-            copy->offset += ucs_min((size_t)copy->share->moved,
-                                    copy->end - copy->offset);
-        }
+    status = np_share_look(link, &copy->offer, op->status == UCS_OK, &begin,
+                           &end);
+    if (status == UCS_ERR_NO_PROGRESS) {
+        copy->next       = copy->chunks;
+        copy->offset     = begin;
+        copy->end        = end;
         copy->is_claimed = 0;
-        np_copy_release_share(link, copy);
-        return 0;
     }
-
-    if (op->status == UCS_OK) {
-        np_copy_map_helped(copy, ucs_min(back, copy->chunks));
-    }
-    np_copy_release_share(link, copy);
-    return 1;
+    return status == UCS_OK;
 }
 
 /* Work on one copy; returns whether it is complete */
@@ -477,32 +339,7 @@ ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
 
 void np_copy_abort(np_link_t *link, np_op_t *op)
 {
-    np_copy_t *copy     = &op->copy;
-    ucs_status_t status = UCS_INPROGRESS;
-    np_patience_t patience;
-
-    if (copy->share == NULL) {
-        return;
-    }
-
-    /* The target may be in the middle of a chunk, in our memory: wait for its
-     * end, which is microseconds away, or for its death, or until it has left
-     * the port. That it has hung up says none of these. One that only says so
-     * is not waited for without end. */
-    np_copy_stop(op, op->status);
-    np_patience_init(&patience, &link->drain);
-    while ((status == UCS_INPROGRESS) &&
-           !atomic_load_explicit(&link->shm->left, memory_order_acquire) &&
-           (atomic_load_explicit(&copy->share->done, memory_order_acquire) !=
-            np_claim_back(atomic_load_explicit(&copy->share->claim,
-                                               memory_order_relaxed)))) {
-        status = np_patience_look(&patience);
-    }
-
-    if (status == UCS_ERR_TIMED_OUT) {
-        np_drain_give_up(&link->drain);
-    }
-    np_copy_release_share(link, copy);
+    np_share_abort(link, &op->copy.offer);
 }
 
 /* Is there anything to do about it but to wait for others? */

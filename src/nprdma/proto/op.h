@@ -12,6 +12,7 @@
 
 #include "../dev/soft/dma.h"
 #include "../dev/soft/mail.h"
+#include "../dev/soft/share.h"
 #include "../mem/entries.h"
 #include "../mem/key.h"
 #include "../iov.h"
@@ -59,8 +60,6 @@ typedef struct np_copy {
     np_window_t *window;      /**< NULL: by process_vm_*, or rings */
     void        *window_addr; /**< of remote */
     int         by_rings;
-    int         is_open;      /**< the target may use our memory through the
-                                   kernel */
     int         may_share;    /**< the target may be asked to do a part of it */
     int         is_started;
     int         is_claimed;   /**< no piece is left to begin */
@@ -72,8 +71,7 @@ typedef struct np_copy {
     uint32_t    next;         /**< chunk behind the last that we have claimed */
     size_t      offset;       /**< of what we have claimed: where we are */
     size_t      end;
-    np_share_t  *share;       /**< NULL: alone */
-    uint16_t    generation;
+    np_offer_t  offer;        /**< to the target, to do a part of it */
     unsigned    pending;      /**< pieces that others work on */
     np_ranges_t todo;         /**< what did not arrive, and is not asked for
                                    yet; offsets into the transfer */

@@ -51,13 +51,6 @@ typedef struct np_piece {
 ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
                            np_ranges_t *missing);
 
-/** Is the way by process_vm_* open? */
-static inline int np_link_has_vm(const np_link_t *link)
-{
-    return !link->no_vm && (link->process.pid != 0) &&
-           (np_engine.config.single_copy != NP_SINGLE_COPY_OFF);
-}
-
 /** The table of an arena of the link's target; NULL: not known yet */
 np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena);
 

@@ -125,7 +125,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.next           = 0;
     op->copy.offset         = 0;
     op->copy.end            = 0;
-    op->copy.share          = NULL;
+    op->copy.offer.share    = NULL;
     op->copy.pending        = 0;
     op->copy.todo.count     = 0;
     op->copy.todo_next      = 0;

@@ -64,6 +64,16 @@ struct np_link {
                                         entry will tell that it has come in; 0:
                                         none */
     int              is_wide;      /**< uses, or will use, payload_wide */
+    uint32_t         shares_used;  /**< bitmap; see share.h, as are: */
+    uint16_t         share_generation;
+    int              no_share;     /**< the target cannot help */
+    int              has_helped;   /**< it did, with the last shared copy */
+    np_window_t      **windows;    /**< segments that came over this link, but
+                                        for those that had ended when the next
+                                        came */
+    unsigned         num_windows;
+    unsigned         segments;     /**< that ever came */
+    unsigned         segments_asked;
 
     np_remote_t      *remote;      /**< the target's tables; NULL: not yet */
     np_drain_entry_t drain;
@@ -79,16 +89,6 @@ struct np_link {
     ucs_list_link_t  queues[NP_QUEUE_LAST];
     unsigned         copies;       /**< operations in the copy queue */
     unsigned         waiting;      /**< requests to be sent again */
-    uint32_t         shares_used;  /**< bitmap */
-    uint16_t         share_generation;
-    int              no_share;     /**< the target cannot help */
-    int              has_helped;   /**< it did, with the last shared copy */
-    np_window_t      **windows;    /**< segments that came over this link, but
-                                        for those that had ended when the next
-                                        came */
-    unsigned         num_windows;
-    unsigned         segments;     /**< that ever came */
-    unsigned         segments_asked;
 };
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr);
@@ -153,6 +153,13 @@ static inline ucs_status_t np_link_full(np_link_t *link)
 {
     link->is_full = 1;
     return UCS_ERR_NO_RESOURCE;
+}
+
+/** Is the way by process_vm_* open? */
+static inline int np_link_has_vm(const np_link_t *link)
+{
+    return !link->no_vm && (link->process.pid != 0) &&
+           (np_engine.config.single_copy != NP_SINGLE_COPY_OFF);
 }
 
 static UCS_F_ALWAYS_INLINE void np_link_notify(np_link_t *link)
