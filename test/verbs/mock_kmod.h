@@ -20,4 +20,13 @@ extern int (*mock_kmod_may_map)(uint64_t va);
 /** Takes pages from the views, as an MMU notifier does */
 void mock_kmod_take(const void *va, size_t len);
 
+/** If set: between an entry and what devices see of its page lies a while, when
+ *  it is taken, or comes without anybody's waiting for it: until
+ *  mock_kmod_settle() */
+extern int mock_kmod_lags;
+
+/** One of these is over; which one, @a below chooses. Returns 0: there is
+ *  none. */
+int mock_kmod_settle(unsigned (*below)(unsigned bound));
+
 #endif

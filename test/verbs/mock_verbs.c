@@ -25,6 +25,15 @@
 #define MOCK_GRH     40
 #define MOCK_INLINE  256u
 #define MOCK_MAX_MSG (1u << 20)
+#define MOCK_UNIT    64ul   /* nothing smaller of memory is torn */
+#define MOCK_CHOICES 64u    /* queue pairs that a simulation chooses from */
+
+/* Requests of a queue pair that mock_turn has looked at */
+enum {
+    MOCK_PASSED_NONE,
+    MOCK_PASSED_READS,
+    MOCK_PASSED_ALL
+};
 
 /* What libibverbs and this file know of each object; the library's part is
  * first */
@@ -79,6 +88,7 @@ typedef struct mock_qp {
     uint32_t      dest;
     mock_queue_t  queue;     /* datagrams */
     int           is_stuck;  /* its peer has no buffer: in this round of work */
+    int           passed;    /* mock_turn: requests of it that were looked at */
 } mock_qp_t;
 
 typedef struct mock_ah {
@@ -94,6 +104,9 @@ typedef struct mock_wr {
     struct ibv_sge     sge;
     mock_ah_t          ah;      /* it may be destroyed before */
     uint8_t            bytes[MOCK_INLINE];
+    size_t             done;     /* mock_turn: bytes of it that have moved */
+    int                is_done;  /* all of it; it may not have completed */
+    enum ibv_wc_status status;   /* and how it has ended */
 } mock_wr_t;
 
 int (*mock_find_view)(int fd, mock_view_t *view);
@@ -113,6 +126,8 @@ static int mock_is_held;
 static unsigned mock_ahs;
 static unsigned mock_ahs_live;
 static unsigned mock_views_live;
+static unsigned mock_mrs_live;
+static unsigned mock_refusals;   /* of what a request wants to do with memory */
 static int mock_async[2] = {-1, -1};
 static int mock_kernel = -1;  /* has none of its calls */
 
@@ -327,6 +342,7 @@ static int mock_mr_add(mock_mr_t *mr, struct ibv_pd *pd)
         mock_last_key = (mock_last_key + 1) % MOCK_KEYS;
         if ((mock_last_key != 0) && (mock_mrs[mock_last_key] == NULL)) {
             mock_mrs[mock_last_key] = mr;
+            ++mock_mrs_live;
             mr->mr.context          = pd->context;
             mr->mr.pd               = pd;
             mr->mr.lkey             = mock_last_key;
@@ -458,6 +474,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 {
     MOCK_LOCKED;
     mock_mrs[mr->lkey] = NULL;
+    --mock_mrs_live;
     mock_views_live   -= ((mock_mr_t*)mr)->has_view;
     free(mr);
     return 0;
@@ -695,6 +712,252 @@ static unsigned mock_run(unsigned max)
         ++count;
     }
     return count;
+}
+
+/* What a simulation may choose */
+
+/* A queue pair's peer, if the two are connected; NULL: nobody answers */
+static mock_qp_t *mock_peer(const mock_qp_t *qp)
+{
+    mock_qp_t *to = mock_qp_find(qp->dest);
+
+    return ((to != NULL) && (to->dest == qp->qp.qp_num) &&
+            (to->qp.state >= IBV_QPS_RTR) && (to->qp.state <= IBV_QPS_RTS)) ?
+           to : NULL;
+}
+
+static int mock_is_read(const mock_wr_t *work)
+{
+    return (work->qp->qp.qp_type == IBV_QPT_RC) &&
+           (work->wr.opcode == IBV_WR_RDMA_READ);
+}
+
+/* Bytes of the next piece that a request moves: to the end, or to the border of
+ * a unit of the remote side */
+static size_t mock_piece(const mock_wr_t *work, size_t len,
+                         mock_below_t below)
+{
+    const size_t left = len - work->done;
+    size_t end;
+
+    if ((left <= MOCK_UNIT) || (below(2) == 0)) {
+        return left;
+    }
+
+    end = work->wr.wr.rdma.remote_addr + work->done + 1 + below(left);
+    end = (end + MOCK_UNIT - 1) & ~(MOCK_UNIT - 1);
+    end = end - work->wr.wr.rdma.remote_addr - work->done;
+    return (end < left) ? end : left;
+}
+
+/* The next piece of a Write or Read. */
+static enum ibv_wc_status
+mock_move_piece(mock_wr_t *work, size_t piece)
+{
+    const int is_read   = mock_is_read(work);
+    const uint64_t addr = work->wr.wr.rdma.remote_addr + work->done;
+    const mock_mr_t *remote, *local = NULL;
+    uint8_t *bytes;
+
+    remote = mock_mr_find(work->wr.wr.rdma.rkey, addr, piece, is_read ?
+                          IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE);
+    if (remote == NULL) {
+        ++mock_refusals;
+        return IBV_WC_REM_ACCESS_ERR;
+    }
+
+    if (!(work->wr.send_flags & IBV_SEND_INLINE)) {
+        local = mock_mr_find(work->sge.lkey, work->sge.addr + work->done, piece,
+                             is_read ? IBV_ACCESS_LOCAL_WRITE : 0);
+        if (local == NULL) {
+            ++mock_refusals;
+            return IBV_WC_LOC_PROT_ERR;
+        }
+    }
+
+    bytes = malloc(piece);
+    if (is_read) {
+        mock_mr_copy(remote, addr, bytes, piece, 0);
+        mock_mr_copy(local, work->sge.addr + work->done, bytes, piece, 1);
+    } else {
+        if (local != NULL) {
+            mock_mr_copy(local, work->sge.addr + work->done, bytes, piece, 0);
+        } else {
+            memcpy(bytes, work->bytes + work->done, piece);
+        }
+        mock_mr_copy(remote, addr, bytes, piece, 1);
+    }
+    free(bytes);
+    work->done += piece;
+    return IBV_WC_SUCCESS;
+}
+
+/* One step of a request. Returns 0: not now, its peer has no buffer. */
+static int mock_do_piece(mock_wr_t *work, mock_below_t below)
+{
+    const size_t len    = (work->wr.num_sge > 0) ? work->sge.length : 0;
+    const int is_signal = work->wr.send_flags & IBV_SEND_SOLICITED;
+    mock_qp_t *to       = mock_peer(work->qp);
+    uint8_t *bytes;
+
+    work->status = IBV_WC_SUCCESS;
+    if (to == NULL) {
+        work->status = IBV_WC_RETRY_EXC_ERR;
+    } else if (work->wr.opcode == IBV_WR_SEND) {
+        bytes = mock_gather(work, &work->status);
+        if ((work->status == IBV_WC_SUCCESS) &&
+            !mock_deliver(to, bytes, len, NULL, is_signal)) {
+            free(bytes);
+            return 0;
+        }
+        free(bytes);
+    } else {
+        if (work->done < len) {
+            work->status = mock_move_piece(work, mock_piece(work, len, below));
+        }
+        if ((work->status == IBV_WC_SUCCESS) && (work->done < len)) {
+            return 1;
+        }
+        if ((work->status == IBV_WC_SUCCESS) &&
+            (work->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) &&
+            !mock_deliver(to, NULL, 0, &work->wr.imm_data, is_signal)) {
+            return 0;
+        }
+    }
+
+    work->is_done = 1;
+    if (work->status != IBV_WC_SUCCESS) {
+        work->qp->qp.state = IBV_QPS_ERR;
+    }
+    return 1;
+}
+
+/* Datagrams may be lost, or come twice */
+static void mock_do_datagram(mock_wr_t *work, mock_below_t below)
+{
+    enum ibv_wc_status status;
+    uint8_t *bytes        = mock_gather(work, &status);
+    const unsigned chance = below(8);
+    unsigned times        = (chance == 0) ? 0 : (chance == 1) ? 2 : 1;
+
+    for (; (status == IBV_WC_SUCCESS) && (times > 0); --times) {
+        mock_datagram(work, bytes);
+    }
+    free(bytes);
+    work->is_done = 1;
+    work->status  = status;
+}
+
+/* What is done completes in the order in which it was posted, of each queue
+ * pair: and if that is in error, as what was not done */
+static unsigned mock_retire(void)
+{
+    mock_wr_t **from = &mock_work, *work;
+    unsigned count   = 0, i;
+
+    for (i = 0; i <= mock_last_qpn; ++i) {
+        if (mock_qps[i] != NULL) {
+            mock_qps[i]->passed = 0;
+        }
+    }
+
+    while ((work = *from) != NULL) {
+        if (work->qp->passed ||
+            (!work->is_done && (work->qp->qp.state == IBV_QPS_RTS))) {
+            work->qp->passed = 1;
+            from             = &work->next;
+            continue;
+        }
+
+        if (!work->is_done || ((work->qp->qp.state != IBV_QPS_RTS) &&
+                               (work->status == IBV_WC_SUCCESS))) {
+            work->status = IBV_WC_WR_FLUSH_ERR;
+        }
+        mock_sent(work, work->status);
+        *from = work->next;
+        free(work);
+        ++count;
+    }
+    mock_work_end = from;
+    return count;
+}
+
+/* May it be the next step of its queue pair? In order, but that a Write or a
+ * message may pass Reads that were posted before it and are not fenced. */
+static int mock_may_step(mock_wr_t *work)
+{
+    mock_qp_t *qp = work->qp;
+
+    if (work->is_done || (qp->passed == MOCK_PASSED_ALL)) {
+        return 0;
+    }
+
+    if (qp->passed == MOCK_PASSED_READS) {
+        if (mock_is_read(work)) {
+            return 0;
+        }
+        qp->passed = MOCK_PASSED_ALL;
+        return !(work->wr.send_flags & IBV_SEND_FENCE);
+    }
+
+    qp->passed = mock_is_read(work) ? MOCK_PASSED_READS : MOCK_PASSED_ALL;
+    return 1;
+}
+
+unsigned mock_turn(mock_below_t below)
+{
+    MOCK_LOCKED;
+    mock_wr_t *may[MOCK_CHOICES], *work;
+    unsigned count, num_may = 0, i;
+
+    count = mock_retire();
+    for (i = 0; i <= mock_last_qpn; ++i) {
+        if (mock_qps[i] != NULL) {
+            mock_qps[i]->passed = 0;
+        }
+    }
+    for (work = mock_work; (work != NULL) && (num_may < MOCK_CHOICES);
+         work = work->next) {
+        if (mock_may_step(work)) {
+            may[num_may++] = work;
+        }
+    }
+    if (num_may == 0) {
+        return count;
+    }
+
+    work = may[below(num_may)];
+    if (work->qp->qp.qp_type == IBV_QPT_UD) {
+        mock_do_datagram(work, below);
+    } else if (!mock_do_piece(work, below)) {
+        return count;
+    }
+    return count + 1 + mock_retire();
+}
+
+int mock_fail(mock_below_t below)
+{
+    MOCK_LOCKED;
+    mock_qp_t *qps[MOCK_CHOICES], *qp;
+    unsigned count = 0, i;
+
+    for (i = 0; (i <= mock_last_qpn) && (count < MOCK_CHOICES); ++i) {
+        qp = mock_qps[i];
+        if ((qp != NULL) && (qp->qp.qp_type == IBV_QPT_RC) &&
+            (qp->qp.state == IBV_QPS_RTS) && (mock_peer(qp) != NULL)) {
+            qps[count++] = qp;
+        }
+    }
+    if (count == 0) {
+        return 0;
+    }
+
+    qp = qps[below(count)];
+    if (below(2) == 0) {
+        mock_peer(qp)->qp.state = IBV_QPS_ERR;
+    }
+    qp->qp.state = IBV_QPS_ERR;
+    return 1;
 }
 
 static int mock_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr,
@@ -1117,4 +1380,28 @@ int mock_written(uint32_t qpn, uint32_t imm)
 
     return (to != NULL) && (to->qp.srq != NULL) &&
            mock_deliver(to, NULL, 0, &imm, 1);
+}
+
+unsigned mock_live_mrs(void)
+{
+    MOCK_LOCKED;
+    return mock_mrs_live - mock_views_live;
+}
+
+unsigned mock_refused_requests(void)
+{
+    MOCK_LOCKED;
+    return mock_refusals;
+}
+
+unsigned mock_num_work(void)
+{
+    MOCK_LOCKED;
+    const mock_wr_t *work;
+    unsigned count = 0;
+
+    for (work = mock_work; work != NULL; work = work->next) {
+        ++count;
+    }
+    return count;
 }

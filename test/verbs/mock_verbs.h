@@ -24,6 +24,30 @@ void mock_release(void);
  *  they were posted; returns how many there were */
 unsigned mock_step(unsigned count);
 
+/** A number below @a bound, which is at least 1: a simulation chooses by it */
+typedef unsigned (*mock_below_t)(unsigned bound);
+
+/** While all is held: one step of one request, of a queue pair that is chosen.
+ *  A Write or Read moves in pieces of whole units, and others may step between
+ *  them; a Write or message may pass Reads that were posted before it;
+ *  datagrams may be lost, or come twice. What has been done completes in order.
+ *  Returns how much was done; 0: nothing can be. */
+unsigned mock_turn(mock_below_t below);
+
+/** A connected queue pair fails, or it and its peer. What was done of its
+ *  requests and has not completed completes as if it had not been done. Returns
+ *  0: there is none. */
+int mock_fail(mock_below_t below);
+
+/** Requests that wanted to use memory that no region allows */
+unsigned mock_refused_requests(void);
+
+/** Requests that have not completed */
+unsigned mock_num_work(void);
+
+/** Memory regions that exist, but for those on dma-bufs */
+unsigned mock_live_mrs(void);
+
 /** What is sent to a queue pair that does not exist is done, and goes nowhere;
  *  what is read there is of this byte */
 extern int mock_swallows;

@@ -694,12 +694,16 @@ static int views_leave_nothing(void)
         }
         TAP_CHILD_CHECK(np_views_state(views[i]) == NP_VIEWS_READY);
     }
-    /* each has a table of 1 MiB */
+    /* each has a table of 1 MiB, and the mock a quarter of that beside it */
     kib = mapped_kib() - kib;
     printf("# %u arenas: %zu KiB more are mapped\n", arenas, kib);
-    TAP_CHILD_CHECK(kib < (arenas * 1024 + 16 * 1024));
+    TAP_CHILD_CHECK(kib < (arenas * 1280 + 16 * 1024));
     mocked_end();
-    TAP_CHILD_CHECK(count_threads() == (1 + 2)); /* with . and .. */
+    /* with . and ..; of one that has been joined the kernel may tell a while */
+    for (i = 0; (i < 1000) && (count_threads() > (1 + 2)); ++i) {
+        usleep(1000);
+    }
+    TAP_CHILD_CHECK(count_threads() == (1 + 2));
     return 0;
 }
 
