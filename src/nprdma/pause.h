@@ -42,7 +42,9 @@ typedef enum np_pause_point {
     NP_PAUSE_LAST
 } np_pause_point_t;
 
-/** X(name): what is done wrongly */
+/** X(name): what is done wrongly. On soft0 up to SWAP_OUT_NO_DRAIN
+ *  (test/engine/test_race.c finds them), over RNICs FENCE_LETS_PASS and what
+ *  follows that (test/sim). */
 #define NP_MUTANT_LIST(X) \
     X(NONE) \
     X(ENTRY_AFTER_TRANSLATION)  /* unmap: translation first, then the entry */ \
@@ -51,7 +53,20 @@ typedef enum np_pause_point {
     X(COUNT_NOT_BUMPED)         /* transitions keep the entry's count */ \
     X(FAULT_TOO_EARLY)          /* FAULT before the attempt has returned */ \
     X(FENCE_LETS_PASS)          /* a fence holds back no message */ \
-    X(SWAP_OUT_NO_DRAIN)        /* swap-out returns with units in flight */
+    X(SWAP_OUT_NO_DRAIN)        /* swap-out returns with units in flight */ \
+    X(READ_UNCHECKED)           /* the signature is taken for data */ \
+    X(WRITE_UNCONFIRMED)        /* a put counts whatever entries say after */ \
+    X(LOCAL_UNCHECKED)          /* so do our own */ \
+    X(BATCH_COUNTS_OLDER)       /* a put that a later one has replaced counts
+                                   as there */ \
+    X(ORDER_IGNORED)            /* transfers do not wait for others */ \
+    X(MESSAGE_OVERTAKEN)        /* nor for puts that are messages */ \
+    X(ANSWER_OF_ANOTHER)        /* an answer of a queue pair is taken in the
+                                   next life of its connection */ \
+    X(LEASE_TOO_EARLY)          /* given back before its write is done */ \
+    X(REPLAY_TAKEN)             /* what was taken goes again */ \
+    X(REPLAY_LOSES)             /* what was not taken does not */ \
+    X(ATOMIC_AGAIN)             /* an atomic is executed twice */
 
 typedef enum np_mutant {
 #define NP_MUTANT_ENUM(_name) NP_MUTANT_##_name,

@@ -22,6 +22,7 @@
 #include "../iov.h"
 #include "../mem/access.h"
 #include "../mem/swapper.h"
+#include "../pause.h"
 
 #include <string.h>
 
@@ -528,7 +529,8 @@ static void np_vmove_finish(np_vop_t *op)
 
 static int np_vmove_is_sent(const np_vmove_t *move)
 {
-    return (move->moved == move->len) && (move->posted == 0);
+    return (move->moved == move->len) &&
+           ((move->posted == 0) || NP_IS_MUTANT(LEASE_TOO_EARLY));
 }
 
 /* All that a source can do now; returns whether to come again */
@@ -850,13 +852,11 @@ void np_vmove_done(np_vop_t *op, const np_vbody_t *body)
     np_vmove_t *move = &op->move;
 
     if (body->status == UCS_OK) {
-        if (op->link != NULL) {
-            if (move->posted == 0) {
-                np_vmove_finish(op);
-            } else {
-                move->is_over = 1; /* their completions are on the way */
-                np_vop_todo(op);
-            }
+        if ((op->link != NULL) && (move->posted == 0)) {
+            np_vmove_finish(op);
+        } else if (op->link != NULL) {
+            move->is_over = 1; /* their completions are on the way */
+            np_vop_todo(op);
         }
         return;
     }

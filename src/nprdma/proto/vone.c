@@ -24,6 +24,7 @@
 
 #include "../dev/verbs/views.h"
 #include "../mem/signature.h"
+#include "../pause.h"
 
 #include <string.h>
 
@@ -163,7 +164,8 @@ static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
     const np_vone_t *one = &op->one;
     np_entries_t now;
 
-    if ((one->unpack != NULL) || (op->copy != NULL)) {
+    if ((one->unpack != NULL) || (op->copy != NULL) ||
+        NP_IS_MUTANT(LOCAL_UNCHECKED)) {
         return 1;
     }
 
@@ -300,7 +302,8 @@ static int np_vpiece_has_signature(np_vop_t *op, const np_vpiece_t *piece)
                        (void*)np_vpiece_local(op, piece);
     size_t end;
 
-    return np_signature_find(data, np_vpiece_remote(op, piece), piece->len,
+    return !NP_IS_MUTANT(READ_UNCHECKED) &&
+           np_signature_find(data, np_vpiece_remote(op, piece), piece->len,
                              NP_VONE_UNIT, 0, &end) < piece->len;
 }
 
@@ -317,8 +320,8 @@ static int np_vpiece_is_right(np_vop_t *op, np_vpiece_t *piece)
     np_vpiece_learn(op, piece, 1);
     now = np_vremote_entries(piece->remote, np_vpiece_remote(op, piece),
                              piece->len);
-    return np_entries_held(&piece->theirs, &now, NP_ENTRY_WRITE) &&
-           np_vpiece_is_ours(op, piece);
+    return (np_entries_held(&piece->theirs, &now, NP_ENTRY_WRITE) ||
+            NP_IS_MUTANT(WRITE_UNCONFIRMED)) && np_vpiece_is_ours(op, piece);
 }
 
 /* What a piece that is back has brought. Returns 0: no room for its next

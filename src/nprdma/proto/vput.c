@@ -22,6 +22,7 @@
 #include "../clock.h"
 #include "../engine.h"
 #include "../extension.h"
+#include "../pause.h"
 #include "order.h"
 
 #include <stdlib.h>
@@ -335,7 +336,8 @@ int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
     np_order_t order;
 
     if (ucs_likely(np_vlink_has_acked(link, link->put_seq)) ||
-        (np_vremote_get(link, addr, 1) == NULL)) {
+        (np_vremote_get(link, addr, 1) == NULL) ||
+        NP_IS_MUTANT(MESSAGE_OVERTAKEN)) {
         return 0; /* in the latter case it is a message, too */
     }
 
@@ -435,7 +437,8 @@ static int np_vput_is_right(const np_vbatch_t *batch, const np_vput_t *put)
     const np_entries_t now = np_vremote_entries(
             batch->remote, put->interval.first, put->len);
 
-    return np_entries_held(&put->entry, &now, NP_ENTRY_WRITE);
+    return np_entries_held(&put->entry, &now, NP_ENTRY_WRITE) ||
+           NP_IS_MUTANT(WRITE_UNCONFIRMED);
 }
 
 /* Those of which that is so are complete; without entries, none */
@@ -453,7 +456,7 @@ static void np_vbatch_check(np_vbatch_t *batch, int has_entries)
             NP_STATS_INC(stats, writes);
             NP_STATS_ADD(stats, write_bytes, put->len);
         } else if (put->state == NP_VPUT_REPLACED) {
-            batch->is_behind = 1;
+            batch->is_behind = !NP_IS_MUTANT(BATCH_COUNTS_OLDER);
         }
     }
 }

@@ -16,6 +16,8 @@
 #include "vput.h"
 #include "vremote.h"
 
+#include "../pause.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,7 +166,8 @@ static int np_vreplay_make(np_conn_t *conn, uint32_t taken)
 {
     np_vlink_t *link   = conn->link;
     np_vreplay_t *last = conn->replay, *replay;
-    unsigned count     = ((link == NULL) ? 0 : link->flight.outstanding) +
+    unsigned count     = NP_HAS_MUTANT +
+                         ((link == NULL) ? 0 : link->flight.outstanding) +
                          (conn->tx_seq - taken) +
                          ((last == NULL) ? 0 : (last->count - last->next));
     uint32_t seq;
@@ -178,7 +181,9 @@ static int np_vreplay_make(np_conn_t *conn, uint32_t taken)
     if (link != NULL) {
         np_vreplay_add_taken(link, replay, taken);
     }
-    for (seq = taken + 1; seq != (conn->tx_seq + 1); ++seq) {
+    seq = taken + 1 - (NP_IS_MUTANT(REPLAY_TAKEN) && (taken > 0)) +
+          (NP_IS_MUTANT(REPLAY_LOSES) && (taken < conn->tx_seq));
+    for (; seq != (conn->tx_seq + 1); ++seq) {
         if (!np_vreplay_add_message(conn, replay, seq)) {
             conn->replay = replay;
             np_vreplay_drop(conn);

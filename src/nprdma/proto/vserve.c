@@ -15,6 +15,7 @@
 
 #include "../mem/access.h"
 #include "../mem/kmod.h"
+#include "../pause.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,7 +190,7 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
     uint64_t result        = 0;
     ucs_status_t status;
 
-    if (msg->flags & NP_VMSG_AGAIN) {
+    if ((msg->flags & NP_VMSG_AGAIN) && !NP_IS_MUTANT(ATOMIC_AGAIN)) {
         np_vserve_atomic_again(conn, body->op);
         return UCS_OK;
     }

@@ -9,6 +9,7 @@
 #endif
 
 #include "hello.h"
+#include "../../pause.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -122,9 +123,8 @@ static int np_conn_create_sent(np_conn_t *conn)
 
 np_conn_t *np_conn_create(np_vport_t *port, int is_link)
 {
-    np_conn_t *conn;
+    np_conn_t *conn = calloc(1, sizeof(*conn));
 
-    conn = calloc(1, sizeof(*conn));
     if (conn == NULL) {
         goto err;
     }
@@ -163,8 +163,7 @@ np_conn_t *np_conn_find(np_vport_t *port, uint32_t qpn)
 {
     khiter_t iter = kh_get(np_conns, &port->conns, qpn);
 
-    return (iter == kh_end(&port->conns)) ? NULL :
-           kh_value(&port->conns, iter);
+    return (iter == kh_end(&port->conns)) ? NULL : kh_value(&port->conns, iter);
 }
 
 ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer)
@@ -360,7 +359,8 @@ static void np_conn_end_qp(np_conn_t *conn, struct ibv_qp *qp)
     }
 
     iter = kh_get(np_conns, &conn->port->conns, qp->qp_num);
-    if (iter != kh_end(&conn->port->conns)) {
+    if (!NP_IS_MUTANT(ANSWER_OF_ANOTHER) &&
+        (iter != kh_end(&conn->port->conns))) {
         kh_del(np_conns, &conn->port->conns, iter);
     }
     ibv_destroy_qp(qp);
