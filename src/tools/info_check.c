@@ -209,7 +209,7 @@ static int info_send_word(const np_engine_config_t *engine,
     }
 
     memcpy(slot->data, &word, sizeof(word));
-    np_am_commit_inline(&link, slot, INFO_AM_ID, sizeof(word));
+    np_fast_send_inline(&link, slot, INFO_AM_ID, sizeof(word));
     return 0;
 }
 

@@ -73,7 +73,7 @@ void pair_send(np_link_t *link)
 
     if (np_am_reserve_inline(link, &slot) == UCS_OK) {
         memset(slot->data, 1, 8);
-        np_am_commit_inline(link, slot, 5, 8);
+        np_fast_send_inline(link, slot, 5, 8);
     }
 }
 

@@ -356,7 +356,7 @@ static int race_fence_send(void)
     for (i = 0; i < RACE_PROGRESS; ++i) {
         if (np_am_reserve_inline(&race.link, &slot) == UCS_OK) {
             memset(slot->data, 1, sizeof(uint64_t));
-            np_am_commit_inline(&race.link, slot, 1, sizeof(uint64_t));
+            np_fast_send_inline(&race.link, slot, 1, sizeof(uint64_t));
             return 1;
         }
         race_progress();

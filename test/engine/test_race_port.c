@@ -109,7 +109,7 @@ static int race_get_window(void)
     unsigned i;
 
     for (i = 0; i < RACE_CONNECT; ++i) {
-        if (np_rma_direct(&race.link, race.key, race_va(&race_remote, 0)) !=
+        if (np_fast_direct(&race.link, race.key, race_va(&race_remote, 0)) !=
             NULL) {
             return 1;
         }

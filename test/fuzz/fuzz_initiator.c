@@ -245,12 +245,12 @@ static void post_message(size_t len)
     if (len <= NP_SLOT_INLINE) {
         if (np_am_reserve_inline(&link_, &slot) == UCS_OK) {
             memset(slot->data, 1, len);
-            np_am_commit_inline(&link_, slot, 5, len);
+            np_fast_send_inline(&link_, slot, 5, len);
         }
-    } else if ((len <= (PAYLOAD / 2 - NP_AM_SKEW)) &&
+    } else if ((len <= (PAYLOAD / 2 - NP_FAST_SKEW)) &&
                (np_am_reserve(&link_, len, &data, &start) == UCS_OK)) {
         memset(data, 1, len);
-        np_am_commit(&link_, 5, start, len);
+        np_fast_send(&link_, 5, start, len);
     }
 }
 

@@ -312,7 +312,7 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
 
     /* Atomics of one link are executed in order (np_inbox_take): not beside one
      * that waits */
-    ptr = (link->flight.outstanding == 0) ? np_rma_direct(link, key, addr) :
+    ptr = (link->flight.outstanding == 0) ? np_fast_direct(link, key, addr) :
           NULL;
     if (ptr != NULL) {
         table = np_link_table(link, addr);

@@ -28,17 +28,6 @@
 #define NP_PIECE_LOOK     (16 * UCS_KBYTE)
 
 
-np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
-{
-    if (link->remote == NULL) {
-        return NULL;
-    }
-
-    link->table       = np_remote_table(link->remote, arena);
-    link->table_arena = arena;
-    return link->table;
-}
-
 /* Is it mapped, and still registered where it must be? */
 static int np_piece_is_local(uint64_t va, size_t len, int write)
 {

@@ -11,7 +11,6 @@
 #include "op.h"
 
 #include "../dev/soft/dma.h"
-#include "../engine.h"
 
 /** Writes of at most so many bytes are seen at the target once and whole: locks
  *  and mailbox flags are made of them */
@@ -50,17 +49,5 @@ typedef struct np_piece {
  */
 ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
                            np_ranges_t *missing);
-
-/** The table of an arena of the link's target; NULL: not known yet */
-np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena);
-
-static UCS_F_ALWAYS_INLINE np_table_t *
-np_link_table(np_link_t *link, uint64_t va)
-{
-    uint32_t arena = np_arena_of(va);
-
-    return ucs_likely((link->table_arena == arena) && (link->table != NULL)) ?
-           link->table : np_link_table_slow(link, arena);
-}
 
 #endif

@@ -302,40 +302,9 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
         return status;
     }
 
-    *direct = np_rma_direct(link, key, addr);
+    *direct = np_fast_direct(link, key, addr);
     return ((*direct == NULL) && ucs_unlikely(key->window != NULL)) ?
            UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
-}
-
-/* Put into mapped memory if both sides' views have all pages, as they do as
- * long as it is in flight; returns whether it was done */
-static int np_rma_put_at_once(np_link_t *link, np_key_t *key,
-                              const np_iov_t *iov, size_t iovcnt, size_t len,
-                              uint64_t addr)
-{
-    uint8_t *ptr = (len <= NP_DMA_MAX) ? np_rma_at_once(link, key, addr, len) :
-                   NULL;
-    np_moving_own_t *moving;
-    int is_mapped;
-    size_t i;
-
-    if (ptr == NULL) {
-        return 0;
-    }
-
-    moving    = &link->drain.own[NP_MOVER_INITIATOR];
-    np_moving_begin(moving);
-    is_mapped = !np_moving_is_ended(moving) &&
-                np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
-    for (i = 0; i < iovcnt; ++i) {
-        is_mapped = is_mapped && np_access_is_there((uintptr_t)iov[i].base,
-                                                    iov[i].len, 0);
-    }
-
-    for (i = 0; is_mapped && (i < iovcnt); ptr += iov[i++].len) {
-        memcpy(ptr, iov[i].base, iov[i].len);
-    }
-    return np_moving_end(moving) && is_mapped;
 }
 
 ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
@@ -362,7 +331,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
     }
 
     if ((dir == NP_DIR_PUT) &&
-        np_rma_put_at_once(link, key, iov, iovcnt, len, addr)) {
+        np_fast_put_iov(link, key, iov, iovcnt, len, addr)) {
         np_rma_count(link, dir, len);
         return UCS_OK;
     }
@@ -682,7 +651,7 @@ ucs_status_t np_rma_get_taken(np_link_t *link, np_key_t *key, size_t len,
     }
 
     if (!np_rma_is_too_long(len) &&
-        np_rma_get_at_once(link, key, bytes, len, addr)) {
+        np_fast_get(link, key, bytes, len, addr)) {
         np_unit_assert_outside();
         unpack(arg, bytes, len);
         return UCS_OK;

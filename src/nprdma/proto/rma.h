@@ -9,9 +9,7 @@
 #define NP_RMA_H_
 
 #include "order.h"
-#include "../dev/soft/segments.h"
-
-#include <string.h>
+#include "../dev/soft/fast.h"
 
 /** Largest put_bcopy and get_bcopy: what surely fits into the rings at once */
 size_t np_rma_max_bcopy(const np_port_config_t *config);
@@ -107,55 +105,13 @@ np_rma_enter(np_link_t *link, const np_key_t *key, uint64_t addr, size_t len)
     return np_link_enter(link);
 }
 
-/** The target's memory, if it is mapped here: where @a addr is */
-static UCS_F_ALWAYS_INLINE void *
-np_rma_direct(np_link_t *link, np_key_t *key, uint64_t addr)
-{
-    np_window_t *window;
-
-    window = atomic_load_explicit(&key->window, memory_order_acquire);
-    if (ucs_unlikely(window == NULL)) {
-        if (ucs_likely(key->segment_id == 0)) {
-            return NULL;
-        }
-
-        window = np_segments_resolve(link, key);
-        if (window == NULL) {
-            return NULL;
-        }
-    }
-
-    if (ucs_unlikely(np_window_is_ended(window))) {
-        return NULL;
-    }
-
-    return UCS_PTR_BYTE_OFFSET(window->base, addr - key->first);
-}
-
-/** Where the target's memory is mapped here, if soft0 can move a piece of some
- *  bytes at once and knows by itself whether it has; NULL: take the long way */
-static UCS_F_ALWAYS_INLINE void *
-np_rma_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
-{
-    return ucs_likely((link->flight.outstanding == 0) &&
-                      !link->port->is_model &&
-                      (link->table != NULL) &&
-                      (link->table_arena == np_arena_of(addr)) &&
-                      (link->table_arena == np_arena_of(addr + len - 1))) ?
-           np_rma_direct(link, key, addr) : NULL;
-}
-
 /** Put of what is ours: nothing of the program is touched while it is in
- *  flight. Into mapped memory whose pages the target's write view has it is
- *  what soft0 does for one DMA unit, without a call. */
+ *  flight */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
                 uint64_t addr)
 {
-    np_moving_own_t *moving;
     ucs_status_t status;
-    int is_mapped;
-    void *ptr;
 
     if (ucs_unlikely(len == 0)) {
         return UCS_OK;
@@ -166,23 +122,8 @@ np_rma_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
         return status;
     }
 
-    ptr = np_rma_at_once(link, key, addr, len);
-    if (ucs_likely(ptr != NULL)) {
-        moving    = &link->drain.own[NP_MOVER_INITIATOR];
-        np_moving_begin(moving);
-        is_mapped = !np_moving_is_ended(moving) &&
-                    np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
-        if (ucs_likely(is_mapped)) {
-            memcpy(ptr, data, len);
-        }
-        if (ucs_likely(np_moving_end(moving) && is_mapped)) {
-            NP_STATS_INC(link->port->stats, writes);
-            NP_STATS_ADD(link->port->stats, write_bytes, len);
-            return UCS_OK;
-        }
-    }
-
-    return np_rma_put_copied(link, key, data, len, addr);
+    return ucs_likely(np_fast_put(link, key, data, len, addr)) ? UCS_OK :
+           np_rma_put_copied(link, key, data, len, addr);
 }
 
 /** Put of the program's bytes, which its own pager may have to bring in: so
@@ -199,38 +140,6 @@ np_rma_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
 
     memcpy(&word, data, sizeof(word));
     return np_rma_put_ours(link, key, &word, sizeof(word), addr);
-}
-
-/** Get of mapped memory whose pages the target's read view has: the bytes need
- *  not be looked at, none of them can be of the signature page. Returns whether
- *  it was done. */
-static UCS_F_ALWAYS_INLINE int
-np_rma_get_at_once(np_link_t *link, np_key_t *key, void *data, size_t len,
-                   uint64_t addr)
-{
-    np_moving_own_t *moving;
-    int is_mapped;
-    void *ptr;
-
-    ptr = np_rma_at_once(link, key, addr, len);
-    if (ucs_unlikely(ptr == NULL)) {
-        return 0;
-    }
-
-    moving    = &link->drain.own[NP_MOVER_INITIATOR];
-    np_moving_begin(moving);
-    is_mapped = !np_moving_is_ended(moving) &&
-                np_dma_is_mapped(link->table, addr, len, NP_DIR_GET);
-    if (ucs_likely(is_mapped)) {
-        memcpy(data, ptr, len);
-    }
-    if (ucs_unlikely(!np_moving_end(moving) || !is_mapped)) {
-        return 0;
-    }
-
-    NP_STATS_INC(link->port->stats, reads);
-    NP_STATS_ADD(link->port->stats, read_bytes, len);
-    return 1;
 }
 
 /** Get whose bytes @a unpack takes when nothing is in flight any more */
@@ -250,7 +159,7 @@ np_rma_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
         return status;
     }
 
-    if (ucs_likely(np_rma_get_at_once(link, key, &word, sizeof(word), addr))) {
+    if (ucs_likely(np_fast_get(link, key, &word, sizeof(word), addr))) {
         np_unit_assert_outside();
         unpack(arg, &word, sizeof(word));
         return UCS_OK;

@@ -160,7 +160,7 @@ uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
         }
 
         uct_nprdma_fill_short(slot->data, header, payload, length);
-        np_am_commit_inline(&ep->link, slot, id, total);
+        np_fast_send_inline(&ep->link, slot, id, total);
     } else {
         status = np_am_reserve(&ep->link, total, &data, &start);
         if (ucs_unlikely(status != UCS_OK)) {
@@ -168,7 +168,7 @@ uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
         }
 
         uct_nprdma_fill_short(data, header, payload, length);
-        np_am_commit(&ep->link, id, start, total);
+        np_fast_send(&ep->link, id, start, total);
     }
 
     UCT_TL_EP_STAT_OP(&ep->super.super, AM, SHORT, total);
@@ -199,13 +199,13 @@ uct_nprdma_soft_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
         status = np_am_reserve_inline(&ep->link, &slot);
         if (status == UCS_OK) {
             uct_nprdma_pack_iov(slot->data, iov, iovcnt);
-            np_am_commit_inline(&ep->link, slot, id, total);
+            np_fast_send_inline(&ep->link, slot, id, total);
         }
     } else {
         status = np_am_reserve(&ep->link, total, &data, &start);
         if (status == UCS_OK) {
             uct_nprdma_pack_iov(data, iov, iovcnt);
-            np_am_commit(&ep->link, id, start, total);
+            np_fast_send(&ep->link, id, start, total);
         }
     }
 
@@ -237,7 +237,7 @@ uct_nprdma_soft_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
     length = pack_cb(data, arg);
     np_assertv(length <= uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                "%zu bytes were packed", length);
-    np_am_commit(&ep->link, id, start, length);
+    np_fast_send(&ep->link, id, start, length);
     UCT_TL_EP_STAT_OP(&ep->super.super, AM, BCOPY, length);
     return length;
 }
@@ -272,7 +272,7 @@ uct_nprdma_soft_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
         memcpy(data, header, header_length);
     }
     uct_nprdma_pack_iov(UCS_PTR_BYTE_OFFSET(data, header_length), iov, iovcnt);
-    np_am_commit(&ep->link, id, start, total);
+    np_fast_send(&ep->link, id, start, total);
     UCT_TL_EP_STAT_OP(&ep->super.super, AM, ZCOPY, total);
     return UCS_OK; /* copied: the buffer is free */
 }

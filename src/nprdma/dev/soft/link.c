@@ -446,6 +446,17 @@ int np_link_is_alive(np_link_t *link)
     return status != UCS_ERR_CONNECTION_RESET;
 }
 
+np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
+{
+    if (link->remote == NULL) {
+        return NULL;
+    }
+
+    link->table       = np_remote_table(link->remote, arena);
+    link->table_arena = arena;
+    return link->table;
+}
+
 static int np_link_may_widen(np_link_t *link)
 {
     if (!link->is_wide &&

@@ -76,12 +76,12 @@ struct np_link {
     unsigned         segments_asked;
 
     np_remote_t      *remote;      /**< the target's tables; NULL: not yet */
-    np_drain_entry_t drain;
-
-    /* owned by proto */
     uint32_t         table_arena;  /**< what table is of */
     np_table_t       *table;       /**< last used; NULL: none */
     uint8_t          *inline_areas;
+    np_drain_entry_t drain;
+
+    /* owned by proto */
     np_seen_t        seen[NP_LINK_SEEN];
     ucs_list_link_t  busy;         /**< in port->busy_links, if outstanding */
     int              is_full;      /**< the last one that was refused found no
@@ -130,9 +130,21 @@ void np_link_busy(np_link_t *link);
 void np_link_wake(np_link_t *link);
 void np_link_ring(np_link_t *link);
 
+/** The table of an arena of the link's target; NULL: not known yet */
+np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena);
+
 /** Tell the target that there is something in a ring that it does not poll */
 void np_link_notify_slow(np_link_t *link);
 
+
+static UCS_F_ALWAYS_INLINE np_table_t *
+np_link_table(np_link_t *link, uint64_t va)
+{
+    uint32_t arena = np_arena_of(va);
+
+    return ucs_likely((link->table_arena == arena) && (link->table != NULL)) ?
+           link->table : np_link_table_slow(link, arena);
+}
 
 /** Is it time for np_link_busy? */
 static UCS_F_ALWAYS_INLINE int np_link_is_busy(const np_link_t *link)
