@@ -312,6 +312,32 @@ static void link_fork(void)
     link_world_close(&link_parents);
 }
 
+/* A put through the data ring that is refused when a part of it is there
+ * already: that part is not left out of the next one */
+static void link_refused_part(void)
+{
+    static const uint8_t bytes[16] = "sixteen of them";
+    np_slot_t slot = {.rma = {.addr = LINK_PAGE}}; /* in no shared arena */
+    link_world_t world;
+    np_peer_t *peer;
+
+    link_world_open("refused part", &world);
+    peer         = world.pair.peer;
+    peer->served = 8;
+    TAP_CHECK(np_serve_data(peer, &slot,
+                            np_slot_word(0, 16, NP_SLOT_PUT, 0)) &&
+              (slot.rma.status == UCS_ERR_INVALID_ADDR),
+              "refused part: %d", slot.rma.status);
+    memcpy(peer->data.payload, bytes, sizeof(bytes));
+    slot.rma.addr = (uintptr_t)world.mem;
+    TAP_CHECK(np_serve_data(peer, &slot,
+                            np_slot_word(1, 16, NP_SLOT_PUT, 0)) &&
+              (slot.rma.status == UCS_OK) &&
+              (memcmp(world.mem, bytes, sizeof(bytes)) == 0),
+              "refused part: the next one is whole");
+    link_world_close(&world);
+}
+
 /* Notes need no answer, and may fill the ring of requests but for a slot:
  * whoever waits for room behind them has the target's threads woken */
 static void link_notes(void)
@@ -951,6 +977,7 @@ void test_link(void)
     link_flush_down();
     link_swap();
     link_fork();
+    link_refused_part();
     link_notes();
     link_note_room();
     link_late_room(0);

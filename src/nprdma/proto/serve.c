@@ -234,8 +234,9 @@ np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
         status = np_serve_copy(&serving);
     }
 
-    peer->served = (status == UCS_ERR_NO_RESOURCE) ? len - serving.fault.len :
-                   0;
+    if (status == UCS_ERR_NO_RESOURCE) {
+        peer->served = len - serving.fault.len;
+    }
     return status;
 }
 
@@ -257,6 +258,7 @@ int np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
         return 0; /* it stays where it is, until its pages do */
     }
 
+    peer->served     = 0; /* however it ends: the next one is another */
     slot->rma.status = status;
     return 1;
 }
