@@ -12,7 +12,6 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/rma.h"
-#include "nprdma/proto/serve.h"
 
 #include <signal.h>
 #include <string.h>
@@ -73,7 +72,8 @@ static void hostile_changed_slot(void)
     pair_send(&link);
     TAP_CHECK(pair_wait_received(target, bad, 1), "changed slot: connected");
     slot.rma.addr = (uintptr_t)&pair_received;
-    np_serve_data(target->peers[0], &slot, np_slot_word(0, 64, NP_SLOT_GET, 0));
+    np_carry_serve(target->peers[0], &slot,
+                   np_slot_word(0, 64, NP_SLOT_GET, 0));
     TAP_CHECK(slot.rma.status == UCS_ERR_INVALID_PARAM,
               "changed slot: refused, not for want of the address: %d",
               slot.rma.status);

@@ -88,10 +88,8 @@ static void np_link_hold_next(np_link_t *link)
 {
     ucs_list_link_t *queue = &link->queues[NP_QUEUE_DATA];
 
-    link->data.is_held = !ucs_list_is_empty(queue);
-    if (link->data.is_held) {
-        link->data.held = ucs_list_head(queue, np_op_t, list)->index;
-    }
+    np_carry_hold(link, ucs_list_is_empty(queue) ? NULL :
+                        &ucs_list_head(queue, np_op_t, list)->rma.carry);
 }
 
 void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op)
@@ -171,7 +169,7 @@ void np_op_finish(np_link_t *link, np_op_t *op)
 static ucs_status_t
 np_op_take_get(np_link_t *link, np_op_t *op)
 {
-    uint8_t *data = link->data.payload + op->rma.payload;
+    uint8_t *data = np_carry_bytes(link, &op->rma.carry);
     np_iov_t piece[NP_MAX_IOV];
     size_t count;
 
@@ -194,11 +192,10 @@ np_op_take_get(np_link_t *link, np_op_t *op)
  * be taken yet. */
 static int np_op_slot_done(np_link_t *link, np_op_t *op)
 {
-    np_slot_t *slot = &link->data.slots[op->index & link->data.mask];
     ucs_status_t status;
 
     if (op->status == UCS_OK) {
-        status = np_status_of_peer(slot->rma.status);
+        status = np_carry_status(link, &op->rma.carry);
         if ((op->kind == NP_OP_GET) && (status == UCS_OK)) {
             status = np_op_take_get(link, op);
             if (status == UCS_ERR_NO_RESOURCE) {
@@ -230,7 +227,7 @@ static unsigned np_link_complete_slots(np_link_t *link)
 
     do {
         op = ucs_list_head(queue, np_op_t, list);
-        if (!np_ring_tx_is_read(&link->data, op->index) ||
+        if (!np_carry_is_done(link, &op->rma.carry) ||
             !np_op_slot_done(link, op)) {
             break;
         }
@@ -301,26 +298,13 @@ void np_link_cancel(np_link_t *link, ucs_status_t status)
         link->waiting = 0;
     }
 
-    link->data.is_held = 0;
+    np_carry_hold(link, NULL);
     for (i = 0; i < NP_QUEUE_LAST; ++i) {
         np_link_cancel_queue(link, i, status);
     }
 
     ucs_list_del(&link->busy);
     ucs_list_head_init(&link->busy);
-}
-
-/* Something that we sent may not have been read: the target has died, or has
- * never taken us in, or has closed its port before */
-static int np_link_has_lost(np_link_t *link)
-{
-    if ((link->shm == NULL) || (link->data.tail == 0)) {
-        return 0;
-    }
-
-    /* acquire: the head was written before */
-    return !atomic_load_explicit(&link->shm->left, memory_order_acquire) ||
-           !np_ring_tx_is_read(&link->data, link->data.tail - 1);
 }
 
 /* dev tells: the link is down. A target that has closed its port in peace is no
@@ -384,7 +368,7 @@ static int np_op_has_work(np_port_t *port)
 
         if (!ucs_list_is_empty(&link->queues[NP_QUEUE_DATA])) {
             op = ucs_list_head(&link->queues[NP_QUEUE_DATA], np_op_t, list);
-            if (np_ring_tx_is_read(&link->data, op->index)) {
+            if (np_carry_is_done(link, &op->rma.carry)) {
                 return 1;
             }
         }
@@ -394,7 +378,7 @@ static int np_op_has_work(np_port_t *port)
 }
 
 const np_port_ops_t np_proto_ops = {
-    .serve     = np_serve_data,
+    .serve     = np_serve_carried,
     .execute   = np_serve_job,
     .has_work  = np_op_has_work,
     .link_down = np_op_link_down

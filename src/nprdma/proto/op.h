@@ -10,6 +10,7 @@
 #ifndef NP_OP_H_
 #define NP_OP_H_
 
+#include "../dev/soft/carry.h"
 #include "../dev/soft/dma.h"
 #include "../dev/soft/mail.h"
 #include "../dev/soft/share.h"
@@ -101,7 +102,6 @@ struct np_op {
     void             *comp;       /**< the user's, or NULL */
     np_op_kind_t     kind;
     ucs_status_t     status;      /**< of what is done so far */
-    uint32_t         index;       /**< of its slot in the data ring */
     np_ask_t         ask;         /**< of a request */
     uint64_t         begin;       /**< np_trace_begin() of a copy or FAULT */
     int              is_waiting;  /**< a request to be sent again .. */
@@ -117,9 +117,7 @@ struct np_op {
             void         *arg;
             size_t       len;
             size_t       offset;  /**< in the copy */
-            uint32_t     payload; /**< where its bytes are in the ring's area;
-                                       what its slot says of that is the
-                                       target's word */
+            np_carry_t   carry;
         } rma;
         struct {
             void             *result; /**< or NULL */
@@ -150,8 +148,8 @@ void np_proto_close_link(np_link_t *link);
 /** An operation from the free list; NULL if there is no memory */
 np_op_t *np_op_get(np_port_t *port, np_op_kind_t kind, void *comp);
 
-/** It is outstanding from now on. If it waits for a slot of the data ring, its
- *  index is set and nothing of the slot is used again before it completes. */
+/** It is outstanding from now on. If the data ring carries it, its rma.carry is
+ *  set, and nothing of the slot is used again before it completes. */
 void np_op_post(np_link_t *link, np_link_queue_t queue, np_op_t *op);
 
 /** It is not outstanding any more */

@@ -236,14 +236,11 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
                          uint64_t addr, np_op_t **op_p, void *comp)
 {
-    np_ring_tx_t *ring = &link->data;
     ucs_status_t status;
-    np_slot_t *slot;
-    uint32_t start;
+    np_carry_t carry;
     np_op_t *op;
 
-    if (!np_ring_tx_has_slot(ring) ||
-        !np_ring_tx_has_payload(ring, len, &start)) {
+    if (!np_carry_begin(link, &carry, len)) {
         return np_link_full(link);
     }
 
@@ -252,31 +249,21 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->rma.payload = start & ring->payload_mask;
-    slot            = np_ring_tx_slot(ring);
-    slot->rma       = (np_slot_rma_t){
-        .addr   = addr,
-        .offset = op->rma.payload,
-        .status = UCS_ERR_NO_PROGRESS
-    };
     if (kind == NP_OP_PUT) {
         status = np_fault_copy_local(link, NP_DIR_GET,
-                                     ring->payload + op->rma.payload, iov,
-                                     iovcnt);
+                                     np_carry_bytes(link, &carry), iov, iovcnt);
         if (ucs_unlikely(status != UCS_OK)) {
             np_op_put(link->port, op);
             return status;
         }
     }
 
-    op->index    = ring->tail;
-    op->rma.copy = NULL;
-    op->rma.len  = len;
+    op->rma.carry = carry;
+    op->rma.copy  = NULL;
+    op->rma.len   = len;
     np_op_post(link, NP_QUEUE_DATA, op);
-    np_ring_tx_commit_payload(ring, start, len);
-    np_ring_tx_publish(ring, slot, len,
-                       (kind == NP_OP_PUT) ? NP_SLOT_PUT : NP_SLOT_GET, 0);
-    np_link_notify(link);
+    np_carry_send(link, &carry, (kind == NP_OP_PUT) ? NP_DIR_PUT : NP_DIR_GET,
+                  len, addr);
     *op_p = op;
     return UCS_OK;
 }

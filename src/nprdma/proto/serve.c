@@ -201,66 +201,41 @@ static ucs_status_t np_serve_copy(np_serving_t *serving)
     return UCS_ERR_NO_RESOURCE;
 }
 
-/* The data ring's. Its pages are brought in first, and copied while nobody may
- * take them away. What is done of it is remembered. */
-static ucs_status_t
-np_serve_rma(np_peer_t *peer, const np_slot_rma_t *rma, uint8_t kind,
-             uint32_t len)
+/* Its pages are brought in first, and copied while nobody may take them away.
+ * What is done of it is remembered. */
+ucs_status_t
+np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
+                 uint32_t len, uint32_t *done)
 {
     np_serving_t serving = {
         .peer         = peer,
-        .fault.remote = rma->addr,
+        .fault.remote = addr,
         .fault.len    = len,
         .fault.flags  = NP_FAULT_INLINE |
-                        ((kind == NP_SLOT_PUT) ? NP_FAULT_PUT : 0),
+                        ((dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0),
         .fault.epoch  = atomic_load_explicit(&peer->shm->epoch,
                                              memory_order_relaxed),
-        .area         = peer->data.payload + rma->offset,
+        .area         = area,
         .moving       = &peer->drain.own[NP_MOVER_TARGET]
     };
     ucs_status_t status;
 
-    status = np_access_check(rma->addr, len);
+    status = np_access_check(addr, len);
     if (status != UCS_OK) {
         return status;
     }
 
-    np_serve_advance(&serving, ucs_min(peer->served, len));
+    np_serve_advance(&serving, ucs_min(*done, len));
     status = np_access_fault_in(serving.fault.remote, serving.fault.len,
-                                kind == NP_SLOT_PUT, NULL);
+                                dir == NP_DIR_PUT, NULL);
     NP_PAUSE(SERVE_MAPPED);
     if ((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE) ||
         (status == UCS_ERR_EXCEEDS_LIMIT)) {
         status = np_serve_copy(&serving);
     }
 
-    if (status == UCS_ERR_NO_RESOURCE) {
-        peer->served = len - serving.fault.len;
-    }
+    *done = len - serving.fault.len;
     return status;
-}
-
-int np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word)
-{
-    /* Read once: what the peer writes after the check does not count */
-    const np_slot_rma_t rma = {
-        .addr   = *(const volatile uint64_t*)&slot->rma.addr,
-        .offset = *(const volatile uint32_t*)&slot->rma.offset
-    };
-    uint32_t len        = np_word_len(word);
-    ucs_status_t status = UCS_ERR_INVALID_PARAM;
-
-    if (np_ring_rx_has_payload(&peer->data, rma.offset, len)) {
-        status = np_serve_rma(peer, &rma, np_word_kind(word), len);
-    }
-
-    if (status == UCS_ERR_NO_RESOURCE) {
-        return 0; /* it stays where it is, until its pages do */
-    }
-
-    peer->served     = 0; /* however it ends: the next one is another */
-    slot->rma.status = status;
-    return 1;
 }
 
 /* Move between the message and our memory, through our own views, up to the

@@ -9,9 +9,10 @@
 
 #include "../dev/soft/peer.h"
 
-/** Execute a request of a peer's data ring; the answer goes into the slot.
- *  Returns 0 if a swapper does not let it: try again in a later progress. */
-int np_serve_data(np_peer_t *peer, np_slot_t *slot, uint64_t word);
+/** np_port_ops_t::serve */
+ucs_status_t
+np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
+                 uint32_t len, uint32_t *done);
 
 /** np_port_ops_t::execute */
 void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats);

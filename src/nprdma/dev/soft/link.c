@@ -446,6 +446,17 @@ int np_link_is_alive(np_link_t *link)
     return status != UCS_ERR_CONNECTION_RESET;
 }
 
+int np_link_has_lost(np_link_t *link)
+{
+    if ((link->shm == NULL) || (link->data.tail == 0)) {
+        return 0;
+    }
+
+    /* acquire: the head was written before */
+    return !atomic_load_explicit(&link->shm->left, memory_order_acquire) ||
+           !np_ring_tx_is_read(&link->data, link->data.tail - 1);
+}
+
 np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
 {
     if (link->remote == NULL) {

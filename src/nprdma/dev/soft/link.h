@@ -119,6 +119,10 @@ int np_link_is_connected(np_link_t *link);
 /** Is the other end still there, and the link usable? */
 int np_link_is_alive(np_link_t *link);
 
+/** It is down: may something that we sent not have been read? The target has
+ *  died, or has never taken us in, or has closed its port before. */
+int np_link_has_lost(np_link_t *link);
+
 /**
  * The link has carried much payload: may it use the whole payload area? Far
  * from where the target reads, neither waits for the other's cache lines.

@@ -7,6 +7,7 @@
 #ifndef NP_SOFT_PEER_H_
 #define NP_SOFT_PEER_H_
 
+#include "carry.h"
 #include "drain.h"
 #include "help.h"
 #include "inbox.h"
@@ -183,7 +184,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset, len))) {
             break;
         }
-        if (ucs_unlikely(!peer->port->ops->serve(peer, slot, word))) {
+        if (ucs_unlikely(!np_carry_serve(peer, slot, word))) {
             return 0;
         }
         ring->lag = ring->lag_max; /* the initiator waits for the answer */

@@ -49,9 +49,18 @@ typedef struct np_job np_job_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
-    /** Execute a request of the data ring; the answer goes into the slot.
-     *  Returns 0 if it must be tried again in a later progress. */
-    int (*serve)(np_peer_t *peer, np_slot_t *slot, uint64_t word);
+    /**
+     * Execute a put or get that the data ring carries: between our memory and
+     * @a area, @a len bytes. The port's owner.
+     *
+     * @param [in] dir       NP_DIR_PUT: into our memory.
+     * @param [inout] done   Bytes from its beginning that are done.
+     *
+     * @return UCS_ERR_NO_RESOURCE: it must be tried again in a later progress;
+     *         others: the answer.
+     */
+    ucs_status_t (*serve)(np_peer_t *peer, np_dir_t dir, uint64_t addr,
+                          uint8_t *area, uint32_t len, uint32_t *done);
     /** Execute a request of the control ring that is answered, and answer it
      *  (np_inbox_answer). The owner, or a service thread: @a mover says who we
      *  are to the link, each has its own word. */
