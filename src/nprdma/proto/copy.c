@@ -134,7 +134,7 @@ static void np_copy_stop(np_op_t *op, ucs_status_t status)
 static void np_copy_use_rings(np_link_t *link, np_op_t *op, size_t len)
 {
     np_copy_t *copy     = &op->copy;
-    ucs_status_t status = np_rma_vm_refused(link);
+    ucs_status_t status = np_link_vm_refused(link);
     uint32_t first, count;
 
     if (status != UCS_OK) {

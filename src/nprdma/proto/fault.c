@@ -36,7 +36,7 @@ void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot)
         .remote = op->fault.remote,
         .len    = op->fault.len,
         .flags  = op->fault.flags,
-        .epoch  = atomic_load_explicit(&link->shm->epoch, memory_order_relaxed)
+        .epoch  = np_link_epoch(link)
     };
 }
 
@@ -515,7 +515,7 @@ static void np_fault_retry(np_link_t *link, np_op_t *op)
     NP_STATS_INC(link->port->stats, retries);
     op->status = np_piece_move(link, &piece, &missing);
     if (ucs_unlikely(op->status == UCS_ERR_UNSUPPORTED)) {
-        op->status   = np_rma_vm_refused(link);
+        op->status   = np_link_vm_refused(link);
         copy->rounds = NP_FAULT_ROUNDS; /* inside messages, then */
     }
     for (i = 0; (op->status == UCS_OK) && (i < missing.count); ++i) {

@@ -213,12 +213,6 @@ void np_port_fence(np_port_t *port)
     }
 }
 
-/* It has not tried, or long enough ago */
-static int np_link_may_connect(const np_link_t *link)
-{
-    return (link->connect_at == 0) || (np_clock() >= link->connect_at);
-}
-
 ucs_status_t np_link_enter_slow(np_link_t *link)
 {
     ucs_status_t status;
@@ -256,25 +250,6 @@ ucs_status_t np_link_enter_slow(np_link_t *link)
     return UCS_OK;
 }
 
-/* Is there room in the data ring, for who has found none? */
-static int np_link_has_room(np_link_t *link)
-{
-    uint32_t start;
-
-    /* A link that is to become wide does so when all is read */
-    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
-        np_link_busy(link);
-        return np_link_is_widened(link);
-    }
-
-    /* Half of the payload area: who has waited once shall not wait for each
-     * message that follows */
-    return np_ring_tx_has_payload(&link->data,
-                                  link->port->config.payload_size / 2,
-                                  &start) &&
-           np_ring_tx_has_slot(&link->data);
-}
-
 int np_link_has_resources(np_link_t *link)
 {
     const unsigned gate = link->flight.gate & ~NP_GATE_PENDING;
@@ -297,14 +272,11 @@ int np_link_has_resources(np_link_t *link)
     }
 
     /* A target that computes reads no messages, but others than these go on */
-    if (link->is_full) {
-        link->is_full = !np_link_has_room(link);
-        if (link->is_full) {
-            return 0;
-        }
+    if (!np_link_has_room(link)) {
+        return 0;
     }
 
-    if (!np_ring_tx_has_slot(&link->ctl)) {
+    if (!np_mail_has_slot(link)) {
         np_mail_ring_slow(link); /* nothing of it may be outstanding */
         return 0;
     }

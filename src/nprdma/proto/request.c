@@ -95,7 +95,7 @@ static void np_request_resend(np_link_t *link)
             continue;
         }
 
-        if (!np_ring_tx_has_slot(&link->ctl)) {
+        if (!np_mail_has_slot(link)) {
             return;
         }
 

@@ -175,20 +175,6 @@ np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     return np_copy_post(link, op);
 }
 
-ucs_status_t np_rma_vm_refused(np_link_t *link)
-{
-    if (np_engine.config.single_copy == NP_SINGLE_COPY_VM) {
-        np_error("UCX_NPRDMA_SINGLE_COPY=vm, but the kernel refuses access "
-                 "to process %d. See 'nprdma_info --check', or set "
-                 "UCX_NPRDMA_SINGLE_COPY=auto", link->process.pid);
-        return UCS_ERR_UNSUPPORTED;
-    }
-
-    link->no_vm = 1;
-    np_vm_explain_refusal(link->process.pid);
-    return UCS_OK;
-}
-
 /* Move one piece, one-sided.
  * UCS_ERR_UNSUPPORTED: take the rings instead. */
 static ucs_status_t
@@ -203,7 +189,7 @@ np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
     }
 
     if (status == UCS_ERR_UNSUPPORTED) {
-        status = np_rma_vm_refused(link);
+        status = np_link_vm_refused(link);
         return (status == UCS_OK) ? UCS_ERR_UNSUPPORTED : UCS_ERR_IO_ERROR;
     }
 

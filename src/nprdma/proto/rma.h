@@ -18,14 +18,6 @@ size_t np_rma_max_bcopy(const np_port_config_t *config);
 uint32_t np_rma_ring_piece(const np_port_config_t *config);
 
 /**
- * The kernel has refused process_vm_* to the target: remember, and say once
- * what that means.
- *
- * @return UCS_OK: use the rings; UCS_ERR_UNSUPPORTED: the user wants an error.
- */
-ucs_status_t np_rma_vm_refused(np_link_t *link);
-
-/**
  * Send one request through the data ring.
  *
  * @param [in]  kind  NP_OP_PUT: @a iov is copied; NP_OP_GET: what to do with

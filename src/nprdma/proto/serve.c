@@ -64,8 +64,7 @@ static ucs_status_t np_serve_copy_bytes(const np_serving_t *serving, size_t len)
 {
     ucs_status_t status;
 
-    if (atomic_load_explicit(&serving->peer->shm->epoch,
-                             memory_order_relaxed) != serving->fault.epoch) {
+    if (np_peer_epoch(serving->peer) != serving->fault.epoch) {
         return UCS_ERR_CANCELED;
     }
 
@@ -147,8 +146,7 @@ static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
     ucs_status_t status         = UCS_ERR_CANCELED;
 
     np_moving_begin(serving->moving);
-    if (atomic_load_explicit(&serving->peer->shm->epoch,
-                             memory_order_relaxed) == serving->fault.epoch) {
+    if (np_peer_epoch(serving->peer) == serving->fault.epoch) {
         status = np_access_check_again(serving->fault.remote,
                                        serving->fault.len);
     }
@@ -213,8 +211,7 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
         .fault.len    = len,
         .fault.flags  = NP_FAULT_INLINE |
                         ((dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0),
-        .fault.epoch  = atomic_load_explicit(&peer->shm->epoch,
-                                             memory_order_relaxed),
+        .fault.epoch  = np_peer_epoch(peer),
         .area         = area,
         .moving       = &peer->drain.own[NP_MOVER_TARGET]
     };
@@ -454,8 +451,7 @@ static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
     np_serving_t serving         = {
         .peer   = job->peer,
         .fault  = *fault,
-        .area   = job->peer->inline_areas +
-                  ((size_t)np_word_id(job->word) * NP_INLINE_SIZE),
+        .area   = np_inbox_area(job),
         .moving = moving
     };
     ucs_status_t status;

@@ -48,6 +48,12 @@ int np_inbox_note(const np_job_t *job)
     }
 }
 
+uint8_t *np_inbox_area(const np_job_t *job)
+{
+    return job->peer->inline_areas +
+           ((size_t)np_word_id(job->word) * NP_INLINE_SIZE);
+}
+
 void np_inbox_answer(const np_job_t *job, ucs_status_t status, uint64_t result,
                      uint64_t last)
 {

@@ -47,6 +47,9 @@ int np_inbox_note(const np_job_t *job);
 void np_inbox_answer(const np_job_t *job, ucs_status_t status, uint64_t result,
                      uint64_t last);
 
+/** The data of a request that is inside the message, NP_INLINE_SIZE bytes */
+uint8_t *np_inbox_area(const np_job_t *job);
+
 /** Have the service threads answer peers of this port, and let them leave it
  *  alone when that returns. The port's owner. */
 void np_inbox_begin(np_port_t *port);

@@ -412,6 +412,11 @@ ucs_status_t np_link_connect(np_link_t *link)
     return UCS_OK;
 }
 
+int np_link_may_connect(const np_link_t *link)
+{
+    return (link->connect_at == 0) || (np_clock() >= link->connect_at);
+}
+
 int np_link_is_connected(np_link_t *link)
 {
     struct pollfd pfd = {.fd = link->fd, .events = POLLRDHUP};
@@ -494,6 +499,45 @@ void np_link_busy(np_link_t *link)
     } else {
         ring->busy_at = ring->payload_tail + (size / 4);
     }
+}
+
+/* For who has found none in the data ring */
+static int np_link_has_ring_room(np_link_t *link)
+{
+    uint32_t start;
+
+    /* A link that is to become wide does so when all is read */
+    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
+        np_link_busy(link);
+        return np_link_is_widened(link);
+    }
+
+    /* Half of the payload area: who has waited once shall not wait for each
+     * message that follows */
+    return np_ring_tx_has_payload(&link->data,
+                                  link->port->config.payload_size / 2,
+                                  &start) &&
+           np_ring_tx_has_slot(&link->data);
+}
+
+int np_link_has_room(np_link_t *link)
+{
+    link->is_full = link->is_full && !np_link_has_ring_room(link);
+    return !link->is_full;
+}
+
+ucs_status_t np_link_vm_refused(np_link_t *link)
+{
+    if (np_engine.config.single_copy == NP_SINGLE_COPY_VM) {
+        np_error("UCX_NPRDMA_SINGLE_COPY=vm, but the kernel refuses access "
+                 "to process %d. See 'nprdma_info --check', or set "
+                 "UCX_NPRDMA_SINGLE_COPY=auto", link->process.pid);
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    link->no_vm = 1;
+    np_vm_explain_refusal(link->process.pid);
+    return UCS_OK;
 }
 
 static void np_link_tell(np_link_t *link, np_msg_type_t type)

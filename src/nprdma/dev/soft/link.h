@@ -64,6 +64,8 @@ struct np_link {
                                         entry will tell that it has come in; 0:
                                         none */
     int              is_wide;      /**< uses, or will use, payload_wide */
+    int              is_full;      /**< the last one that was refused found no
+                                        room in the data ring */
     uint32_t         shares_used;  /**< bitmap; see share.h, as are: */
     uint16_t         share_generation;
     int              no_share;     /**< the target cannot help */
@@ -84,8 +86,6 @@ struct np_link {
     /* owned by proto */
     np_seen_t        seen[NP_LINK_SEEN];
     ucs_list_link_t  busy;         /**< in port->busy_links, if outstanding */
-    int              is_full;      /**< the last one that was refused found no
-                                        room in the data ring */
     ucs_list_link_t  queues[NP_QUEUE_LAST];
     unsigned         copies;       /**< operations in the copy queue */
     unsigned         waiting;      /**< requests to be sent again */
@@ -104,6 +104,9 @@ void np_link_close(np_link_t *link);
  *         status: the link is down with it.
  */
 ucs_status_t np_link_connect(np_link_t *link);
+
+/** It has not been tried, or long enough ago */
+int np_link_may_connect(const np_link_t *link);
 
 /** Those of a port whose message had to stay for lack of descriptors: once
  *  more, if it is time */
@@ -128,6 +131,18 @@ int np_link_has_lost(np_link_t *link);
  * from where the target reads, neither waits for the other's cache lines.
  */
 void np_link_busy(np_link_t *link);
+
+/** Is there room in the data ring? Looked at only if the last one that was
+ *  refused found none (np_link_full). */
+int np_link_has_room(np_link_t *link);
+
+/**
+ * The kernel has refused process_vm_* to the target: remember, and say once
+ * what that means.
+ *
+ * @return UCS_OK: use the rings; UCS_ERR_UNSUPPORTED: the user wants an error.
+ */
+ucs_status_t np_link_vm_refused(np_link_t *link);
 
 /** Wake the target's owner, which sleeps; or its service threads. Never
  *  waits. */
@@ -169,6 +184,12 @@ static inline ucs_status_t np_link_full(np_link_t *link)
 {
     link->is_full = 1;
     return UCS_ERR_NO_RESOURCE;
+}
+
+/** What is asked in an epoch is moved in that one alone */
+static inline uint32_t np_link_epoch(const np_link_t *link)
+{
+    return atomic_load_explicit(&link->shm->epoch, memory_order_relaxed);
 }
 
 /** Is the way by process_vm_* open? */

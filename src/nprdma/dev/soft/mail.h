@@ -55,13 +55,18 @@ void np_mail_ring_slow(np_link_t *link);
 void np_mail_ring_now(np_link_t *link);
 
 
+/** Is there a slot for one more of anything? */
+static UCS_F_ALWAYS_INLINE int np_mail_has_slot(np_link_t *link)
+{
+    return np_ring_tx_has_slot(&link->ctl);
+}
+
 /** Requests may stand still because nobody at the target looks, and so may what
  *  has no room behind what needs no answer: call it again and again while some
  *  are outstanding */
 static UCS_F_ALWAYS_INLINE void np_mail_ring(np_link_t *link)
 {
-    if ((link->answers_used != 0) ||
-        ucs_unlikely(!np_ring_tx_has_slot(&link->ctl))) {
+    if ((link->answers_used != 0) || ucs_unlikely(!np_mail_has_slot(link))) {
         np_mail_ring_slow(link);
     }
 }
@@ -76,7 +81,7 @@ static UCS_F_ALWAYS_INLINE int np_mail_is_full(const np_link_t *link)
  *  a copy that is offered. */
 static UCS_F_ALWAYS_INLINE int np_mail_has_room(np_link_t *link)
 {
-    return !np_mail_is_full(link) && np_ring_tx_has_slot(&link->ctl);
+    return !np_mail_is_full(link) && np_mail_has_slot(link);
 }
 
 /** What is sent next is filled into this, but for its word */

@@ -92,6 +92,13 @@ void np_peer_malformed(np_peer_t *peer, uint64_t word);
 /** Wake the initiator, if it sleeps */
 void np_peer_wake(np_peer_t *peer);
 
+/** The epoch of its link: what was asked in another one is not moved any
+ *  more */
+static inline uint32_t np_peer_epoch(const np_peer_t *peer)
+{
+    return atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed);
+}
+
 /** Is there anything in its rings? */
 static inline int np_peer_has_data(np_peer_t *peer)
 {
