@@ -219,14 +219,10 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
                     size_t len)
 {
     const np_iov_t iov = {area, len};
-    np_dma_t dma       = {
-        .dir    = dir,
-        .process = NP_VM_SELF, /* what is not there is an error, no signal */
-        .moving = &link->drain.own[NP_MOVER_INITIATOR]
-    };
     ucs_status_t status;
     np_ranges_t absent;
     unsigned round;
+    np_dma_t dma;
 
     for (round = 0; round < NP_FAULT_LOCAL_ROUNDS; ++round) {
         status = np_access_fault_in((uintptr_t)ptr, len, dir == NP_DIR_PUT,
@@ -239,8 +235,10 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
             return status;
         }
 
-        dma.table = np_table_find(np_arena_of((uintptr_t)ptr));
-        status    = np_dma_move(&dma, &iov, 1, (uintptr_t)ptr, len, &absent);
+        /* what is not there is an error, no signal */
+        dma    = np_dma_own(dir, &link->drain.own[NP_MOVER_INITIATOR],
+                            (uintptr_t)ptr);
+        status = np_dma_move(&dma, &iov, 1, (uintptr_t)ptr, len, &absent);
         if (status == UCS_ERR_INVALID_ADDR) {
             np_mapper_unmap((uintptr_t)ptr, len); /* mapped once: ask anew */
         } else if ((status != UCS_OK) || (absent.count == 0)) {

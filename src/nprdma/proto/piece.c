@@ -347,22 +347,16 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
 ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
                            np_ranges_t *missing)
 {
-    np_dma_t dma = {
-        .dir       = piece->dir,
-        .process   = &link->process,
-        .direct    = piece->direct,
-        .table     = np_link_table(link, piece->addr),
-        .remote    = link->remote,
-        .tlb       = link->port->tlb,
-        .moving    = &link->drain.own[NP_MOVER_INITIATOR],
-        .has_local = piece->has_local,
-        .is_prefix = piece->is_prefix,
-        .is_whole  = (piece->dir == NP_DIR_PUT) && (piece->len <= NP_PIECE_ONCE)
-    };
+    np_dma_t dma      = np_link_dma(link, piece->dir, piece->addr,
+                                    piece->direct);
     np_entries_t ours = {0, 0};
     ucs_status_t status;
     unsigned round;
 
+    dma.has_local  = piece->has_local;
+    dma.is_prefix  = piece->is_prefix;
+    dma.is_whole   = (piece->dir == NP_DIR_PUT) &&
+                     (piece->len <= NP_PIECE_ONCE);
     missing->count = 0;
     if (ucs_unlikely((dma.table == NULL) ||
                      np_piece_is_absent(piece, dma.table))) {

@@ -241,20 +241,16 @@ static ucs_status_t np_serve_move_inline(np_serving_t *serving)
 {
     const np_slot_fault_t *fault = &serving->fault;
     np_iov_t iov = {serving->area, fault->len};
-    np_dma_t dma = {
-        .dir       = np_serve_dir(serving),
-        .process   = NP_VM_SELF,
-        .table     = np_table_find(np_arena_of(fault->remote)),
-        .moving    = serving->moving,
-        .epoch     = &serving->peer->shm->epoch,
-        .was_epoch = fault->epoch,
-        .is_whole  = fault->len <= NP_PIECE_ONCE,
-        .is_prefix = 1
-    };
+    np_dma_t dma = np_dma_own(np_serve_dir(serving), serving->moving,
+                              fault->remote);
     ucs_status_t status;
     np_ranges_t absent;
 
-    status = np_dma_move(&dma, &iov, 1, fault->remote, fault->len, &absent);
+    np_peer_bind(serving->peer, &dma, fault->epoch);
+    dma.is_whole  = fault->len <= NP_PIECE_ONCE;
+    dma.is_prefix = 1;
+    status        = np_dma_move(&dma, &iov, 1, fault->remote, fault->len,
+                                &absent);
     np_serve_advance(serving, (absent.count == 0) ? fault->len :
                               absent.range[0].offset);
     return status;
@@ -265,20 +261,12 @@ static ucs_status_t np_serve_move_inline(np_serving_t *serving)
 static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
 {
     const np_slot_fault_t *fault = &serving->fault;
-    np_peer_t *peer              = serving->peer;
-    np_dma_t dma = {
-        .dir       = (fault->flags & NP_FAULT_PUT) ? NP_DIR_GET : NP_DIR_PUT,
-        .process   = &peer->process,
-        .remote    = peer->remote,
-        .moving    = serving->moving,
-        .epoch     = &peer->shm->epoch,
-        .was_epoch = fault->epoch,
-        .is_prefix = 1,
-        .has_local = 1
-    };
+    const np_dir_t dir           = (fault->flags & NP_FAULT_PUT) ? NP_DIR_GET :
+                                   NP_DIR_PUT;
     ucs_status_t status;
     np_ranges_t absent;
     np_iov_t iov;
+    np_dma_t dma;
     size_t len;
 
     if (np_engine.config.single_copy == NP_SINGLE_COPY_OFF) {
@@ -286,13 +274,12 @@ static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
     }
 
     while (fault->len > 0) {
-        len       = ucs_min((size_t)fault->len, NP_DMA_MAX);
-        len       = ucs_min(len, np_arena_left(fault->local));
-        iov       = (np_iov_t){(void*)fault->remote, len};
-        dma.table = (peer->remote == NULL) ? NULL :
-                    np_remote_table(peer->remote,
-                                    np_arena_of(fault->local));
-        status    = np_dma_move(&dma, &iov, 1, fault->local, len, &absent);
+        len = ucs_min((size_t)fault->len, NP_DMA_MAX);
+        len = ucs_min(len, np_arena_left(fault->local));
+        iov = (np_iov_t){(void*)fault->remote, len};
+        dma = np_peer_dma(serving->peer, dir, fault->local, serving->moving);
+        np_peer_bind(serving->peer, &dma, fault->epoch);
+        status = np_dma_move(&dma, &iov, 1, fault->local, len, &absent);
         np_serve_advance(serving, (absent.count == 0) ? len :
                                   absent.range[0].offset);
         if ((status != UCS_OK) || (absent.count > 0)) {

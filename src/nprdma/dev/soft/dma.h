@@ -89,6 +89,19 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
  *  that is between. */
 void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len);
 
+/** A way to our own memory, in one arena: through our own views, as a device
+ *  would */
+static inline np_dma_t
+np_dma_own(np_dir_t dir, np_moving_own_t *moving, uint64_t va)
+{
+    return (np_dma_t){
+        .dir     = dir,
+        .process = NP_VM_SELF,
+        .table   = np_table_find(np_arena_of(va)),
+        .moving  = moving
+    };
+}
+
 /** As far as it is filled in: none is the usual case */
 static inline void np_ranges_copy(np_ranges_t *dst, const np_ranges_t *src)
 {

@@ -124,27 +124,22 @@ static int np_help_is_ready(const np_help_t *help, uint64_t ours,
 static ucs_status_t np_help_move(const np_help_t *help, const np_iov_t *iov,
                                  uint64_t addr, size_t *moved)
 {
-    np_peer_t *peer = help->peer;
-    np_dma_t dma    = {
-        .dir       = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT : NP_DIR_GET,
-        .process   = &peer->process,
-        .remote    = peer->remote,
-        .moving    = &peer->drain.own[NP_MOVER_TARGET],
-        .is_prefix = 1,
-        .has_local = 1
-    };
+    const np_dir_t dir      = (help->args.dir == NP_DIR_GET) ? NP_DIR_PUT :
+                              NP_DIR_GET;
+    np_peer_t *peer         = help->peer;
+    np_moving_own_t *moving = &peer->drain.own[NP_MOVER_TARGET];
     size_t done, len;
     ucs_status_t status;
     np_ranges_t absent;
     np_iov_t part;
+    np_dma_t dma;
 
     for (done = 0; done < iov->len; done += len, addr += len) {
-        len       = ucs_min(iov->len - done, NP_DMA_MAX);
-        len       = ucs_min(len, np_arena_left(addr));
-        part      = (np_iov_t){UCS_PTR_BYTE_OFFSET(iov->base, done), len};
-        dma.table = (peer->remote == NULL) ? NULL :
-                    np_remote_table(peer->remote, np_arena_of(addr));
-        status    = np_dma_move(&dma, &part, 1, addr, len, &absent);
+        len    = ucs_min(iov->len - done, NP_DMA_MAX);
+        len    = ucs_min(len, np_arena_left(addr));
+        part   = (np_iov_t){UCS_PTR_BYTE_OFFSET(iov->base, done), len};
+        dma    = np_peer_dma(peer, dir, addr, moving);
+        status = np_dma_move(&dma, &part, 1, addr, len, &absent);
         if ((status != UCS_OK) || (absent.count > 0)) {
             *moved = done + absent.range[0].offset;
             return (status != UCS_OK) ? status : UCS_ERR_NO_PROGRESS;
@@ -162,17 +157,14 @@ np_help_move_ours(np_help_t *help, np_dir_t dir, uint64_t va,
                   size_t len, size_t *moved)
 {
     const np_iov_t iov = {help->bounce, len};
-    const np_dma_t dma = {
-        .dir       = dir,
-        .process   = NP_VM_SELF,
-        .table     = np_table_find(np_arena_of(va)),
-        .moving    = &help->peer->drain.own[NP_MOVER_TARGET],
-        .is_prefix = 1
-    };
+    np_dma_t dma       = np_dma_own(dir,
+                                    &help->peer->drain.own[NP_MOVER_TARGET],
+                                    va);
     ucs_status_t status;
     np_ranges_t absent;
 
-    status = np_dma_move(&dma, &iov, 1, va, len, &absent);
+    dma.is_prefix = 1;
+    status        = np_dma_move(&dma, &iov, 1, va, len, &absent);
     if ((status == UCS_OK) && (absent.count == 0)) {
         *moved = len;
         return UCS_OK;

@@ -8,7 +8,7 @@
 #ifndef NP_SOFT_LINK_H_
 #define NP_SOFT_LINK_H_
 
-#include "drain.h"
+#include "dma.h"
 #include "port.h"
 #include "ring.h"
 
@@ -163,6 +163,22 @@ np_link_table(np_link_t *link, uint64_t va)
 
     return ucs_likely((link->table_arena == arena) && (link->table != NULL)) ?
            link->table : np_link_table_slow(link, arena);
+}
+
+/** The way to the target's memory, in one arena. @a direct: where @a va is
+ *  mapped here, or NULL. */
+static UCS_F_ALWAYS_INLINE np_dma_t
+np_link_dma(np_link_t *link, np_dir_t dir, uint64_t va, void *direct)
+{
+    return (np_dma_t){
+        .dir     = dir,
+        .process = &link->process,
+        .direct  = direct,
+        .table   = np_link_table(link, va),
+        .remote  = link->remote,
+        .tlb     = link->port->tlb,
+        .moving  = &link->drain.own[NP_MOVER_INITIATOR]
+    };
 }
 
 /** Is it time for np_link_busy? */

@@ -8,7 +8,7 @@
 #define NP_SOFT_PEER_H_
 
 #include "carry.h"
-#include "drain.h"
+#include "dma.h"
 #include "help.h"
 #include "inbox.h"
 #include "port.h"
@@ -92,11 +92,36 @@ void np_peer_malformed(np_peer_t *peer, uint64_t word);
 /** Wake the initiator, if it sleeps */
 void np_peer_wake(np_peer_t *peer);
 
+/** The way to the initiator's memory, in one arena, up to the first page that
+ *  is absent on either side */
+static inline np_dma_t np_peer_dma(np_peer_t *peer, np_dir_t dir, uint64_t va,
+                                   np_moving_own_t *moving)
+{
+    return (np_dma_t){
+        .dir       = dir,
+        .process   = &peer->process,
+        .table     = (peer->remote == NULL) ? NULL :
+                     np_remote_table(peer->remote, np_arena_of(va)),
+        .remote    = peer->remote,
+        .moving    = moving,
+        .is_prefix = 1,
+        .has_local = 1
+    };
+}
+
 /** The epoch of its link: what was asked in another one is not moved any
  *  more */
 static inline uint32_t np_peer_epoch(const np_peer_t *peer)
 {
     return atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed);
+}
+
+/** What is moved that way is moved in this epoch alone */
+static inline void
+np_peer_bind(np_peer_t *peer, np_dma_t *dma, uint32_t epoch)
+{
+    dma->epoch     = &peer->shm->epoch;
+    dma->was_epoch = epoch;
 }
 
 /** Is there anything in its rings? */
