@@ -230,7 +230,7 @@ breaks lost "local counts compared without the bits, write" \
     "$paged -DFAULT_LOCAL_COUNT_ONLY"
 breaks read "local counts compared without the bits, read" \
     "$paged -DREAD0 -DFAULT_LOCAL_COUNT_ONLY"
-breaks stuck "who unmaps waits for holds" "$paged -DRECLAIMS=1 -DHOLDS_BLOCK"
+breaks stuck "unmapping waits for holds" "$paged -DRECLAIMS=1 -DHOLDS_BLOCK"
 breaks lost "the old queue pair is not drained" "$broken -DQP_NOT_DRAINED"
 breaks lost "its reverse transfers are not drained" \
     "$broken -DQP_REVERSE_NOT_DRAINED"
