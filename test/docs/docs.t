@@ -84,6 +84,34 @@ sed -nE 's/^\| `(UCX_NPRDMA_[A-Z_]+)` \| (`([^`]*)`|\(none\)) \|.*/\1 \3/p' \
     sed -n 's/^</ucx_info -cf:/p; s/^>/user-guide.md:/p' |
     none "the user guide has every variable and its default"
 
+# The manual page has the same variables in the same groups, and names each
+# value that the guide names
+awk '/^### /                      { group = substr($0, 5) }
+     /^## /                       { group = "" }
+     /^\| `UCX_NPRDMA_[A-Z_]+` / { gsub(/`/, "", $2); print $2, group }' \
+    docs/guide/user-guide.md | sort > "$TAP_DIR/groups"
+awk '/^\.SS /                     { gsub(/^\.SS |"/, ""); group = $0 }
+     /^\.BR UCX_NPRDMA_[A-Z_]+ "/ { print $2, group }' docs/man/nprdma.7 |
+    sort | diff "$TAP_DIR/groups" - |
+    sed -n 's/^</user-guide.md:/p; s/^>/nprdma.7:/p' |
+    none "the manual page groups variables as the guide does"
+
+awk '/^\.S[SH] /                  { name = "" }
+     /^\.BR UCX_NPRDMA_[A-Z_]+ "/ { name = $2; next }
+     name != ""                   { sub(/^\.(BR|BI|RB|RI|IR|B|I|TP|PP) ?/, "")
+                                    gsub(/\\-/, "-"); print name, $0 }' \
+    docs/man/nprdma.7 > "$TAP_DIR/man"
+sed -nE 's/^\| `(UCX_NPRDMA_[A-Z_]+)` \| [^|]* \| (.*) \|$/\1 \2/p' \
+    docs/guide/user-guide.md |
+    while read -r name meaning; do
+        grep -o '`[^`]*`' <<< "$meaning" | tr -d '`' |
+            while read -r value; do
+                sed -n "s/^$name //p" "$TAP_DIR/man" |
+                    grep -qE "(^|[^a-z0-9-])${value/\*/.*}([^a-z0-9-]|\$)" ||
+                    echo "nprdma.7: $name says nothing of '$value'"
+            done
+    done | none "the manual page names each value that the guide names"
+
 # What nprdma-run sets
 run 30 "$NPRDMA_PREFIX/bin/nprdma-run" -v true
 sed -nE 's/^nprdma-run: ([A-Z][A-Za-z_]+)=.*/\1/p' "$TAP_OUT" |
