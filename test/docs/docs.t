@@ -142,6 +142,16 @@ done | none "the module's ABI has version $abi"
 { grep -qF "\`NPRDMA_ABI_VERSION\`, now $abi" docs/design/kmod.md ||
     echo "NPRDMA_ABI_VERSION is $abi"; } | none "docs/design/kmod.md says so"
 
+# Parameters of the module
+sed -nE 's/^module_param(_named)?\(([a-z_]+),.*/\2/p' kmod/*.c | sort \
+    > "$TAP_DIR/parameters"
+tap_check "the module has parameters" test -s "$TAP_DIR/parameters"
+sed -n '/^## Parameters/,/^## W/p' docs/guide/kmod.md |
+    sed -nE 's/^\| `([a-z_]+)` \|.*/\1/p' | sort |
+    diff "$TAP_DIR/parameters" - |
+    sed -n 's/^</kmod:/p; s/^>/kmod.md:/p' |
+    none "docs/guide/kmod.md has every parameter"
+
 # What follows from each errno of a registration, in the code and in the
 # document
 sed -nE 's/^    \{[A-Z0-9]+, "([A-Za-z0-9]+)", NP_DMABUF_([A-Z]+),.*/\1 \2/p' \
