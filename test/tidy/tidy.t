@@ -559,7 +559,7 @@ def check_link(tree):
                                                    name)) if name else path
             if re.match(r'https?:', link):
                 continue
-            if target not in known:
+            if not os.path.exists(os.path.join(tree.top, target)):
                 found.add(path, '%s: %s leads nowhere' % (path, link))
             elif part and part not in headings(tree.text(target)):
                 found.add(path, '%s: %s has no "#%s"' % (path, target, part))
