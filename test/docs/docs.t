@@ -261,20 +261,26 @@ grep -v nprdma-info "$TAP_OUT" | tr -d '"' | sort -u |
 # -- figures and licenses
 
 for document in docs/results/*.md; do
+    head -n 16 "$document" | grep -qE 'soft0|TCG' ||
+        echo "$document: its world is not told"
     awk -v document="$document" '
         function ends() {
             if (title != "" && tables > 0 && !commit) {
                 print document ": " title " names no commit"
             }
-            title = ""; tables = 0; commit = 0
+            if (title != "" && tables > 0 && !command) {
+                print document ": " title " names no command"
+            }
+            title = ""; tables = 0; commit = 0; command = 0
         }
         /^```/                              { code = !code; tables += code }
         !code && /^## /                     { ends(); title = $0 }
         /^\|/                               { ++tables }
-        /([Mm]ade at|[Rr]ecorded in) [0-9a-f]+/ { commit = 1 }
+        /([Mm]ade at|[Rr]ecorded in) [0-9a-f]+/     { commit = 1 }
+        /contrib\/|test\/lab|lab run|`(verbs|kmod)-/ { command = 1 }
         END                                 { ends() }' "$document"
 done | grep -vE 'How it is measured|What is compared|What made it faster' |
-    none "tables of figures name the commit that made them"
+    none "tables of figures name the commit, the command and the world"
 
 for file in LICENSE kmod/COPYING; do
     grep -qF "$file" README.md || echo "README.md: no $file"
