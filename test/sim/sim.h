@@ -128,7 +128,7 @@ typedef struct sim_device {
 } sim_device_t;
 
 extern const sim_device_t *sim;
-extern const sim_device_t sim_verbs;
+extern const sim_device_t sim_verbs, sim_soft;
 extern sim_process_t sim_processes[SIM_PROCESSES];
 extern sim_link_t sim_links[SIM_PROCESSES][SIM_PROCESSES];
 extern int sim_is_told;            /* each step is printed */
@@ -163,6 +163,9 @@ typedef struct sim_counts {
 } sim_counts_t;
 
 extern sim_counts_t sim_counts;
+
+/** Some pages go, or come: what a device calls that has pauses */
+void sim_world_pages(void);
 
 /** Make the world, and let it run so many steps, and to its end */
 void sim_world_open(int has_views);

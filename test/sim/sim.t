@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Worlds from seeds over a simulated RNIC: those that were wrong once, fresh
+# Worlds from seeds over simulated devices: those that were wrong once, fresh
 # ones for a while, and deliberate faults, each of which must be found; prints
 # TAP.
 set -euo pipefail
@@ -30,7 +30,7 @@ found() {
 }
 
 check "seeds that were wrong once" "$sim" --kept "$here/kept.txt"
-for device in views leases; do
+for device in soft views leases; do
     check "$device: fresh seeds" "$sim" --device $device --seconds "$seconds"
 done
 
@@ -44,12 +44,14 @@ WRITE_UNCONFIRMED views
 LOCAL_UNCHECKED views
 BATCH_COUNTS_OLDER views
 MESSAGE_OVERTAKEN views
-ORDER_IGNORED views leases
+CHECK_BEFORE_DATA soft
+COUNT_NOT_BUMPED soft
+ORDER_IGNORED soft views leases
 ANSWER_OF_ANOTHER views leases
 LEASE_TOO_EARLY views leases
 REPLAY_TAKEN views leases
 REPLAY_LOSES views leases
 ATOMIC_AGAIN views leases
-FENCE_LETS_PASS views leases
+FENCE_LETS_PASS soft views leases
 EOF
 echo "1..$count"

@@ -971,20 +971,29 @@ static void sim_progress(unsigned max)
     }
 }
 
-static void sim_event(void)
+void sim_world_pages(void)
 {
     size_t len;
-    void *va;
+    void *va = sim_pages(&len);
+
+    if (sim_below(3) > 0) {
+        sim_tell("%zu bytes at %p are taken", len, va);
+        ++sim_counts.takes;
+        sim->take(va, len);
+    } else {
+        sim_tell("%zu bytes at %p come back", len, va);
+        ++sim_counts.gives;
+        sim->give(va, len, sim_below(2));
+    }
+}
+
+static void sim_event(void)
+{
+    const unsigned from = sim_below(SIM_PROCESSES);
+    const unsigned to   = (from + 1 + sim_below(SIM_PROCESSES - 1)) %
+                          SIM_PROCESSES;
 
     switch (sim_below(16)) {
-    case 7:
-        if (sim_below(sim_end_every) == 0) {
-            len = 1 + sim_below(SIM_LINKS - 1);
-            if ((len / SIM_PROCESSES) != (len % SIM_PROCESSES)) {
-                sim_reopen(len / SIM_PROCESSES, len % SIM_PROCESSES);
-            }
-        }
-        break;
     case 0:
         if ((sim_below(sim_fail_every) == 0) && sim->fail()) {
             sim_tell("a queue pair fails");
@@ -992,20 +1001,12 @@ static void sim_event(void)
         }
         break;
     case 1:
-    case 2:
-    case 3:
-    case 4:
-        va = sim_pages(&len);
-        sim_tell("%zu bytes at %p are taken", len, va);
-        sim->take(va, len);
-        ++sim_counts.takes;
+        if (sim_below(sim_end_every) == 0) {
+            sim_reopen(from, to);
+        }
         break;
-    case 5:
-    case 6:
-        va = sim_pages(&len);
-        sim_tell("%zu bytes at %p come back", len, va);
-        sim->give(va, len, sim_below(2));
-        ++sim_counts.gives;
+    case 2 ... 7:
+        sim_world_pages();
         break;
     default:
         (void)sim->settle();

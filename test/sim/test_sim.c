@@ -11,6 +11,8 @@
 
 #include "../engine/tap.h"
 
+#include <ucs/config/global_opts.h>
+
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +40,8 @@ typedef struct sim_options {
 
 unsigned tap_count, tap_failures;
 static const sim_kind_of_device_t sim_devices[] = {
-    {"views", &sim_verbs, 1}, {"leases", &sim_verbs, 0}};
+    {"soft", &sim_soft, 1}, {"views", &sim_verbs, 1},
+    {"leases", &sim_verbs, 0}};
 static sim_options_t sim_options;
 static uint64_t sim_this_seed;
 static const sim_kind_of_device_t *sim_this;
@@ -58,6 +61,9 @@ static int sim_run(void)
 {
     unsigned long i;
 
+    if (!sim_is_told) { /* errors are part of it */
+        ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_FATAL;
+    }
     np_mutant = sim_options.mutant;
     sim_seed(sim_this_seed);
     sim_world_open(sim_this->has_views);
@@ -184,7 +190,7 @@ static void sim_usage(FILE *file)
 {
     fprintf(file,
             "test_sim: simulated worlds over a simulated RNIC, from seeds\n"
-            "  --device NAME   views or leases; default: each\n"
+            "  --device NAME   soft, views or leases; default: each\n"
             "  --seed N        of the first world; default: by the time\n"
             "  --steps N       of each world (%lu)\n"
             "  --seconds S     for each device, world after world; default: "
@@ -267,7 +273,7 @@ int main(int argc, char **argv)
     }
 
     if ((sim_options.kept == NULL) && (count == 0)) {
-        fprintf(stderr, "test_sim: no device '%s': views or leases\n",
+        fprintf(stderr, "test_sim: no device '%s': soft, views or leases\n",
                 sim_options.device);
         return 2;
     }

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* soft0: what it moves it has moved when a call returns, so that the world goes
+ * on inside calls, at the pause points of the protocol. */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "sim.h"
+
+#include "nprdma/engine.h"
+#include "nprdma/dev/soft/peer.h"
+#include "nprdma/mem/mapper.h"
+#include "nprdma/pause.h"
+#include "nprdma/proto/am.h"
+#include "nprdma/proto/atomic.h"
+#include "nprdma/proto/op.h"
+#include "nprdma/proto/rma.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static np_port_t *sim_ports[SIM_PROCESSES];
+static np_link_t sim_slinks[SIM_PROCESSES][SIM_PROCESSES];
+static np_key_t *sim_keys[SIM_PROCESSES][SIM_PROCESSES];
+static int sim_is_paused;
+
+
+static void sim_on_message(void *arg, uint8_t id, void *data, unsigned len)
+{
+    sim_message((np_port_t**)arg - sim_ports, data, len);
+}
+
+static void sim_on_down(np_link_t *link, ucs_status_t status)
+{
+    const unsigned n = link - &sim_slinks[0][0];
+
+    if (!sim_links[n / SIM_PROCESSES][n % SIM_PROCESSES].is_ending) {
+        sim_wrong("a link is down: %s", ucs_status_string(status));
+    }
+}
+
+/* Pages go and come while the protocol is between two steps. Not while a unit
+ * is in flight, which who takes pages waits for, nor while entries change. */
+static void sim_on_pause(np_pause_point_t point)
+{
+    switch (point) {
+    case NP_PAUSE_CHECKED_LOCAL:
+    case NP_PAUSE_ENTRIES_BEFORE:
+    case NP_PAUSE_UNIT:
+    case NP_PAUSE_MOVED:
+    case NP_PAUSE_ENTRIES_AFTER:
+    case NP_PAUSE_JUDGED:
+    case NP_PAUSE_FAULT_SEND:
+    case NP_PAUSE_SERVE_MAPPED:
+    case NP_PAUSE_SERVE_MOVED:
+    case NP_PAUSE_ANSWERED:
+        break;
+    default:
+        return;
+    }
+
+    if (!sim_is_paused && (sim_below(16) == 0)) {
+        sim_is_paused = 1;
+        sim_world_pages();
+        sim_is_paused = 0;
+    }
+}
+
+static int sim_open_engine(void)
+{
+    np_engine_config_t engine = {
+        .single_copy = (sim_below(4) == 0) ? NP_SINGLE_COPY_OFF :
+                       NP_SINGLE_COPY_AUTO,
+        .write_check = sim_below(NP_WRITE_CHECK_LAST),
+        .fault_mode  = sim_below(NP_FAULT_MODE_LAST),
+        .share_min   = (sim_below(2) == 0) ? 32768 : 262144,
+        .share_chunk = 16384,
+        .inline_max  = (sim_below(2) == 0) ? 64 : NP_INLINE_DEFAULT,
+        .tlb         = sim_below(NP_TLB_LAST),
+        .service     = NP_SERVICE_OFF
+    };
+
+    return np_engine_init(&engine) == UCS_OK;
+}
+
+static int sim_open_port(unsigned p)
+{
+    static const np_user_t user   = {
+        .complete  = sim_complete,
+        .link_down = sim_on_down
+    };
+    const np_port_config_t config = {
+        .data_slots   = 8 << sim_below(4),
+        .payload_size = 32768 << sim_below(2)
+    };
+
+    return np_proto_open(&config, &user, &sim_ports[p]) == UCS_OK;
+}
+
+static int sim_open_link(unsigned from, unsigned to)
+{
+    void *area = sim_processes[to].area[from];
+    np_packed_key_t packed;
+    np_port_addr_t addr;
+    np_arenas_t arenas;
+
+    if (np_arenas_share((uintptr_t)area, SIM_AREA, &arenas) != UCS_OK) {
+        return 0;
+    }
+
+    np_key_pack_arenas(&packed, arenas);
+    np_port_get_addr(sim_ports[to], &addr);
+    np_link_init(&sim_slinks[from][to], sim_ports[from], &addr);
+    return np_key_unpack(&packed, &sim_keys[from][to]) == UCS_OK;
+}
+
+static int sim_open(int has_views)
+{
+    unsigned p, q;
+
+    if (!sim_open_engine()) {
+        return 0;
+    }
+    for (p = 0; p < SIM_PROCESSES; ++p) {
+        if (!sim_open_port(p)) {
+            return 0;
+        }
+    }
+    for (p = 0; p < SIM_PROCESSES; ++p) {
+        for (q = 0; q < SIM_PROCESSES; ++q) {
+            if ((p != q) && !sim_open_link(p, q)) {
+                return 0;
+            }
+        }
+    }
+    np_pause_hook = sim_on_pause;
+    return 1;
+}
+
+static void sim_close_link(unsigned from, unsigned to)
+{
+    np_proto_close_link(&sim_slinks[from][to]);
+    np_key_release(sim_keys[from][to]);
+}
+
+static void sim_close(void)
+{
+    unsigned p, q;
+
+    np_pause_hook = NULL;
+    for (p = 0; p < SIM_PROCESSES; ++p) {
+        for (q = 0; q < SIM_PROCESSES; ++q) {
+            if (p != q) {
+                sim_close_link(p, q);
+            }
+        }
+    }
+    for (p = 0; p < SIM_PROCESSES; ++p) {
+        np_proto_close(sim_ports[p]);
+    }
+}
+
+static ucs_status_t sim_put(unsigned from, unsigned to, const void *data,
+                            size_t len, uint64_t addr)
+{
+    return np_rma_put_short(&sim_slinks[from][to], sim_keys[from][to], data,
+                            len, addr);
+}
+
+static ssize_t sim_put_packed(unsigned from, unsigned to, size_t len,
+                              uint64_t addr, sim_op_t *op)
+{
+    np_link_t *link = &sim_slinks[from][to];
+    ucs_status_t status;
+    void *bounce;
+
+    status = np_rma_may_put(link, addr, len);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    bounce = np_rma_bounce(sim_ports[from]);
+    sim_pack(bounce, op);
+    status = np_rma_put_copied(link, sim_keys[from][to], bounce, len, addr);
+    if (status == UCS_ERR_NO_RESOURCE) {
+        sim_wrong("refused after it was packed");
+    }
+    return (status == UCS_OK) ? (ssize_t)len : status;
+}
+
+static ucs_status_t sim_move(np_dir_t dir, unsigned from, unsigned to,
+                             const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                             sim_op_t *op)
+{
+    return np_rma_move(dir, &sim_slinks[from][to], sim_keys[from][to], iov,
+                       iovcnt, addr, op);
+}
+
+static ucs_status_t sim_unpack(unsigned from, unsigned to, size_t len,
+                               uint64_t addr, sim_op_t *op)
+{
+    return np_rma_get_bcopy(&sim_slinks[from][to], sim_keys[from][to], len,
+                            addr, sim_take_bytes, op, op);
+}
+
+static ucs_status_t sim_atomic(unsigned from, unsigned to, np_atomic_op_t what,
+                               size_t size, uint64_t value, uint64_t compare,
+                               uint64_t addr, uint64_t *result, sim_op_t *op)
+{
+    return np_atomic_post(&sim_slinks[from][to], sim_keys[from][to], what,
+                          size, value, compare, addr, result, op);
+}
+
+static ucs_status_t sim_send(unsigned from, unsigned to, const void *data,
+                             size_t len, unsigned how)
+{
+    np_link_t *link = &sim_slinks[from][to];
+    ucs_status_t status;
+    np_slot_t *slot;
+    uint32_t start;
+    void *area;
+
+    if ((how == 0) && (len <= NP_SLOT_INLINE)) {
+        status = np_am_reserve_inline(link, &slot);
+        if (status == UCS_OK) {
+            memcpy(slot->data, data, len);
+            np_fast_send_inline(link, slot, 1, len);
+        }
+        return status;
+    }
+
+    status = np_am_reserve(link, len, &area, &start);
+    if (status == UCS_OK) {
+        memcpy(area, data, len);
+        np_fast_send(link, 1, start, len);
+    }
+    return status;
+}
+
+static ucs_status_t sim_flush(unsigned from, unsigned to, sim_op_t *op)
+{
+    return np_link_flush(&sim_slinks[from][to], op);
+}
+
+static ucs_status_t sim_flush_port(unsigned from, sim_op_t *op)
+{
+    return np_port_flush(sim_ports[from], op);
+}
+
+static void sim_fence(unsigned from, unsigned to)
+{
+    np_link_fence(&sim_slinks[from][to]);
+}
+
+static void sim_fence_port(unsigned from)
+{
+    np_port_fence(sim_ports[from]);
+}
+
+static unsigned sim_progress(unsigned process)
+{
+    return np_port_poll(sim_ports[process], sim_on_message,
+                        &sim_ports[process]) +
+           np_port_work(sim_ports[process]);
+}
+
+static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
+{
+    np_link_t *link = &sim_slinks[from][to];
+
+    if (is_cancelled) {
+        link->flight.is_reported = 1;
+        np_link_down(link, UCS_ERR_CANCELED);
+        np_link_cancel(link, UCS_ERR_CANCELED);
+    }
+    sim_close_link(from, to);
+    if (!sim_open_link(from, to)) {
+        sim_wrong("no other link");
+    }
+}
+
+/* Nothing moves by itself, nor fails and is made good, nor takes its time */
+static unsigned sim_turn(void)
+{
+    return 0;
+}
+
+static int sim_nothing(void)
+{
+    return 0;
+}
+
+static void sim_take(void *va, size_t len)
+{
+    np_mapper_unmap((uintptr_t)va, len);
+}
+
+static void sim_give(void *va, size_t len, int write)
+{
+    (void)np_mapper_fault_in((uintptr_t)va, len, write);
+}
+
+static int sim_is_clean(void)
+{
+    int is_clean = 1;
+    unsigned p, q;
+
+    for (p = 0; p < SIM_PROCESSES; ++p) {
+        for (q = 0; q < SIM_PROCESSES; ++q) {
+            if ((p != q) && ((sim_slinks[p][q].flight.outstanding > 0) ||
+                             (sim_slinks[p][q].answers_used != 0))) {
+                printf("# %u -> %u: %u operations are outstanding, answers "
+                       "%#lx\n", p, q, sim_slinks[p][q].flight.outstanding,
+                       (unsigned long)sim_slinks[p][q].answers_used);
+                is_clean = 0;
+            }
+        }
+    }
+    return is_clean;
+}
+
+const sim_device_t sim_soft = {
+    .open       = sim_open,
+    .close      = sim_close,
+    .put        = sim_put,
+    .put_packed = sim_put_packed,
+    .move       = sim_move,
+    .unpack     = sim_unpack,
+    .atomic     = sim_atomic,
+    .message    = sim_send,
+    .flush      = sim_flush,
+    .flush_port = sim_flush_port,
+    .fence      = sim_fence,
+    .fence_port = sim_fence_port,
+    .progress   = sim_progress,
+    .reopen     = sim_reopen,
+    .turn       = sim_turn,
+    .fail       = sim_nothing,
+    .take       = sim_take,
+    .give       = sim_give,
+    .settle     = sim_nothing,
+    .is_clean   = sim_is_clean,
+    .max_copied = 8192
+};
