@@ -24,69 +24,6 @@
 /* Times that a page may go again before its atomic could be executed */
 #define NP_ATOMIC_ROUNDS 64
 
-/* Sequentially consistent: an atomic is what programs order other memory by */
-#define NP_ATOMIC_EXECUTE(_type, _ptr, _op, _value, _compare) \
-    ({ \
-        _Atomic _type *_word = (_Atomic _type*)(_ptr); \
-        _type _old = (_type)(_compare); \
-        switch (_op) { \
-        case NP_ATOMIC_ADD: \
-            _old = atomic_fetch_add(_word, (_type)(_value)); \
-            break; \
-        case NP_ATOMIC_AND: \
-            _old = atomic_fetch_and(_word, (_type)(_value)); \
-            break; \
-        case NP_ATOMIC_OR: \
-            _old = atomic_fetch_or(_word, (_type)(_value)); \
-            break; \
-        case NP_ATOMIC_XOR: \
-            _old = atomic_fetch_xor(_word, (_type)(_value)); \
-            break; \
-        case NP_ATOMIC_SWAP: \
-            _old = atomic_exchange(_word, (_type)(_value)); \
-            break; \
-        default: \
-            atomic_compare_exchange_strong(_word, &_old, (_type)(_value)); \
-            break; \
-        } \
-        (uint64_t)_old; \
-    })
-
-
-static uint64_t np_atomic_execute(void *ptr, np_atomic_op_t op, size_t size,
-                                  uint64_t value, uint64_t compare)
-{
-    return (size == sizeof(uint64_t)) ?
-           NP_ATOMIC_EXECUTE(uint64_t, ptr, op, value, compare) :
-           NP_ATOMIC_EXECUTE(uint32_t, ptr, op, value, compare);
-}
-
-typedef enum np_atomic_try {
-    NP_ATOMIC_NOT,
-    NP_ATOMIC_DONE,
-    NP_ATOMIC_LOST   /* it was, but the other end has not waited for it: it may
-                        have come to nothing, and must not be repeated */
-} np_atomic_try_t;
-
-/* The target's memory, which is mapped here. Execute if the page is in the
- * target's write view just now: once, or not at all. */
-static np_atomic_try_t
-np_atomic_try(const np_table_t *table, np_moving_own_t *moving, uint64_t addr,
-              void *ptr, np_atomic_op_t op, size_t size, uint64_t value,
-              uint64_t compare, uint64_t *result)
-{
-    int is_mapped, in_time;
-
-    np_moving_begin(moving);
-    is_mapped = !np_moving_is_ended(moving) &&
-                np_dma_is_mapped(table, addr, 1, NP_DIR_PUT);
-    if (is_mapped) {
-        *result = np_atomic_execute(ptr, op, size, value, compare);
-    }
-    in_time = np_moving_end(moving);
-    return !is_mapped ? NP_ATOMIC_NOT :
-           in_time ? NP_ATOMIC_DONE : NP_ATOMIC_LOST;
-}
 
 /* The value after an operation, if @a old is the one before */
 static uint64_t np_atomic_apply(const np_slot_atomic_t *request, uint64_t old)
@@ -287,8 +224,6 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
                             uint64_t addr, void *result, void *comp)
 {
     ucs_status_t status;
-    np_atomic_try_t done = NP_ATOMIC_NOT;
-    np_table_t *table;
     uint64_t old = 0;
     void *ptr;
 
@@ -315,16 +250,13 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
     ptr = (link->flight.outstanding == 0) ? np_fast_direct(link, key, addr) :
           NULL;
     if (ptr != NULL) {
-        table = np_link_table(link, addr);
-        if (ucs_likely(table != NULL)) {
-            done = np_atomic_try(table, &link->drain.own[NP_MOVER_INITIATOR],
-                                 addr, ptr, op, size, value, compare, &old);
-        }
-        if (ucs_likely(done == NP_ATOMIC_DONE)) {
+        status = np_fast_atomic(link, ptr, op, size, value, compare, addr,
+                                &old);
+        if (ucs_likely(status == UCS_OK)) {
             np_atomic_store(result, size, old);
             return UCS_OK;
-        } else if (done == NP_ATOMIC_LOST) {
-            return UCS_ERR_CONNECTION_RESET; /* it has ended the connection */
+        } else if (status != UCS_ERR_NO_PROGRESS) {
+            return status;
         }
     }
 

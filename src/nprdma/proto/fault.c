@@ -236,8 +236,7 @@ np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
         }
 
         /* what is not there is an error, no signal */
-        dma    = np_dma_own(dir, &link->drain.own[NP_MOVER_INITIATOR],
-                            (uintptr_t)ptr);
+        dma    = np_link_own_dma(link, dir, (uintptr_t)ptr);
         status = np_dma_move(&dma, &iov, 1, (uintptr_t)ptr, len, &absent);
         if (status == UCS_ERR_INVALID_ADDR) {
             np_mapper_unmap((uintptr_t)ptr, len); /* mapped once: ask anew */

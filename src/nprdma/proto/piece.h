@@ -10,8 +10,6 @@
 
 #include "op.h"
 
-#include "../dev/soft/dma.h"
-
 /** Writes of at most so many bytes are seen at the target once and whole: locks
  *  and mailbox flags are made of them */
 #define NP_PIECE_ONCE   sizeof(uint64_t)

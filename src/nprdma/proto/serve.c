@@ -213,7 +213,7 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
                         ((dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0),
         .fault.epoch  = np_peer_epoch(peer),
         .area         = area,
-        .moving       = &peer->drain.own[NP_MOVER_TARGET]
+        .moving       = np_peer_moving(peer, NP_MOVER_TARGET)
     };
     ucs_status_t status;
 
@@ -459,7 +459,7 @@ static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
 
 void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
 {
-    np_moving_own_t *moving = &job->peer->drain.own[mover];
+    np_moving_own_t *moving = np_peer_moving(job->peer, mover);
     const uint64_t begin    = np_trace_begin();
     uint64_t result = 0, last = 0;
     ucs_status_t status;

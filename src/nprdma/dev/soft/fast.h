@@ -22,6 +22,34 @@
  * program's data aligned, which both copies like */
 #define NP_FAST_SKEW (NP_LINE - sizeof(uint64_t))
 
+/* Sequentially consistent: an atomic is what programs order other memory by */
+#define NP_FAST_EXECUTE(_type, _ptr, _op, _value, _compare) \
+    ({ \
+        _Atomic _type *_word = (_Atomic _type*)(_ptr); \
+        _type _old = (_type)(_compare); \
+        switch (_op) { \
+        case NP_ATOMIC_ADD: \
+            _old = atomic_fetch_add(_word, (_type)(_value)); \
+            break; \
+        case NP_ATOMIC_AND: \
+            _old = atomic_fetch_and(_word, (_type)(_value)); \
+            break; \
+        case NP_ATOMIC_OR: \
+            _old = atomic_fetch_or(_word, (_type)(_value)); \
+            break; \
+        case NP_ATOMIC_XOR: \
+            _old = atomic_fetch_xor(_word, (_type)(_value)); \
+            break; \
+        case NP_ATOMIC_SWAP: \
+            _old = atomic_exchange(_word, (_type)(_value)); \
+            break; \
+        default: \
+            atomic_compare_exchange_strong(_word, &_old, (_type)(_value)); \
+            break; \
+        } \
+        (uint64_t)_old; \
+    })
+
 
 /** The target's memory, if it is mapped here: where @a addr is */
 static UCS_F_ALWAYS_INLINE void *
@@ -154,6 +182,50 @@ np_fast_get(np_link_t *link, np_key_t *key, void *data, size_t len,
     NP_STATS_INC(link->port->stats, reads);
     NP_STATS_ADD(link->port->stats, read_bytes, len);
     return 1;
+}
+
+static inline uint64_t
+np_fast_execute(void *ptr, np_atomic_op_t op, size_t size, uint64_t value,
+                uint64_t compare)
+{
+    return (size == sizeof(uint64_t)) ?
+           NP_FAST_EXECUTE(uint64_t, ptr, op, value, compare) :
+           NP_FAST_EXECUTE(uint32_t, ptr, op, value, compare);
+}
+
+/**
+ * Execute an atomic if its page is in the target's write view just now: once,
+ * or not at all.
+ *
+ * @param [in]  ptr     Where @a addr is mapped here.
+ * @param [out] result  The value before.
+ *
+ * @return UCS_OK; UCS_ERR_NO_PROGRESS: not executed; UCS_ERR_CONNECTION_RESET:
+ *         the other end, which has ended the connection, has not waited for it:
+ *         it may have come to nothing, and must not be repeated.
+ */
+static inline ucs_status_t
+np_fast_atomic(np_link_t *link, void *ptr, np_atomic_op_t op, size_t size,
+               uint64_t value, uint64_t compare, uint64_t addr,
+               uint64_t *result)
+{
+    np_moving_own_t *moving = &link->drain.own[NP_MOVER_INITIATOR];
+    const np_table_t *table = np_link_table(link, addr);
+    int is_mapped, in_time;
+
+    if (ucs_unlikely(table == NULL)) {
+        return UCS_ERR_NO_PROGRESS;
+    }
+
+    np_moving_begin(moving);
+    is_mapped = !np_moving_is_ended(moving) &&
+                np_dma_is_mapped(table, addr, 1, NP_DIR_PUT);
+    if (is_mapped) {
+        *result = np_fast_execute(ptr, op, size, value, compare);
+    }
+    in_time = np_moving_end(moving);
+    return !is_mapped ? UCS_ERR_NO_PROGRESS :
+           in_time ? UCS_OK : UCS_ERR_CONNECTION_RESET;
 }
 
 /**

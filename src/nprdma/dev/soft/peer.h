@@ -116,6 +116,12 @@ static inline uint32_t np_peer_epoch(const np_peer_t *peer)
     return atomic_load_explicit(&peer->shm->epoch, memory_order_relaxed);
 }
 
+/** Our word to it, as this mover */
+static inline np_moving_own_t *np_peer_moving(np_peer_t *peer, np_mover_t mover)
+{
+    return &peer->drain.own[mover];
+}
+
 /** What is moved that way is moved in this epoch alone */
 static inline void
 np_peer_bind(np_peer_t *peer, np_dma_t *dma, uint32_t epoch)
