@@ -93,4 +93,13 @@ typedef enum np_atomic_op {
     NP_ATOMIC_LAST
 } np_atomic_op_t;
 
+/** An atomic, as its target is asked for it */
+typedef struct np_atomic {
+    uint64_t addr;
+    uint64_t value;     /**< operand, or the new value */
+    uint64_t compare;   /**< CSWAP: the expected value */
+    uint8_t  op;        /**< np_atomic_op_t */
+    uint8_t  size;      /**< 4 or 8 */
+} np_atomic_t;
+
 #endif

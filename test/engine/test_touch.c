@@ -8,11 +8,11 @@
 
 #include "tap.h"
 
+#include "nprdma/pause.h"
 #include "nprdma/mem/arena.h"
+#include "nprdma/mem/atomic.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/touch.h"
-#include "nprdma/pause.h"
-#include "nprdma/proto/atomic.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -146,16 +146,14 @@ static void touch_replace(np_pause_point_t point)
 static ucs_status_t touch_atomic(np_atomic_op_t op, size_t size, uint64_t value,
                                  uint64_t *result)
 {
-    const np_slot_atomic_t request = {
+    const np_atomic_t request = {
         .addr  = (uintptr_t)touch_raced,
         .value = value,
         .op    = op,
         .size  = size
     };
-    np_moving_t word       = {0};
-    np_moving_own_t moving = {.shared = &word};
 
-    return np_atomic_serve(&request, &moving, 1, result);
+    return np_atomic_execute(&request, NULL, 1, result);
 }
 
 static int touch_race_child(int fd, void (*hook)(np_pause_point_t point),

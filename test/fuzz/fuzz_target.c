@@ -211,7 +211,7 @@ static void hostile_ctl(hostile_t *hostile, const fuzz_record_t *record,
     word.c = (uint32_t)record->b << 24;
     switch (record->a & 15) {
     case NP_SLOT_ATOMIC:
-        slot->atomic = (np_slot_atomic_t){
+        slot->atomic = (np_atomic_t){
             .addr    = fuzz_address(record->d),
             .value   = more->d,
             .compare = more->c,

@@ -10,12 +10,12 @@
 
 #include "mocked.h"
 
+#include "nprdma/extension.h"
+#include "nprdma/dev/soft/drain.h"
 #include "nprdma/dev/verbs/hello.h"
 #include "nprdma/dev/verbs/views.h"
-#include "nprdma/extension.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
-#include "nprdma/proto/atomic.h"
 #include "nprdma/proto/vop.h"
 #include "nprdma/svc/service.h"
 
@@ -713,20 +713,23 @@ static int atomic_is_executed_once(void)
 {
     np_moving_t *shared;
     np_moving_own_t moving;
-    np_slot_atomic_t request;
+    np_moving_unit_t unit;
+    np_atomic_t request;
     uint64_t result = 1;
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
     TAP_CHILD_CHECK(np_table_get((uintptr_t)area >> NP_ARENA_SHIFT) != NULL);
     shared  = (np_moving_t*)(area + 8192);
     moving  = (np_moving_own_t){.shared = shared};
-    request = (np_slot_atomic_t){
+    request = (np_atomic_t){
         .addr  = (uintptr_t)&shared->ended,
         .value = 1,
         .op    = NP_ATOMIC_ADD,
         .size  = sizeof(shared->ended)
     };
-    TAP_CHILD_CHECK(np_atomic_serve(&request, &moving, 1, &result) == UCS_OK);
+    np_moving_unit_init(&unit, &moving);
+    TAP_CHILD_CHECK(np_atomic_execute(&request, &unit.super, 1, &result) ==
+                    UCS_OK);
     TAP_CHILD_CHECK((result == 0) && (shared->ended == 1));
     mocked_end();
     return 0;

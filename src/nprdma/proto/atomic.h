@@ -29,18 +29,4 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
 /** Its answer has come */
 void np_atomic_answered(np_link_t *link, np_op_t *op);
 
-/**
- * Execute a peer's atomic here, once.
- *
- * @param [in]  may_sleep  In its page; else that must be there.
- * @param [out] result     The value before.
- *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_INVALID_ADDR;
- *         UCS_ERR_NO_RESOURCE: not executed: the page goes again each time, or
- *         it is not there, and that must not sleep; UCS_ERR_NO_MEMORY.
- */
-ucs_status_t np_atomic_serve(const np_slot_atomic_t *request,
-                             np_moving_own_t *moving, int may_sleep,
-                             uint64_t *result);
-
 #endif

@@ -120,7 +120,7 @@ struct np_op {
         } rma;
         struct {
             void             *result; /**< or NULL */
-            np_slot_atomic_t request;
+            np_atomic_t      request;
         } atomic;
         np_copy_t        copy;
         np_fault_t       fault;

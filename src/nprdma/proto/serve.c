@@ -11,7 +11,6 @@
 
 #include "serve.h"
 
-#include "atomic.h"
 #include "piece.h"
 
 #include "../mem/access.h"
@@ -462,10 +461,12 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
     np_moving_own_t *moving = np_peer_moving(job->peer, mover);
     const uint64_t begin    = np_trace_begin();
     uint64_t result = 0, last = 0;
+    np_moving_unit_t unit;
     ucs_status_t status;
 
     if (np_word_kind(job->word) == NP_SLOT_ATOMIC) {
-        status = np_atomic_serve(&job->slot.atomic, moving, 1, &result);
+        np_moving_unit_init(&unit, moving);
+        status = np_atomic_execute(&job->slot.atomic, &unit.super, 1, &result);
         NP_STATS_INC(stats, atomics);
     } else if (job->slot.fault.flags & NP_FAULT_WHEN) {
         status = np_serve_when(&job->slot.fault, &result, &last);

@@ -10,10 +10,10 @@
 #  include "config.h"
 #endif
 
-#include "atomic.h"
 #include "vremote.h"
 
 #include "../mem/access.h"
+#include "../mem/atomic.h"
 #include "../mem/kmod.h"
 #include "../pause.h"
 
@@ -178,16 +178,14 @@ static void np_vserve_atomic_again(np_conn_t *conn, uint32_t op)
 static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
                                      const np_vbody_t *body)
 {
-    const np_slot_atomic_t request = {
+    const np_atomic_t request = {
         .addr    = body->addr,
         .value   = body->offset,
         .compare = body->compare,
         .op      = msg->id,
         .size    = msg->size
     };
-    np_moving_t word       = {0}; /* nobody waits for it */
-    np_moving_own_t moving = {.shared = &word};
-    uint64_t result        = 0;
+    uint64_t result = 0;
     ucs_status_t status;
 
     if ((msg->flags & NP_VMSG_AGAIN) && !NP_IS_MUTANT(ATOMIC_AGAIN)) {
@@ -195,8 +193,8 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
         return UCS_OK;
     }
 
-    status = np_atomic_serve(&request, &moving, conn->port->is_patient,
-                             &result);
+    status = np_atomic_execute(&request, NULL, conn->port->is_patient,
+                               &result);
     if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
         return np_vserve_later(conn->port, body->addr, msg->size, 1);
     }

@@ -59,6 +59,29 @@ static void np_drain_init(void)
     np_at_fork(NULL, NULL, np_drain_after_fork);
 }
 
+static int np_moving_unit_begin(np_atomic_unit_t *self)
+{
+    np_moving_unit_t *unit = ucs_container_of(self, np_moving_unit_t, super);
+
+    np_moving_begin(unit->moving);
+    return !np_moving_is_ended(unit->moving);
+}
+
+/* Executed is executed: who has not waited for it takes no answer */
+static void np_moving_unit_end(np_atomic_unit_t *self)
+{
+    np_moving_unit_t *unit = ucs_container_of(self, np_moving_unit_t, super);
+
+    (void)np_moving_end(unit->moving);
+}
+
+void np_moving_unit_init(np_moving_unit_t *unit, np_moving_own_t *moving)
+{
+    unit->super.begin = np_moving_unit_begin;
+    unit->super.end   = np_moving_unit_end;
+    unit->moving      = moving;
+}
+
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
                   np_process_t *process, unsigned ours)
 {

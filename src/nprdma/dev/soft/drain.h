@@ -21,6 +21,7 @@
 #include "wire.h"
 
 #include "../../engine.h"
+#include "../../mem/atomic.h"
 #include "../../unit.h"
 
 /** How long a peer is waited for that is in the middle of something that takes
@@ -41,6 +42,12 @@ typedef struct np_moving_own {
                                      the other (np_barrier_peers). Changed
                                      before the mover has moved anything. */
 } np_moving_own_t;
+
+/** The same around an atomic on our own memory */
+typedef struct np_moving_unit {
+    np_atomic_unit_t super;
+    np_moving_own_t  *moving;
+} np_moving_unit_t;
 
 /** A segment whose movers may touch this process's memory.
  *  Owner: the link or peer that it is part of. */
@@ -69,6 +76,8 @@ typedef struct np_patience {
     uint64_t               left;   /**< ns */
     unsigned               spins;
 } np_patience_t;
+
+void np_moving_unit_init(np_moving_unit_t *unit, np_moving_own_t *moving);
 
 void np_drain_add(np_drain_entry_t *entry, np_link_shm_t *shm, int fd,
                   np_process_t *process, unsigned ours);

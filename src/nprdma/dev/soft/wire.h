@@ -57,14 +57,6 @@ typedef struct np_slot_rma {
     int32_t  status;    /**< written by the target */
 } np_slot_rma_t;
 
-typedef struct np_slot_atomic {
-    uint64_t addr;
-    uint64_t value;
-    uint64_t compare;
-    uint8_t  op;        /**< np_atomic_op_t */
-    uint8_t  size;      /**< 4 or 8 */
-} np_slot_atomic_t;
-
 /** What a FAULT asks for, and how the data is to move */
 enum {
     NP_FAULT_PUT    = 1u << 0, /**< the initiator writes; else it reads */
@@ -108,7 +100,7 @@ typedef struct np_slot {
         uint8_t           data[NP_SLOT_INLINE];
         uint32_t          offset;               /* NP_SLOT_AM_LONG */
         np_slot_rma_t     rma;
-        np_slot_atomic_t  atomic;
+        np_atomic_t       atomic;
         np_slot_fault_t   fault;
         np_slot_share_t   share;
         np_slot_segment_t segment;
