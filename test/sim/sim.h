@@ -125,6 +125,7 @@ typedef struct sim_device {
     /** All is quiet: is anything left of what the engine had? Says what. */
     int          (*is_clean)(void);
     size_t       max_copied;       /* bytes of put, put_packed, unpack */
+    int          can_fail;
 } sim_device_t;
 
 extern const sim_device_t *sim;
@@ -164,12 +165,17 @@ typedef struct sim_counts {
 
 extern sim_counts_t sim_counts;
 
-/** Some pages go, or come: what a device calls that has pauses */
-void sim_world_pages(void);
+/** What a device that has moments inside its calls calls there; NULL: nothing
+ *  happens */
+extern void (*sim_between)(void);
 
 /** Make the world, and let it run so many steps, and to its end */
 void sim_world_open(int has_views);
 void sim_world_step(void);
 void sim_world_close(void);
+
+/** Every event at every moment of some operations, and so many pairs of them of
+ *  each; in a world that is open. Returns how many runs there were. */
+unsigned long sim_sweep(unsigned long pairs);
 
 #endif

@@ -34,6 +34,11 @@ for device in soft views leases; do
     check "$device: fresh seeds" "$sim" --device $device --seconds "$seconds"
 done
 
+for device in soft views leases; do
+    check "$device: every event at every moment, and pairs of them" \
+        "$sim" --device $device --seed 1 --sweep 300
+done
+
 while read -r mutant devices; do
     for device in $devices; do
         check "$device: $mutant is found" found "$device" "$mutant"

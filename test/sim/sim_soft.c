@@ -60,9 +60,9 @@ static void sim_on_pause(np_pause_point_t point)
         return;
     }
 
-    if (!sim_is_paused && (sim_below(16) == 0)) {
+    if (!sim_is_paused && (sim_between != NULL)) {
         sim_is_paused = 1;
-        sim_world_pages();
+        sim_between();
         sim_is_paused = 0;
     }
 }

@@ -414,5 +414,6 @@ const sim_device_t sim_verbs = {
     .give       = sim_give,
     .settle     = sim_settle,
     .is_clean   = sim_is_clean,
-    .max_copied = NP_VSEG_DATA
+    .max_copied = NP_VSEG_DATA,
+    .can_fail   = 1
 };

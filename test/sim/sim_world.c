@@ -15,6 +15,8 @@
 /* Of so many events one is a failure, and the end of a link */
 static unsigned sim_fail_every, sim_end_every;
 
+void (*sim_between)(void);
+
 
 void sim_world_open(int has_views)
 {
@@ -109,7 +111,7 @@ static void sim_progress(unsigned max)
     }
 }
 
-void sim_world_pages(void)
+static void sim_world_pages(void)
 {
     size_t len;
     void *va = sim_pages(&len);
@@ -211,11 +213,20 @@ static void sim_operation(void)
     }
 }
 
+/* Pages go and come between two steps of a call, too */
+static void sim_world_between(void)
+{
+    if (sim_below(16) == 0) {
+        sim_world_pages();
+    }
+}
+
 void sim_world_step(void)
 {
     unsigned i;
 
     ++sim_counts.steps;
+    sim_between = sim_world_between;
     sim_pass(2000);
     switch (sim_below(8)) {
     case 0:
@@ -259,6 +270,7 @@ void sim_settle_down(void)
 {
     unsigned step, p, sent;
 
+    sim_between = NULL;
     for (p = 0; p < SIM_PROCESSES; ++p) {
         sim_op_t *op = sim_op_get(SIM_FLUSH_PORT, p, 0);
         unsigned q;
