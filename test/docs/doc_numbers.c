@@ -211,7 +211,7 @@ static void say_verbs(void)
         "in work here", sizeof(np_vop_t) / 1024.0, NP_VONES_MAX, NP_VASKED_MAX,
         2 * NP_VPUT_COUNT, NP_VSERVED_MAX);
     say(PROTOCOL, "at most %u one-sided ones beside them", NP_VONES_MAX);
-    say(PROTOCOL, "is halved down to %u KiB", NP_VCHUNK_MIN / 1024);
+    say(PROTOCOL, "is halved down to %u KiB", NP_VPORT_CHUNK_MIN / 1024);
     say(PROTOCOL, "down to %llu MiB each",
         (unsigned long long)NP_KMOD_PART_MIN / UCS_MBYTE);
     say(OPS, "for each link and arena, %.1f KiB and 4 bytes",

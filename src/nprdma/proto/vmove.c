@@ -72,7 +72,7 @@ void np_vmove_begin(np_vop_t *op)
         chunk = ucs_min(chunk, NP_VMOVE_SMALL);
     }
     op->move.chunk = op->port->config.is_sequential ? op->move.len :
-                     ucs_max(chunk, (size_t)NP_VCHUNK_MIN);
+                     ucs_max(chunk, (size_t)NP_VPORT_CHUNK_MIN);
     if (op->move.iovcnt != 1) {
         op->move.no_register = 1; /* a list is gathered by messages */
     }
@@ -298,10 +298,10 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
         status = np_nic_reg(op->port->nic, np_vmove_local(move, move->next),
                             len, access, &chunk->mr);
         if ((status != UCS_ERR_EXCEEDS_LIMIT) ||
-            (move->chunk <= NP_VCHUNK_MIN)) {
+            (move->chunk <= NP_VPORT_CHUNK_MIN)) {
             break;
         }
-        move->chunk = ucs_max(move->chunk / 2, (size_t)NP_VCHUNK_MIN);
+        move->chunk = ucs_max(move->chunk / 2, (size_t)NP_VPORT_CHUNK_MIN);
     }
 
     if (status != UCS_OK) {

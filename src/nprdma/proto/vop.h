@@ -18,9 +18,6 @@
 /** Chunks of a transfer that one side may have registered */
 #define NP_VDEPTH_MAX    8
 
-/** Smallest piece that is registered before a transfer goes by messages */
-#define NP_VCHUNK_MIN    16384u
-
 /** Transfers that a peer may have in work here */
 #define NP_VSERVED_MAX   256
 

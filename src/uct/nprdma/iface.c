@@ -76,8 +76,8 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
 
     {"VERBS_CHUNK", "auto",
      "RDMA devices: bytes of such a transfer that are registered at once,\n"
-     "from 4k to 1g. auto: as suits its size, measured on the device, from 64k\n"
-     "to 4m.",
+     "from 16k to 1g. auto: as suits its size, measured on the device, from\n"
+     "64k to 4m.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.chunk),
      UCS_CONFIG_TYPE_MEMUNITS},
 

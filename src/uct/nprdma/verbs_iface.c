@@ -265,7 +265,7 @@ uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config)
                                     UCT_NPRDMA_VERBS_BUFFERS) ||
         ((config->chunk != UCS_MEMUNITS_AUTO) &&
          !uct_nprdma_verbs_is_within("VERBS_CHUNK", config->chunk,
-                                     4 * UCS_KBYTE, UCS_GBYTE)) ||
+                                     NP_VPORT_CHUNK_MIN, UCS_GBYTE)) ||
         !uct_nprdma_verbs_is_within("VERBS_DEPTH", config->depth, 1,
                                     UCT_NPRDMA_VERBS_DEPTH) ||
         !uct_nprdma_verbs_is_within("VERBS_RETRY_COUNT", config->retry_count,

@@ -34,6 +34,10 @@ enum {
 /** Seconds that a queue pair's timeout counts in */
 #define NP_VPORT_TICK_TIME  4.096e-6
 
+/** Bytes of the smallest chunk that is registered: what is less goes by
+ *  messages */
+#define NP_VPORT_CHUNK_MIN  16384u
+
 typedef struct np_vport_config {
     const char *device;       /**< as np_nic_list names it */
     int        gid_index;     /**< -1: choose */
@@ -43,8 +47,9 @@ typedef struct np_vport_config {
     unsigned   credits;       /**< messages under way to one peer */
     size_t     direct_min;    /**< bytes from which a transfer is registered; 0:
                                     as np_nic_direct_min says */
-    size_t     chunk;         /**< bytes that are registered at once; 0: as
-                                    np_nic_chunk says */
+    size_t     chunk;         /**< bytes that are registered at once, at least
+                                    NP_VPORT_CHUNK_MIN; 0: as np_nic_chunk
+                                    says */
     unsigned   depth;         /**< chunks of a transfer at a time, each side */
     size_t     pin_max;       /**< bytes that all transfers have registered, but
                                     for a small chunk of those that find none
