@@ -182,11 +182,11 @@ static void say_limits(void)
     say(OPS, "%lu KiB, and for each 4 MiB that a device has used 4 KiB of "
         "entries and 1 KiB of views", kib(NP_TABLE_HEAD_SIZE));
     say(OPS, "operations under way (private) | %.1f KiB each",
-        sizeof(np_op_t) / 1024.0);
+        sizeof(np_sop_t) / 1024.0);
     say(OPS, "at most S + %u of a link (S in the ring, %u requests, %u "
         "copies), and one for each flush that waits: %lu KiB with S = 128",
         NP_CTL_SLOTS + NP_COPY_MAX, NP_CTL_SLOTS, NP_COPY_MAX,
-        kib((128 + NP_CTL_SLOTS + NP_COPY_MAX) * sizeof(np_op_t)));
+        kib((128 + NP_CTL_SLOTS + NP_COPY_MAX) * sizeof(np_sop_t)));
     say(OPS, "counters (shared) | %lu KiB",
         kib(ucs_align_up_pow2(sizeof(np_stats_page_t), (size_t)4096)));
     say("docs/man/nprdma.3", "has some for %u TiB of used memory",

@@ -6,7 +6,7 @@
 
 #include "nprdma/clock.h"
 #include "nprdma/proto/am.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void pair_complete(void *comp, ucs_status_t status)
     *(ucs_status_t*)comp = status;
 }
 
-static void pair_link_down(np_link_t *link, ucs_status_t status)
+static void pair_link_down(np_flight_t *flight, ucs_status_t status)
 {
 }
 

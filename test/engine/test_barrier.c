@@ -8,7 +8,7 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 
 #include <errno.h>
 #include <stdlib.h>

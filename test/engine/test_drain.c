@@ -11,7 +11,7 @@
 #include "tap.h"
 
 #include "nprdma/engine.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -15,7 +15,7 @@
 #include "nprdma/dev/soft/mail.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -16,7 +16,7 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 
 #include <poll.h>

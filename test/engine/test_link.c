@@ -19,7 +19,7 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/atomic.h"
-#include "nprdma/proto/order.h"
+#include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 #include "nprdma/proto/serve.h"
 #include "nprdma/svc/service.h"
@@ -168,7 +168,8 @@ static void link_order(void)
     TAP_CHECK(link_put(&world, LINK_PAGE - 8, 8) == UCS_ERR_NO_RESOURCE,
               "order: a put to a part of it waits");
     done = UCS_INPROGRESS;
-    TAP_CHECK((np_link_flush(&world.pair.link, &done) == UCS_INPROGRESS) &&
+    TAP_CHECK((np_flight_flush(&world.pair.link.flight, &done) ==
+               UCS_INPROGRESS) &&
               link_wait(&world.pair, &done) &&
               (link_put(&world, LINK_PAGE - 8, 8) == UCS_OK),
               "order: until it is done");
@@ -212,13 +213,14 @@ static void link_flush_down(void)
     link = &world.pair.link;
     link_add(&world, &result, &added);
     np_link_down(link, UCS_ERR_ENDPOINT_TIMEOUT);
-    TAP_CHECK(np_link_flush(link, &flushed) == UCS_INPROGRESS,
+    TAP_CHECK(np_flight_flush(&link->flight, &flushed) == UCS_INPROGRESS,
               "down: a flush waits for what is outstanding");
     np_port_work(world.pair.initiator);
     TAP_CHECK((added == UCS_ERR_ENDPOINT_TIMEOUT) &&
               (flushed == UCS_ERR_ENDPOINT_TIMEOUT),
               "down: and ends with it (%d, %d)", added, flushed);
-    TAP_CHECK(np_link_flush(link, &flushed) == UCS_ERR_ENDPOINT_TIMEOUT,
+    TAP_CHECK(np_flight_flush(&link->flight, &flushed) ==
+              UCS_ERR_ENDPOINT_TIMEOUT,
               "down: later there is nothing to wait for");
     link_world_close(&world);
 }
@@ -360,7 +362,7 @@ static void link_notes(void)
     atomic_store(&link->target->service_armed, 1);
     for (i = 0; (i < PROGRESS_MAX) &&
          atomic_load(&link->target->service_armed); ++i) {
-        np_link_has_resources(link);
+        np_flight_has_resources(&link->flight);
         np_port_work(world.pair.initiator);
     }
     TAP_CHECK(atomic_load(&link->target->service_armed) == 0,
@@ -448,7 +450,8 @@ static void link_late_room(int is_beside)
               (status == UCS_ERR_NO_RESOURCE),
               "%s: no room is not no memory (%s)", name,
               ucs_status_string(status));
-    TAP_CHECK((link->ctl.head != &before) && np_link_has_resources(link) &&
+    TAP_CHECK((link->ctl.head != &before) &&
+              np_flight_has_resources(&link->flight) &&
               (link_put(&world, 0, 1) == UCS_OK),
               "%s: and it is tried again", name);
     link_world_close(&world);
@@ -722,12 +725,12 @@ static void link_backlog(void)
 
     TAP_CHECK(np_link_enter(&link) == UCS_ERR_NO_RESOURCE,
               "backlog: no room to connect");
-    TAP_CHECK(!np_link_has_resources(&link),
+    TAP_CHECK(!np_flight_has_resources(&link.flight),
               "backlog: and nobody is told to try at once");
     pair_progress(target);
     np_port_housekeep(target);
     nanosleep(&wait, NULL);
-    TAP_CHECK(np_link_has_resources(&link), "backlog: but later");
+    TAP_CHECK(np_flight_has_resources(&link.flight), "backlog: but later");
     pair_send(&link);
     TAP_CHECK(pair_wait_received(target, port, 1), "backlog: and that arrives");
 
@@ -834,7 +837,7 @@ static int link_child_crowded(void)
     TAP_CHILD_CHECK(np_port_accept(target, 0) == 1);
     /* who has not cannot yet */
     TAP_CHILD_CHECK(np_link_enter(&late) == UCS_ERR_NO_RESOURCE);
-    TAP_CHILD_CHECK(!np_link_has_resources(&late));
+    TAP_CHILD_CHECK(!np_flight_has_resources(&late.flight));
 
     link_empty(full);
     nanosleep(&wait, NULL);
@@ -843,7 +846,7 @@ static int link_child_crowded(void)
     atomic_store(&target->shm->armed, 1);
     TAP_CHILD_CHECK(np_port_accept(target, 0) == 0);
     TAP_CHILD_CHECK(early.shm->accepted && (poll(&pfd, 1, 0) == 1));
-    TAP_CHILD_CHECK(np_link_has_resources(&late));
+    TAP_CHILD_CHECK(np_flight_has_resources(&late.flight));
     pair_send(&late);
     TAP_CHILD_CHECK(pair_wait_received(target, port, 2));
     for (i = 0; (i < PROGRESS_MAX) && (early.target == NULL); ++i) {

@@ -14,7 +14,7 @@
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 
 #include <errno.h>

@@ -377,7 +377,7 @@ static void race_fence_run(const race_transfer_t *transfer, race_start_t start,
     race.receive     = race_fence_receive;
     race_hook_on();
     status = race_transfer_post(transfer, &comp);
-    np_link_fence(&race.link);
+    np_flight_fence(&race.link.flight);
     if (!race_fence_send()) {
         race_violation("the message waits for ever");
     }

@@ -28,7 +28,7 @@ static void race_complete(void *arg, ucs_status_t status)
     comp->status = status;
 }
 
-static void race_link_down(np_link_t *link, ucs_status_t status)
+static void race_link_down(np_flight_t *flight, ucs_status_t status)
 {
     race_violation("a link is down: %s", ucs_status_string(status));
 }

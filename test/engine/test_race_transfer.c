@@ -174,7 +174,7 @@ int race_transfer_wait(const race_transfer_t *transfer, ucs_status_t status,
     unsigned i;
 
     if (by_flush && (status == UCS_OK)) {
-        status = np_link_flush(&race.link, comp);
+        status = np_flight_flush(&race.link.flight, comp);
     }
 
     if (status == UCS_OK) {

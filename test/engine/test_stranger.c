@@ -17,7 +17,7 @@
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/am.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 #include "nprdma/svc/service.h"
 
 #include <poll.h>
@@ -250,7 +250,8 @@ static void stranger_flood(void)
 
     for (j = 0; (j < 100 * PROGRESS_MAX) && (pair_received < 8); ++j) {
         for (i = 0; i < 8; ++i) {
-            if (!(sent & (1u << i)) && np_link_has_resources(&links[i])) {
+            if (!(sent & (1u << i)) &&
+                np_flight_has_resources(&links[i].flight)) {
                 pair_send(&links[i]);
                 sent |= (links[i].flight.gate == 0) ? (1u << i) : 0;
             }

@@ -57,7 +57,7 @@ static void initiator_complete(void *comp, ucs_status_t status)
 {
 }
 
-static void initiator_link_down(np_link_t *link, ucs_status_t status)
+static void initiator_link_down(np_flight_t *flight, ucs_status_t status)
 {
 }
 
@@ -296,9 +296,9 @@ static void post(const fuzz_record_t *record)
         break;
     default:
         if (record->b & 1) {
-            np_link_fence(&link_);
+            np_flight_fence(&link_.flight);
         } else {
-            np_link_flush(&link_, NULL);
+            np_flight_flush(&link_.flight, NULL);
         }
         break;
     }

@@ -47,7 +47,7 @@ static void target_complete(void *comp, ucs_status_t status)
 {
 }
 
-static void target_link_down(np_link_t *link, ucs_status_t status)
+static void target_link_down(np_flight_t *flight, ucs_status_t status)
 {
 }
 

@@ -41,7 +41,7 @@ static void on_complete(void *comp, ucs_status_t status)
 {
 }
 
-static void on_down(np_vlink_t *link, ucs_status_t status)
+static void on_down(np_flight_t *flight, ucs_status_t status)
 {
 }
 
@@ -212,14 +212,14 @@ static void say_hello(const fuzz_record_t *record)
  * ours */
 static uint32_t name_of(const np_conn_t *conn, uint32_t c)
 {
-    np_vop_t *op;
+    np_op_t *op;
 
     if (!conn->is_link || (c & 0x80)) {
         return 1 + (c % NAMES);
     }
 
     if (conn->link != NULL) {
-        ucs_list_for_each(op, &conn->link->ops, list) {
+        ucs_list_for_each(op, &conn->link->flight.ops, list) {
             if ((c-- & 0x7f) == 0) {
                 return op->name;
             }

@@ -31,9 +31,10 @@ static void sim_on_message(void *arg, uint8_t id, void *data, unsigned len)
     sim_message((np_port_t**)arg - sim_ports, data, len);
 }
 
-static void sim_on_down(np_link_t *link, ucs_status_t status)
+static void sim_on_down(np_flight_t *flight, ucs_status_t status)
 {
-    const unsigned n = link - &sim_slinks[0][0];
+    const unsigned n = ucs_container_of(flight, np_link_t, flight) -
+                       &sim_slinks[0][0];
 
     if (!sim_links[n / SIM_PROCESSES][n % SIM_PROCESSES].is_ending) {
         sim_wrong("a link is down: %s", ucs_status_string(status));
@@ -240,22 +241,22 @@ static ucs_status_t sim_send(unsigned from, unsigned to, const void *data,
 
 static ucs_status_t sim_flush(unsigned from, unsigned to, sim_op_t *op)
 {
-    return np_link_flush(&sim_slinks[from][to], op);
+    return np_flight_flush(&sim_slinks[from][to].flight, op);
 }
 
 static ucs_status_t sim_flush_port(unsigned from, sim_op_t *op)
 {
-    return np_port_flush(sim_ports[from], op);
+    return np_flights_flush(&sim_ports[from]->flights, op);
 }
 
 static void sim_fence(unsigned from, unsigned to)
 {
-    np_link_fence(&sim_slinks[from][to]);
+    np_flight_fence(&sim_slinks[from][to].flight);
 }
 
 static void sim_fence_port(unsigned from)
 {
-    np_port_fence(sim_ports[from]);
+    np_flights_fence(&sim_ports[from]->flights);
 }
 
 static unsigned sim_progress(unsigned process)
@@ -272,7 +273,7 @@ static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
     if (is_cancelled) {
         link->flight.is_reported = 1;
         np_link_down(link, UCS_ERR_CANCELED);
-        np_link_cancel(link, UCS_ERR_CANCELED);
+        np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
     }
     sim_close_link(from, to);
     if (!sim_open_link(from, to)) {

@@ -32,7 +32,7 @@ static void sim_on_message(void *arg, uint8_t id, void *data, unsigned len)
     sim_message((np_vport_t**)arg - sim_ports, data, len);
 }
 
-static void sim_on_down(np_vlink_t *link, ucs_status_t status)
+static void sim_on_down(np_flight_t *flight, ucs_status_t status)
 {
     sim_wrong("a link is down: %s", ucs_status_string(status));
 }

@@ -44,7 +44,7 @@ static void on_complete(void *arg, ucs_status_t status)
     comp->status = status;
 }
 
-static void on_down(np_vlink_t *link, ucs_status_t status)
+static void on_down(np_flight_t *flight, ucs_status_t status)
 {
     down = status;
 }

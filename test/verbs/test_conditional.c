@@ -72,7 +72,7 @@ static int put_is_right(const comp_t *comp, uint64_t seed)
 /* The name of what this link does */
 static uint32_t name_of(const np_vlink_t *link)
 {
-    return ucs_list_head(&link->ops, np_vop_t, list)->name;
+    return ucs_list_head(&link->flight.ops, np_op_t, list)->name;
 }
 
 /* A key comes, as if the target had sent it: of nothing, so that a write to it
@@ -118,7 +118,7 @@ static void test_early(void)
     np_vop_t *op;
 
     TAP_CHECK(start_put(&link_, &comp, 3), "a put whose source is not ready");
-    op = ucs_list_head(&link_.ops, np_vop_t, list);
+    op = ucs_list_head(&link_.flight.ops, np_vop_t, super.list);
     TAP_CHECK((op->move.chunk_tail == 0) || (op->move.moved == 0),
               "nothing of it has moved");
     usleep(200000); /* the target needs no progress of ours */

@@ -171,6 +171,29 @@ static int flush_tells(void)
     return 0;
 }
 
+/* A link has gone down, and what is outstanding has not ended yet: its flush
+ * ends with that, as on soft0 */
+static int flush_waits(void)
+{
+    mocked_comp_t put, flush = {0, UCS_OK};
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
+                    UCS_INPROGRESS);
+    np_conn_fail(link_.conn, UCS_ERR_CONNECTION_RESET);
+    TAP_CHILD_CHECK(np_vlink_flush(&link_, &flush) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK((put.count == 0) && (flush.count == 0));
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
+    TAP_CHILD_CHECK((put.status == UCS_ERR_CONNECTION_RESET) &&
+                    (flush.status == UCS_ERR_CONNECTION_RESET));
+    TAP_CHILD_CHECK(np_vlink_flush(&link_, &flush) ==
+                    UCS_ERR_CONNECTION_RESET);
+    mock_release();
+    mocked_end();
+    return 0;
+}
+
 /* And ends, if one of them is closed meanwhile */
 static int flush_ends(void)
 {
@@ -195,17 +218,19 @@ static void no_put_once(np_vport_config_t *config)
     config->put_once = 0;
 }
 
-/* All names of operations are in use, but for @a left */
-static void take_names(unsigned left, np_vop_t **free_p, unsigned *num_p)
+/* All operations that there may be are in use, but for @a left; returns those
+ * that were free */
+static np_op_t *take_ops(unsigned left)
 {
-    *free_p       = ours->free_ops;
-    *num_p        = ours->num_ops;
-    ours->num_ops = 1u << 16;
+    np_op_t *free_ops = ours->flights.free_ops;
+
+    ours->flights.max_ops = ours->flights.num_ops;
     if (left == 0) {
-        ours->free_ops = NULL;
+        ours->flights.free_ops = NULL;
     } else {
-        ours->free_ops->next_free = NULL;
+        ours->flights.free_ops->next_free = NULL;
     }
+    return free_ops;
 }
 
 /* A flush for which there is no name waits for others; a part of one leaves
@@ -213,25 +238,24 @@ static void take_names(unsigned left, np_vop_t **free_p, unsigned *num_p)
 static int flush_without_names(void)
 {
     mocked_comp_t put, flush = {0, UCS_OK};
-    np_vop_t *free_ops, *next;
+    np_op_t *free_ops, *next;
     ucs_status_t status;
-    unsigned left, num;
+    unsigned left;
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
     mock_hold();
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
                     UCS_INPROGRESS);
     for (left = 0; left < 2; ++left) {
-        next = ours->free_ops->next_free;
-        take_names(left, &free_ops, &num);
-        status = np_vport_flush(ours, &flush);
+        next     = ours->flights.free_ops->next_free;
+        free_ops = take_ops(left);
+        status   = np_vport_flush(ours, &flush);
         TAP_CHILD_CHECK(status == UCS_ERR_NO_RESOURCE);
-        TAP_CHILD_CHECK(ucs_list_is_empty(&ours->groups) &&
-                        ucs_list_is_empty(&link_.flushes));
-        TAP_CHILD_CHECK((left == 0) || (ours->free_ops == free_ops));
-        ours->free_ops      = free_ops;
-        free_ops->next_free = next;
-        ours->num_ops       = num;
+        TAP_CHILD_CHECK(ucs_list_is_empty(&link_.flight.flushes));
+        TAP_CHILD_CHECK((left == 0) || (ours->flights.free_ops == free_ops));
+        ours->flights.free_ops = free_ops;
+        free_ops->next_free    = next;
+        ours->flights.max_ops  = NP_OP_NAMES;
     }
     TAP_CHILD_CHECK(np_vport_flush(ours, &flush) == UCS_INPROGRESS);
     mock_release();
@@ -244,21 +268,20 @@ static int flush_without_names(void)
 /* A small put that no batch can be made for goes as a message */
 static int put_without_names(void)
 {
-    np_vop_t *free_ops, *next;
+    np_op_t *free_ops, *next;
     ucs_status_t status;
-    unsigned num;
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, no_put_once));
     TAP_CHILD_CHECK(mocked_warm());
     TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
-    next = ours->free_ops->next_free;
-    take_names(0, &free_ops, &num);
+    next     = ours->flights.free_ops->next_free;
+    free_ops = take_ops(0);
     memset(mine, 5, 8);
     status = np_vlink_put_copied(&link_, key, mine, 8, (uintptr_t)area);
     TAP_CHILD_CHECK((status == UCS_OK) && (link_.flight.outstanding == 0));
-    ours->free_ops      = free_ops;
-    free_ops->next_free = next;
-    ours->num_ops       = num;
+    ours->flights.free_ops = free_ops;
+    free_ops->next_free    = next;
+    ours->flights.max_ops  = NP_OP_NAMES;
     TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
     TAP_CHILD_CHECK(area[0] == 5);
     mocked_end();
@@ -498,7 +521,8 @@ static int has_given_key(const void *arg)
     np_conn_t *conn = their_conn();
 
     return (conn != NULL) && !ucs_list_is_empty(&conn->served) &&
-           np_vmove_awaits_write(ucs_list_head(&conn->served, np_vop_t, list));
+           np_vmove_awaits_write(ucs_list_head(&conn->served, np_vop_t,
+                                               super.list));
 }
 
 /* The same, where the target has given its key in its own progress and computes
@@ -835,7 +859,7 @@ static int down_is_told(void)
     free(first);
     np_vport_progress(ours);
     TAP_CHILD_CHECK(second->flight.is_reported &&
-                    ucs_list_is_empty(&ours->down));
+                    ucs_list_is_empty(&ours->flights.down));
     np_vlink_close(second);
     free(second);
     mocked_end();
@@ -1009,6 +1033,7 @@ int main(void)
               "no one-sided put overtakes an atomic of its word");
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
+    TAP_CHECK(tap_child(flush_waits), "that of a link that is down waits");
     TAP_CHECK(tap_child(down_is_told), "each link that is down is reported");
     TAP_CHECK(tap_child(flush_without_names),
               "and waits where there is no name for it");

@@ -1,9 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What is in flight on a link, of any device: how many operations, which memory
- * of the target they are about, and why no other one may start now. It is part
- * of the device's link, and the layers above own it.
+ * What is in flight on a link, of any device: which operations, which memory of
+ * the target they are about, who waits for them, and why no other one may start
+ * now; and what the links of a port share of that. Both are part of the
+ * device's link and port, and the layers above own them.
  */
 
 #ifndef NP_FLIGHT_H_
@@ -12,6 +13,9 @@
 #include "../mem/overlap.h"
 
 #include <string.h>
+
+typedef struct np_op np_op_t;
+typedef struct np_flight np_flight_t;
 
 /** Why an operation must not just start */
 enum {
@@ -23,28 +27,98 @@ enum {
                                          this one goes again first */
 };
 
+/** What the user of a port provides */
+typedef struct np_user {
+    /** An operation that returned UCS_INPROGRESS is complete. Runs in progress;
+     *  may start operations. */
+    void (*complete)(void *comp, ucs_status_t status);
+    /** The link will not work again. Runs in progress, once a link; everything
+     *  outstanding has completed with @a status. */
+    void (*link_down)(np_flight_t *flight, ucs_status_t status);
+} np_user_t;
+
+/** What is done for each device in its own way. NULL: nothing is to be done. */
+typedef struct np_flight_ops {
+    size_t   op_size;   /**< bytes of an operation, np_op_t first */
+    unsigned max_ops;   /**< operations that a port may have */
+
+    /** Has the target taken the put of this number (np_flight_t::put)? NULL: no
+     *  put is without an operation. */
+    int (*has_taken)(np_flight_t *flight, uint32_t put);
+    /** Somebody waits for all of it: see to it that we hear of its end */
+    void (*ask)(np_flight_t *flight);
+    /** UCS_OK; UCS_ERR_NO_RESOURCE: try again; else the link is down */
+    ucs_status_t (*connect)(np_flight_t *flight);
+    /** Would any operation find room? The link is up, and nothing else is in
+     *  the way but NP_GATE_PENDING. */
+    int (*has_room)(np_flight_t *flight);
+    /** An operation has failed on which others rely: the end of the link */
+    void (*fail)(np_flight_t *flight, ucs_status_t status);
+    /** All is cancelled: nothing that is outstanding moves after this */
+    void (*stop)(np_flight_t *flight, ucs_status_t status);
+    /** An operation is not outstanding any more: give back what it holds. Its
+     *  status is that of its end. */
+    void (*ended)(np_op_t *op);
+} np_flight_ops_t;
+
+/** What the links of a port share. Guarded as its port is. */
+typedef struct np_flights {
+    const np_flight_ops_t *ops;
+    np_user_t             user;
+    ucs_list_link_t       busy;     /**< np_flight_t::busy */
+    ucs_list_link_t       down;     /**< np_flight_t::down */
+    np_op_t               *free_ops;
+    uint8_t               **blocks; /**< of operations (proto/op.c) */
+    unsigned              num_ops;  /**< in these */
+    unsigned              max_ops;
+} np_flights_t;
+
 /** Guarded as its link is */
-typedef struct np_flight {
+struct np_flight {
     unsigned        gate;         /**< NP_GATE_..; 0: go ahead */
     ucs_status_t    status;       /**< why it is down, or UCS_OK */
     unsigned        outstanding;  /**< operations but flushes */
     unsigned        atomics;      /**< of these */
     uint64_t        sequence;     /**< of the last operation */
     uint64_t        fence;        /**< with NP_GATE_FENCED: up to this one */
+    uint32_t        put;          /**< number of the last put without an
+                                       operation, or a later one that was
+                                       taken */
     int             is_refused;   /**< an operation must wait for one that is
                                        outstanding, not for room */
     int             is_reported;  /**< the user knows that it is down */
+    np_flights_t    *all;         /**< its port's */
+    ucs_list_link_t busy;         /**< of the port's with anything that a flush
+                                       waits for, or alone */
     ucs_list_link_t down;         /**< of the port's that are to be reported, or
                                        alone */
+    ucs_list_link_t ops;          /**< outstanding, in order of sequence */
+    ucs_list_link_t flushes;      /**< which wait for some of these */
     np_overlap_t    overlap;      /**< remote ranges in flight */
-} np_flight_t;
+};
 
-static inline void np_flight_init(np_flight_t *flight)
+static inline void np_flights_init(np_flights_t *all,
+                                   const np_flight_ops_t *ops,
+                                   const np_user_t *user)
+{
+    memset(all, 0, sizeof(*all));
+    all->ops     = ops;
+    all->user    = *user;
+    all->max_ops = ops->max_ops;
+    ucs_list_head_init(&all->busy);
+    ucs_list_head_init(&all->down);
+}
+
+static inline void np_flight_init(np_flight_t *flight, np_flights_t *all)
 {
     memset(flight, 0, sizeof(*flight));
     flight->gate   = NP_GATE_UNCONNECTED;
     flight->status = UCS_OK;
+    flight->all    = all;
+    ucs_list_head_init(&flight->busy);
     ucs_list_head_init(&flight->down);
+    ucs_list_head_init(&flight->ops);
+    ucs_list_head_init(&flight->flushes);
     np_overlap_init(&flight->overlap);
 }
 
@@ -59,43 +133,37 @@ np_flight_set_pending(np_flight_t *flight, int has_pending)
     }
 }
 
-/** One more is outstanding; returns its number */
-static UCS_F_ALWAYS_INLINE uint64_t
-np_flight_begin(np_flight_t *flight, int is_atomic)
+/** A flush of the port waits for this link, too */
+static UCS_F_ALWAYS_INLINE void np_flight_set_busy(np_flight_t *flight)
 {
-    ++flight->outstanding;
-    flight->atomics += is_atomic;
-    return ++flight->sequence;
+    if (ucs_list_is_empty(&flight->busy)) {
+        ucs_list_add_tail(&flight->all->busy, &flight->busy);
+    }
 }
 
-/** One is not any more: what was refused may be tried again */
-static UCS_F_ALWAYS_INLINE void
-np_flight_end(np_flight_t *flight, int is_atomic)
+/** An operation must wait for one that is outstanding: nothing is tried again
+ *  before one completes. @return UCS_ERR_NO_RESOURCE. */
+static inline ucs_status_t np_flight_refuse(np_flight_t *flight)
 {
-    np_assert(flight->outstanding > 0);
-    np_assert(!is_atomic || (flight->atomics > 0));
-    --flight->outstanding;
-    flight->atomics   -= is_atomic;
-    flight->is_refused = 0;
-}
-
-/** What comes later waits for all that is outstanding now */
-static inline void np_flight_fence(np_flight_t *flight)
-{
-    flight->fence = flight->sequence;
-    flight->gate |= NP_GATE_FENCED;
-}
-
-/** Does anything behind a fence rely on the operation of this number? */
-static UCS_F_ALWAYS_INLINE int
-np_flight_is_relied_on(const np_flight_t *flight, uint64_t sequence)
-{
-    return (flight->gate & NP_GATE_FENCED) && (sequence <= flight->fence);
+    flight->is_refused = flight->outstanding > 0;
+    return UCS_ERR_NO_RESOURCE;
 }
 
 static UCS_F_ALWAYS_INLINE int np_flight_is_down(const np_flight_t *flight)
 {
     return !!(flight->gate & NP_GATE_DOWN);
+}
+
+/** It does not work any more; returns 0 if that was so before */
+static inline int np_flight_end(np_flight_t *flight, ucs_status_t status)
+{
+    if (np_flight_is_down(flight)) {
+        return 0;
+    }
+
+    flight->gate  |= NP_GATE_DOWN;
+    flight->status = status;
+    return 1;
 }
 
 #endif

@@ -9,7 +9,7 @@
 #ifndef NP_AM_H_
 #define NP_AM_H_
 
-#include "order.h"
+#include "sop.h"
 
 #include "../dev/soft/fast.h"
 

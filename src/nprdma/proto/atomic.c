@@ -21,9 +21,9 @@ static void np_atomic_store(void *result, size_t size, uint64_t value)
     }
 }
 
-void np_atomic_answered(np_link_t *link, np_op_t *op)
+void np_atomic_answered(np_link_t *link, np_sop_t *op)
 {
-    if (op->status == UCS_OK) {
+    if (op->super.status == UCS_OK) {
         np_atomic_store(op->atomic.result, op->atomic.request.size,
                         np_mail_answer(link, &op->ask)->result);
     }
@@ -35,7 +35,7 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
                uint64_t compare, uint64_t addr, void *result, void *comp)
 {
     np_slot_t *slot;
-    np_op_t *request;
+    np_sop_t *request;
 
     if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
@@ -55,7 +55,7 @@ np_atomic_send(np_link_t *link, np_atomic_op_t op, size_t size, uint64_t value,
     };
     request->atomic.result  = result;
     request->atomic.request = slot->atomic;
-    np_op_order(link, request, addr, size, 1);
+    np_op_order(&link->flight, &request->super, addr, size, 1);
     np_request_send(link, request, NP_SLOT_ATOMIC);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }
@@ -72,7 +72,7 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
      * it, as on a reliable queue pair: Open MPI's request-based one-sided calls
      * use one as their end marker, without a fence. */
     if (ucs_unlikely(link->flight.outstanding != link->flight.atomics)) {
-        np_link_fence(link);
+        np_flight_fence(&link->flight);
     }
 
     status = np_rma_enter(link, key, addr, size);

@@ -8,7 +8,7 @@
 #ifndef NP_ATOMIC_H_
 #define NP_ATOMIC_H_
 
-#include "op.h"
+#include "sop.h"
 
 /**
  * Execute an atomic at the target.
@@ -27,6 +27,6 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
                             uint64_t addr, void *result, void *comp);
 
 /** Its answer has come */
-void np_atomic_answered(np_link_t *link, np_op_t *op);
+void np_atomic_answered(np_link_t *link, np_sop_t *op);
 
 #endif

@@ -81,7 +81,7 @@ static void np_copy_offer(np_link_t *link, np_copy_t *copy)
     }
 }
 
-static void np_copy_start(np_link_t *link, np_op_t *op)
+static void np_copy_start(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->copy;
 
@@ -118,11 +118,11 @@ static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
 }
 
 /* Something is wrong: nobody begins another chunk */
-static void np_copy_stop(np_op_t *op, ucs_status_t status)
+static void np_copy_stop(np_sop_t *op, ucs_status_t status)
 {
     uint32_t first;
 
-    op->status          = status;
+    op->super.status    = status;
     op->copy.is_claimed = 1;
     if (np_share_is_on(&op->copy.offer)) {
         np_share_rest(&op->copy.offer, &first);
@@ -131,7 +131,7 @@ static void np_copy_stop(np_op_t *op, ucs_status_t status)
 
 /* The kernel has refused to move more. What is left of this piece is asked for;
  * after it all that nobody has begun goes through the rings. */
-static void np_copy_use_rings(np_link_t *link, np_op_t *op, size_t len)
+static void np_copy_use_rings(np_link_t *link, np_sop_t *op, size_t len)
 {
     np_copy_t *copy     = &op->copy;
     ucs_status_t status = np_link_vm_refused(link);
@@ -159,7 +159,7 @@ static void np_copy_use_rings(np_link_t *link, np_op_t *op, size_t len)
 
 /* Copy our part, up to a quantum. What is missing is asked for before more is
  * claimed: others can bring it in meanwhile. */
-static void np_copy_run(np_link_t *link, np_op_t *op)
+static void np_copy_run(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->copy;
     size_t budget   = NP_COPY_QUANTUM, len;
@@ -203,14 +203,14 @@ static void np_copy_run(np_link_t *link, np_op_t *op)
 }
 
 /* Send our next pieces through the ring, as many as there is room for */
-static void np_copy_run_rings(np_link_t *link, np_op_t *op)
+static void np_copy_run_rings(np_link_t *link, np_sop_t *op)
 {
     const size_t max = np_rma_ring_piece(&link->port->config);
     np_copy_t *copy  = &op->copy;
     np_iov_t piece[NP_MAX_IOV];
     ucs_status_t status;
     size_t len, count;
-    np_op_t *request;
+    np_sop_t *request;
 
     while (copy->offset < copy->end) {
         len    = ucs_min(max, copy->end - copy->offset);
@@ -237,31 +237,32 @@ static void np_copy_run_rings(np_link_t *link, np_op_t *op)
     copy->is_claimed = 1;
 }
 
-int np_copy_may_touch(const np_op_t *copy_op, const np_iov_t *iov,
+int np_copy_may_touch(const np_sop_t *copy_op, const np_iov_t *iov,
                       size_t iovcnt)
 {
-    return (copy_op->comp == NULL) ||
+    return (copy_op->super.comp == NULL) ||
            (np_access_refused(iov, iovcnt) == NULL);
 }
 
-void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status)
+void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status)
 {
-    np_assert((copy_op->kind == NP_OP_COPY) && (copy_op->copy.pending > 0));
+    np_assert((copy_op->super.kind == NP_OP_COPY) &&
+              (copy_op->copy.pending > 0));
     --copy_op->copy.pending;
-    if ((status != UCS_OK) && (copy_op->status == UCS_OK)) {
+    if ((status != UCS_OK) && (copy_op->super.status == UCS_OK)) {
         np_copy_stop(copy_op, status);
     }
 }
 
 /* All chunks are claimed: are those of the target there? */
-static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
+static int np_copy_is_shared_done(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->copy;
     ucs_status_t status;
     size_t begin, end;
 
-    status = np_share_look(link, &copy->offer, op->status == UCS_OK, &begin,
-                           &end);
+    status = np_share_look(link, &copy->offer, op->super.status == UCS_OK,
+                           &begin, &end);
     if (status == UCS_ERR_NO_PROGRESS) {
         copy->next       = copy->chunks;
         copy->offset     = begin;
@@ -272,7 +273,7 @@ static int np_copy_is_shared_done(np_link_t *link, np_op_t *op)
 }
 
 /* Work on one copy; returns whether it is complete */
-static int np_copy_advance(np_link_t *link, np_op_t *op)
+static int np_copy_advance(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->copy;
 
@@ -280,8 +281,8 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
         np_copy_start(link, op);
     }
 
-    if (np_pace_is_on(copy) && (op->status != UCS_OK)) {
-        np_copy_stop(op, op->status); /* and nothing is waited for */
+    if (np_pace_is_on(copy) && (op->super.status != UCS_OK)) {
+        np_copy_stop(op, op->super.status); /* and nothing is waited for */
     }
 
     if (!copy->is_claimed) {
@@ -292,14 +293,14 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
         }
     }
 
-    if (op->status != UCS_OK) {
+    if (op->super.status != UCS_OK) {
         copy->todo.count = 0; /* nothing more is asked for */
         copy->todo_next  = 0;
     }
 
     if (!np_fault_send_todo(link, op) || !copy->is_claimed ||
         (copy->pending > 0) || !np_copy_is_shared_done(link, op) ||
-        ((op->status == UCS_OK) && !np_pace_is_over(copy))) {
+        ((op->super.status == UCS_OK) && !np_pace_is_over(copy))) {
         return 0;
     }
 
@@ -307,37 +308,38 @@ static int np_copy_advance(np_link_t *link, np_op_t *op)
 }
 
 /* It has ended */
-static void np_copy_ended(np_link_t *link, const np_op_t *op)
+static void np_copy_ended(np_link_t *link, const np_sop_t *op)
 {
     np_trace((op->copy.dir == NP_DIR_GET) ? NP_TRACE_GET : NP_TRACE_PUT,
-             op->begin, op->copy.remote, op->copy.len);
-    if ((op->status == UCS_OK) && !op->copy.has_asked && !op->copy.by_rings) {
+             op->super.begin, op->copy.remote, op->copy.len);
+    if ((op->super.status == UCS_OK) && !op->copy.has_asked &&
+        !op->copy.by_rings) {
         np_rma_count(link, op->copy.dir, op->copy.len);
     }
 }
 
-ucs_status_t np_copy_post(np_link_t *link, np_op_t *op)
+ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
 {
     ucs_status_t status;
 
-    np_op_order(link, op, op->copy.remote, op->copy.len,
+    np_op_order(&link->flight, &op->super, op->copy.remote, op->copy.len,
                 op->copy.dir == NP_DIR_PUT);
 
     /* The first one begins at once, and may be done at once */
     if (ucs_list_is_empty(&link->queues[NP_QUEUE_COPY]) && !op->copy.by_rings &&
         np_copy_advance(link, op)) {
         np_copy_ended(link, op);
-        status = op->status;
-        np_overlap_remove(&link->flight.overlap, &op->interval);
-        np_op_put(link->port, op);
+        status = op->super.status;
+        np_overlap_remove(&link->flight.overlap, &op->super.interval);
+        np_sop_put(link->port, op);
         return status;
     }
 
-    np_op_post(link, NP_QUEUE_COPY, op);
+    np_sop_post(link, NP_QUEUE_COPY, op);
     return UCS_INPROGRESS;
 }
 
-void np_copy_abort(np_link_t *link, np_op_t *op)
+void np_copy_abort(np_link_t *link, np_sop_t *op)
 {
     np_share_abort(link, &op->copy.offer);
 }
@@ -353,9 +355,9 @@ static int np_copy_is_ready(np_link_t *link, const np_copy_t *copy)
 
 int np_copy_has_work(np_link_t *link)
 {
-    np_op_t *op;
+    np_sop_t *op;
 
-    ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], list) {
+    ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], queue) {
         if (np_copy_is_ready(link, &op->copy)) {
             return 1;
         }
@@ -373,7 +375,7 @@ static int np_copy_has_waited(const np_copy_t *copy)
 }
 
 /* Others have asked meanwhile: what is there by now is not asked for again */
-static void np_copy_look_again(np_link_t *link, np_op_t *op)
+static void np_copy_look_again(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy     = &op->copy;
     const size_t offset = copy->todo.range[0].offset;
@@ -404,12 +406,12 @@ unsigned np_copy_progress(np_link_t *link)
 {
     ucs_list_link_t *queue = &link->queues[NP_QUEUE_COPY];
     unsigned count         = 0;
-    np_op_t *op, *next;
+    np_sop_t *op, *next;
     int is_done;
 
     do {
         is_done = 0;
-        ucs_list_for_each_safe(op, next, queue, list) {
+        ucs_list_for_each_safe(op, next, queue, queue) {
             if (np_copy_is_ready(link, &op->copy)) {
                 if (np_copy_has_waited(&op->copy)) {
                     np_copy_look_again(link, op);
@@ -417,8 +419,7 @@ unsigned np_copy_progress(np_link_t *link)
                 is_done = np_copy_advance(link, op);
                 if (is_done) {
                     np_copy_ended(link, op);
-                    np_op_unpost(link, op);
-                    np_op_finish(link, op);
+                    np_op_finish(&op->super, op->super.status);
                     ++count; /* and that may have changed the list */
                     break;
                 }

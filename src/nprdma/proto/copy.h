@@ -9,7 +9,7 @@
 #ifndef NP_COPY_H_
 #define NP_COPY_H_
 
-#include "op.h"
+#include "sop.h"
 
 /** Copies that a link has outstanding at most, as a queue pair has work
  *  requests: what comes later waits for one of them to complete. Progress looks
@@ -24,20 +24,20 @@ unsigned np_copy_progress(np_link_t *link);
 int np_copy_has_work(np_link_t *link);
 
 /** Begin a copy. Returns as np_rma_move. */
-ucs_status_t np_copy_post(np_link_t *link, np_op_t *op);
+ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op);
 
 /** No one works on this copy any more after this call */
-void np_copy_abort(np_link_t *link, np_op_t *op);
+void np_copy_abort(np_link_t *link, np_sop_t *op);
 
 /**
  * May the CPU still move this local memory for a copy? With exact scope the
  * program may have ended its registration, and use it for something else. What
  * has no completion is copied by its caller, as short and buffered transfers.
  */
-int np_copy_may_touch(const np_op_t *copy_op, const np_iov_t *iov,
+int np_copy_may_touch(const np_sop_t *copy_op, const np_iov_t *iov,
                       size_t iovcnt);
 
 /** A piece that went through the ring is there */
-void np_copy_piece_done(np_op_t *copy_op, ucs_status_t status);
+void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status);
 
 #endif

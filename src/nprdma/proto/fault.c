@@ -14,7 +14,7 @@
 #include "fault.h"
 
 #include "copy.h"
-#include "order.h"
+#include "sop.h"
 #include "pace.h"
 #include "piece.h"
 #include "request.h"
@@ -30,7 +30,7 @@
 #include <string.h>
 
 
-void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot)
+void np_fault_fill(np_link_t *link, const np_sop_t *op, np_slot_t *slot)
 {
     slot->fault = (np_slot_fault_t){
         .remote = op->fault.remote,
@@ -40,10 +40,10 @@ void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot)
     };
 }
 
-static np_op_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
+static np_sop_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
                                uint64_t addr, uint32_t flags, np_slot_t **slot)
 {
-    np_op_t *op;
+    np_sop_t *op;
 
     op = np_request_begin(link, NP_OP_FAULT, comp, slot);
     if (op == NULL) {
@@ -63,7 +63,7 @@ static np_op_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
     return op;
 }
 
-static void np_fault_send(np_link_t *link, np_op_t *op)
+static void np_fault_send(np_link_t *link, np_sop_t *op)
 {
     NP_STATS_INC(link->port->stats, remote_faults);
     if (op->fault.flags & NP_FAULT_COPY) {
@@ -74,7 +74,7 @@ static void np_fault_send(np_link_t *link, np_op_t *op)
         NP_STATS_INC(link->port->stats, reverses);
     }
 
-    op->begin = np_trace_begin();
+    op->super.begin = np_trace_begin();
     NP_PAUSE(FAULT_SEND);
     np_request_send(link, op, NP_SLOT_FAULT);
 }
@@ -83,7 +83,7 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
                           uint64_t addr)
 {
     np_slot_t *slot;
-    np_op_t *op;
+    np_sop_t *op;
 
     op = np_fault_begin(link, NULL, len, addr, NP_FAULT_PUT | NP_FAULT_INLINE,
                         &slot);
@@ -92,7 +92,7 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
     }
 
     memcpy(np_mail_area(link, &op->ask), data, len);
-    np_op_order(link, op, addr, len, 1);
+    np_op_order(&link->flight, &op->super, addr, len, 1);
     np_fault_send(link, op);
     return UCS_OK;
 }
@@ -101,7 +101,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
                           void *arg, size_t len, uint64_t addr, void *comp)
 {
     np_slot_t *slot;
-    np_op_t *op;
+    np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
@@ -115,7 +115,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
     op->fault.buffer = buffer;
     op->fault.unpack = unpack;
     op->fault.arg    = arg;
-    np_op_order(link, op, addr, len, 0);
+    np_op_order(&link->flight, &op->super, addr, len, 0);
     np_fault_send(link, op);
     return UCS_INPROGRESS;
 }
@@ -123,7 +123,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
 {
     np_slot_t *slot;
-    np_op_t *op;
+    np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
@@ -135,16 +135,16 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
     }
 
     /* whoever tries again before the answer waits, and does not ask again */
-    np_op_order(link, op, addr, len, 1);
+    np_op_order(&link->flight, &op->super, addr, len, 1);
     np_fault_send(link, op);
     return np_link_refuse(link);
 }
 
-int np_fault_ask_when(np_link_t *link, np_op_t *copy_op)
+int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op)
 {
     np_copy_t *copy = &copy_op->copy;
     np_slot_t *slot;
-    np_op_t *op;
+    np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
         return 0;
@@ -159,8 +159,8 @@ int np_fault_ask_when(np_link_t *link, np_op_t *copy_op)
     }
 
     ++copy->pending;
-    op->fault.copy = copy_op;
-    op->begin      = np_trace_begin();
+    op->fault.copy  = copy_op;
+    op->super.begin = np_trace_begin();
     np_request_send(link, op, NP_SLOT_FAULT);
     return 1;
 }
@@ -299,7 +299,7 @@ ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
 /* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE:
  * later */
 static ucs_status_t
-np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
+np_fault_prepare(np_link_t *link, np_sop_t *op, np_slot_fault_t *request,
                  np_dir_t dir, const np_iov_t *local, size_t count)
 {
     ucs_status_t status;
@@ -325,7 +325,7 @@ np_fault_prepare(np_link_t *link, np_op_t *op, np_slot_fault_t *request,
 
 /* A get into memory that is absent as well: both sides bring in theirs at the
  * same time. What cannot be is found out by the second attempt. */
-static void np_fault_prepare_meanwhile(np_link_t *link, const np_op_t *op,
+static void np_fault_prepare_meanwhile(np_link_t *link, const np_sop_t *op,
                                        const np_iov_t *local)
 {
     const size_t len = ucs_min(local->len, (size_t)op->fault.len);
@@ -340,7 +340,7 @@ static void np_fault_prepare_meanwhile(np_link_t *link, const np_op_t *op,
 
 /* Ask for the beginning of a range, for which there is room; returns for how
  * much, 0 if there is no memory, or an error (the copy's status) */
-static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
+static size_t np_fault_send_piece(np_link_t *link, np_sop_t *copy_op,
                                   size_t offset, size_t len)
 {
     np_copy_t *copy = &copy_op->copy;
@@ -350,7 +350,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
     size_t count;
     uint32_t flags;
     np_slot_t *slot;
-    np_op_t *op;
+    np_sop_t *op;
 
     np_assert((len > 0) && (offset + len <= copy->len));
     np_iov_slice(copy->iov, copy->iovcnt, offset, len, local);
@@ -368,7 +368,7 @@ static size_t np_fault_send_piece(np_link_t *link, np_op_t *copy_op,
     if (ucs_unlikely(status != UCS_OK)) {
         np_request_drop(link, op);
         if (status != UCS_ERR_NO_RESOURCE) {
-            copy_op->status = status;
+            copy_op->super.status = status;
         }
         return 0;
     }
@@ -391,7 +391,7 @@ int np_fault_has_room(np_link_t *link, const np_copy_t *copy)
              NP_RANGES_MAX));
 }
 
-int np_fault_send_todo(np_link_t *link, np_op_t *copy_op)
+int np_fault_send_todo(np_link_t *link, np_sop_t *copy_op)
 {
     np_copy_t *copy = &copy_op->copy;
     np_ranges_t *todo = &copy->todo;
@@ -457,7 +457,7 @@ static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
 
 /* How much of a FAULT that could not be completed is done, from its
  * beginning */
-static size_t np_fault_done(np_link_t *link, const np_op_t *op)
+static size_t np_fault_done(np_link_t *link, const np_sop_t *op)
 {
     int is_put = !!(op->fault.flags & NP_FAULT_PUT);
 
@@ -466,14 +466,14 @@ static size_t np_fault_done(np_link_t *link, const np_op_t *op)
            ucs_min(np_mail_answer(link, &op->ask)->result, op->fault.len) : 0;
 }
 
-int np_fault_is_again(np_link_t *link, np_op_t *op)
+int np_fault_is_again(np_link_t *link, np_sop_t *op)
 {
     uint8_t *area = np_mail_area(link, &op->ask);
     size_t done;
 
     if ((op->fault.copy != NULL) || (op->fault.flags & NP_FAULT_RETRY) ||
-        ((op->status != UCS_ERR_NO_RESOURCE) &&
-         (op->status != UCS_ERR_NO_PROGRESS))) {
+        ((op->super.status != UCS_ERR_NO_RESOURCE) &&
+         (op->super.status != UCS_ERR_NO_PROGRESS))) {
         return 0;
     }
 
@@ -489,7 +489,7 @@ int np_fault_is_again(np_link_t *link, np_op_t *op)
 }
 
 /* READY: the target has the piece in, try again, judged by entries */
-static void np_fault_retry(np_link_t *link, np_op_t *op)
+static void np_fault_retry(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->fault.copy->copy;
     np_iov_t local[NP_MAX_IOV];
@@ -510,46 +510,46 @@ static void np_fault_retry(np_link_t *link, np_op_t *op)
     unsigned i;
 
     NP_STATS_INC(link->port->stats, retries);
-    op->status = np_piece_move(link, &piece, &missing);
-    if (ucs_unlikely(op->status == UCS_ERR_UNSUPPORTED)) {
-        op->status   = np_link_vm_refused(link);
-        copy->rounds = NP_FAULT_ROUNDS; /* inside messages, then */
+    op->super.status = np_piece_move(link, &piece, &missing);
+    if (ucs_unlikely(op->super.status == UCS_ERR_UNSUPPORTED)) {
+        op->super.status = np_link_vm_refused(link);
+        copy->rounds     = NP_FAULT_ROUNDS; /* inside messages, then */
     }
-    for (i = 0; (op->status == UCS_OK) && (i < missing.count); ++i) {
+    for (i = 0; (op->super.status == UCS_OK) && (i < missing.count); ++i) {
         np_fault_again(link, copy, op->fault.offset + missing.range[i].offset,
                        missing.range[i].len);
     }
 }
 
-static int np_fault_is_reverse(const np_op_t *op)
+static int np_fault_is_reverse(const np_sop_t *op)
 {
     return !(op->fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
 }
 
 /* NAK. UCP may forget to tell its user (its newer protocols do of a read). */
-static void np_fault_refused(np_link_t *link, const np_op_t *op)
+static void np_fault_refused(np_link_t *link, const np_sop_t *op)
 {
     NP_STATS_INC(link->port->stats, naks);
     np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->process.pid,
              (op->fault.flags & NP_FAULT_PUT) ? "write" : "read",
              op->fault.remote, op->fault.remote + op->fault.len,
-             ucs_status_string(op->status));
+             ucs_status_string(op->super.status));
 }
 
-static void np_fault_when_answered(np_link_t *link, np_op_t *op)
+static void np_fault_when_answered(np_link_t *link, np_sop_t *op)
 {
     const np_answer_t *answer = np_mail_answer(link, &op->ask);
-    np_op_t *copy_op          = op->fault.copy;
+    np_sop_t *copy_op          = op->fault.copy;
 
     --copy_op->copy.pending;
-    if (op->status == UCS_OK) {
+    if (op->super.status == UCS_OK) {
         np_pace_answered(&copy_op->copy,
                          &(np_model_times_t){answer->result, answer->last});
         return;
     }
 
-    copy_op->status = op->status;
-    if (op->status == UCS_ERR_INVALID_PARAM) {
+    copy_op->super.status = op->super.status;
+    if (op->super.status == UCS_ERR_INVALID_PARAM) {
         np_error("process %d has another UCX_NPRDMA_SOFT_MODEL: give both the "
                  "same", link->process.pid);
     } else {
@@ -558,9 +558,9 @@ static void np_fault_when_answered(np_link_t *link, np_op_t *op)
 }
 
 /* A piece of a copy */
-static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
+static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
 {
-    np_op_t *copy_op = op->fault.copy;
+    np_sop_t *copy_op = op->fault.copy;
     np_copy_t *copy  = &copy_op->copy;
     np_iov_t local[NP_MAX_IOV];
     size_t count, done;
@@ -568,37 +568,37 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
 
     count = np_iov_slice(copy->iov, copy->iovcnt, op->fault.offset,
                          op->fault.len, local);
-    if ((op->status == UCS_OK) && (op->fault.flags & NP_FAULT_INLINE) &&
+    if ((op->super.status == UCS_OK) && (op->fault.flags & NP_FAULT_INLINE) &&
         (copy->dir == NP_DIR_GET)) {
-        op->status = np_fault_move_local(link, NP_DIR_PUT,
+        op->super.status = np_fault_move_local(link, NP_DIR_PUT,
                                          np_mail_area(link, &op->ask),
                                          local, count);
     }
 
-    if (op->status == UCS_ERR_UNSUPPORTED) {
+    if (op->super.status == UCS_ERR_UNSUPPORTED) {
         if (np_fault_is_reverse(op)) {
             link->no_reverse = 1;
         } else if (!(op->fault.flags & NP_FAULT_RETRY) ||
                    (np_engine.config.fault_mode == NP_FAULT_MODE_RETRY)) {
             copy->rounds = NP_FAULT_ROUNDS; /* inside the message, then */
         }
-        op->status = UCS_ERR_NO_PROGRESS;
-    } else if (op->status == UCS_ERR_NO_RESOURCE) {
+        op->super.status = UCS_ERR_NO_PROGRESS;
+    } else if (op->super.status == UCS_ERR_NO_RESOURCE) {
         /* a swapper takes its pages away each time: give it some time */
         copy->retry_at = np_request_retry_at(
                 copy->rounds - ucs_min(copy->rounds, NP_FAULT_ROUNDS));
-        op->status     = UCS_ERR_NO_PROGRESS;
+        op->super.status = UCS_ERR_NO_PROGRESS;
     }
 
-    if (op->status == UCS_ERR_NO_PROGRESS) {
+    if (op->super.status == UCS_ERR_NO_PROGRESS) {
         /* a page of ours was absent when the data came, or the target for it */
-        op->status = UCS_OK;
-        done       = np_fault_done(link, op);
+        op->super.status = UCS_OK;
+        done             = np_fault_done(link, op);
         if (done < op->fault.len) {
             np_fault_again(link, copy, op->fault.offset + done,
                            op->fault.len - done);
         }
-    } else if (op->status != UCS_OK) {
+    } else if (op->super.status != UCS_OK) {
         np_fault_refused(link, op);
     } else if (op->fault.flags & NP_FAULT_RETRY) {
         np_fault_retry(link, op);
@@ -612,27 +612,27 @@ static void np_fault_piece_answered(np_link_t *link, np_op_t *op)
         }
     }
 
-    np_copy_piece_done(copy_op, op->status);
+    np_copy_piece_done(copy_op, op->super.status);
 }
 
-void np_fault_answered(np_link_t *link, np_op_t *op)
+void np_fault_answered(np_link_t *link, np_sop_t *op)
 {
     const uint8_t *area = np_mail_area(link, &op->ask);
 
-    np_trace(NP_TRACE_FAULT, op->begin, op->fault.remote, op->fault.len);
+    np_trace(NP_TRACE_FAULT, op->super.begin, op->fault.remote, op->fault.len);
     if (op->fault.flags & NP_FAULT_WHEN) {
         np_fault_when_answered(link, op);
     } else if (op->fault.copy != NULL) {
         np_fault_piece_answered(link, op);
     } else if ((op->fault.flags & NP_FAULT_RETRY) &&
-               ((op->status == UCS_ERR_NO_RESOURCE) ||
-                (op->status == UCS_ERR_NO_PROGRESS))) {
-        op->status = UCS_OK; /* who has asked asks again */
+               ((op->super.status == UCS_ERR_NO_RESOURCE) ||
+                (op->super.status == UCS_ERR_NO_PROGRESS))) {
+        op->super.status = UCS_OK; /* who has asked asks again */
     } else if ((op->fault.flags & NP_FAULT_RETRY) &&
-               (op->status == UCS_ERR_UNSUPPORTED)) {
-        op->status     = UCS_OK;
-        link->no_fetch = np_fault_page(op->fault.remote);
-    } else if (op->status != UCS_OK) {
+               (op->super.status == UCS_ERR_UNSUPPORTED)) {
+        op->super.status = UCS_OK;
+        link->no_fetch   = np_fault_page(op->fault.remote);
+    } else if (op->super.status != UCS_OK) {
         np_fault_refused(link, op);
     } else if (op->fault.flags & (NP_FAULT_RETRY | NP_FAULT_PUT)) {
         /* nothing to take */

@@ -8,7 +8,7 @@
 #ifndef NP_FAULT_H_
 #define NP_FAULT_H_
 
-#include "op.h"
+#include "sop.h"
 
 /**
  * Copy between @a area, which nobody takes, and a list of our own memory, which
@@ -62,23 +62,23 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
 /** Ask when the target has registered the memory of a copy (mem/model.h); its
  *  answer is for np_pace_answered. Returns 0 if there is no room, or no
  *  memory. */
-int np_fault_ask_when(np_link_t *link, np_op_t *copy_op);
+int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op);
 
 /** The FAULT of @a op, as its slot has it */
-void np_fault_fill(np_link_t *link, const np_op_t *op, np_slot_t *slot);
+void np_fault_fill(np_link_t *link, const np_sop_t *op, np_slot_t *slot);
 
 /** The answer of a FAULT that is no piece of a copy is an error: can it be
  *  asked again, for what is left? Otherwise it has ended. */
-int np_fault_is_again(np_link_t *link, np_op_t *op);
+int np_fault_is_again(np_link_t *link, np_sop_t *op);
 
 /** Is there room to ask for more of what a copy has to do? */
 int np_fault_has_room(np_link_t *link, const np_copy_t *copy);
 
 /** Ask for what a copy has to do, as much as there is room for; returns whether
  *  all of it is asked for */
-int np_fault_send_todo(np_link_t *link, np_op_t *copy);
+int np_fault_send_todo(np_link_t *link, np_sop_t *copy);
 
 /** The answer has come; the operation is still outstanding */
-void np_fault_answered(np_link_t *link, np_op_t *op);
+void np_fault_answered(np_link_t *link, np_sop_t *op);
 
 #endif

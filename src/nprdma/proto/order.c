@@ -10,38 +10,9 @@
 
 #include "order.h"
 
-#include "copy.h"
-#include "request.h"
-
-#include "../engine.h"
 #include "../extension.h"
-#include "../mem/overlap.h"
 #include "../pause.h"
 
-
-void np_op_order(np_link_t *link, np_op_t *op, uint64_t addr, size_t len,
-                 int is_write)
-{
-    np_assert(!op->is_ordered && (len > 0));
-    np_overlap_add(&link->flight.overlap, &op->interval, addr, len, is_write);
-    op->is_ordered = 1;
-}
-
-ucs_status_t np_link_refuse(np_link_t *link)
-{
-    link->is_full    = 0;
-    link->flight.is_refused = link->flight.outstanding > 0;
-    return UCS_ERR_NO_RESOURCE;
-}
-
-ucs_status_t np_link_no_room(np_link_t *link)
-{
-    NP_PAUSE(REFUSED);
-    link->is_full    = 0;
-    link->flight.is_refused = np_mail_is_full(link);
-    np_mail_ring_slow(link); /* notes, never answered, may have it all */
-    return UCS_ERR_NO_RESOURCE;
-}
 
 np_order_t np_order_now(void)
 {
@@ -62,223 +33,245 @@ int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
     }
 }
 
-ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
-                                int is_write)
+void np_op_order(np_flight_t *flight, np_op_t *op, uint64_t addr, size_t len,
+                 int is_write)
 {
-    if (np_order_waits(&link->flight.overlap, addr, len, is_write)) {
-        NP_STATS_INC(link->port->stats, order_waits);
-        return np_link_refuse(link);
-    }
-    return ucs_likely(link->copies < NP_COPY_MAX) ? UCS_OK :
-           np_link_refuse(link);
+    np_assert(!op->is_ordered && (len > 0));
+    np_overlap_add(&flight->overlap, &op->interval, addr, len, is_write);
+    op->is_ordered = 1;
 }
 
-int np_link_has_completed(np_link_t *link, uint64_t sequence)
+void np_flight_begun(np_flight_t *flight)
 {
-    np_op_t *op;
-    unsigned i;
+    if (ucs_unlikely(np_order_flags() & NPRDMA_ORDER_AFTER)) {
+        np_flight_fence(flight);
+    }
+}
 
-    for (i = 0; i < NP_QUEUE_FLUSH; ++i) {
-        if (!ucs_list_is_empty(&link->queues[i])) {
-            op = ucs_list_head(&link->queues[i], np_op_t, list);
-            if (op->sequence <= sequence) {
-                return 0;
-            }
+int np_flight_has_completed(np_flight_t *flight, uint64_t sequence,
+                            uint32_t put)
+{
+    const np_flight_ops_t *ops = flight->all->ops;
+
+    return (ucs_list_is_empty(&flight->ops) ||
+            (ucs_list_head(&flight->ops, np_op_t, list)->sequence >
+             sequence)) &&
+           ((ops->has_taken == NULL) || ops->has_taken(flight, put));
+}
+
+/* All that was posted until now */
+static int np_flight_is_complete(np_flight_t *flight)
+{
+    return np_flight_has_completed(flight, flight->sequence, flight->put);
+}
+
+static void np_flight_ask(np_flight_t *flight)
+{
+    if (flight->all->ops->ask != NULL) {
+        flight->all->ops->ask(flight);
+    }
+}
+
+static int np_flight_is_fenced(np_flight_t *flight)
+{
+    if (flight->gate & NP_GATE_FENCED) {
+        if (!np_flight_has_completed(flight, flight->fence, flight->put)) {
+            np_flight_ask(flight);
+            return 1;
         }
+        flight->gate &= ~NP_GATE_FENCED;
     }
-
-    return 1;
+    return 0;
 }
 
-void np_op_flush_done(np_port_t *port, np_op_t *op)
-{
-    np_op_t *group = op->flush.group;
-
-    if (group == NULL) {
-        np_op_complete(port, op);
-        return;
-    }
-
-    if (op->status != UCS_OK) {
-        group->status = op->status;
-    }
-    np_op_put(port, op);
-    if (--group->group.pending == 0) {
-        np_op_complete(port, group);
-    }
-}
-
-unsigned np_link_complete_flushes(np_link_t *link)
-{
-    unsigned count = 0;
-    np_op_t *op;
-
-    while (!ucs_list_is_empty(&link->queues[NP_QUEUE_FLUSH])) {
-        op = ucs_list_head(&link->queues[NP_QUEUE_FLUSH], np_op_t, list);
-        if (!np_link_has_completed(link, op->sequence)) {
-            break;
-        }
-
-        ucs_list_del(&op->list);
-        np_op_flush_done(link->port, op);
-        ++count;
-    }
-
-    return count;
-}
-
-ucs_status_t np_link_flush(np_link_t *link, void *comp)
-{
-    np_op_t *op;
-
-    if (np_flight_is_down(&link->flight)) {
-        np_link_report(link); /* which ends what is outstanding, and this */
-        if (link->flight.outstanding == 0) {
-            return link->flight.status;
-        }
-    } else if (link->flight.gate & NP_GATE_PENDING) {
-        return UCS_ERR_NO_RESOURCE; /* it belongs behind those that wait */
-    } else if (link->flight.outstanding == 0) {
-        return UCS_OK;
-    }
-
-    if (comp != NULL) {
-        op = np_op_get(link->port, NP_OP_FLUSH, comp);
-        if (op == NULL) {
-            return UCS_ERR_NO_MEMORY;
-        }
-
-        op->flush.group = NULL;
-        np_op_post(link, NP_QUEUE_FLUSH, op);
-    }
-
-    return UCS_INPROGRESS;
-}
-
-ucs_status_t np_port_flush(np_port_t *port, void *comp)
-{
-    np_op_t *group, *op;
-    np_link_t *link;
-
-    if (ucs_list_is_empty(&port->busy_links)) {
-        return UCS_OK;
-    }
-
-    if (comp == NULL) {
-        return UCS_INPROGRESS;
-    }
-
-    group = np_op_get(port, NP_OP_GROUP, comp);
-    if (group == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    group->group.pending = 0;
-    ucs_list_for_each(link, &port->busy_links, busy) {
-        op = np_op_get(port, NP_OP_FLUSH, NULL);
-        if (op == NULL) {
-            /* what has been posted completes the group without the rest: so
-             * take its completion away */
-            group->comp = NULL;
-            if (group->group.pending == 0) {
-                np_op_put(port, group);
-            }
-            return UCS_ERR_NO_MEMORY;
-        }
-
-        op->flush.group = group;
-        ++group->group.pending;
-        np_op_post(link, NP_QUEUE_FLUSH, op);
-    }
-
-    return UCS_INPROGRESS;
-}
-
-void np_link_fence(np_link_t *link)
-{
-    /* Stores into mapped memory are in order with the slots' words */
-    atomic_thread_fence(memory_order_release);
-    if ((link->flight.outstanding > 0) && !NP_IS_MUTANT(FENCE_LETS_PASS)) {
-        np_flight_fence(&link->flight);
-    }
-}
-
-void np_port_fence(np_port_t *port)
-{
-    np_link_t *link;
-
-    atomic_thread_fence(memory_order_release);
-    ucs_list_for_each(link, &port->busy_links, busy) {
-        np_link_fence(link);
-    }
-}
-
-ucs_status_t np_link_enter_slow(np_link_t *link)
+ucs_status_t np_flight_enter(np_flight_t *flight)
 {
     ucs_status_t status;
 
-    if (np_flight_is_down(&link->flight)) {
-        np_link_report(link);
-        return link->flight.status;
+    if (np_flight_is_down(flight)) {
+        np_flight_report(flight);
+        return flight->status;
     }
 
-    if (link->flight.gate & NP_GATE_PENDING) {
+    if (flight->gate & NP_GATE_PENDING) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (link->flight.gate & NP_GATE_UNCONNECTED) {
-        if (!np_link_may_connect(link)) {
-            return UCS_ERR_NO_RESOURCE;
-        }
-
-        status = np_link_connect(link);
+    if (flight->gate & NP_GATE_UNCONNECTED) {
+        status = flight->all->ops->connect(flight);
         if (status != UCS_OK) {
-            if (np_flight_is_down(&link->flight)) {
-                np_link_report(link);
+            if (np_flight_is_down(flight)) {
+                np_flight_report(flight);
             }
             return status;
         }
     }
 
-    if (link->flight.gate & NP_GATE_FENCED) {
-        if (!np_link_has_completed(link, link->flight.fence)) {
-            return UCS_ERR_NO_RESOURCE;
-        }
-        link->flight.gate &= ~NP_GATE_FENCED;
-    }
-
-    return UCS_OK;
+    return ((flight->gate & NP_GATE_REPLAY) || np_flight_is_fenced(flight)) ?
+           UCS_ERR_NO_RESOURCE : UCS_OK;
 }
 
-int np_link_has_resources(np_link_t *link)
+int np_flight_has_resources(np_flight_t *flight)
 {
-    const unsigned gate = link->flight.gate & ~NP_GATE_PENDING;
-
-    if (gate & NP_GATE_DOWN) {
-        return 1; /* whoever tries learns that it is down */
+    if (np_flight_is_down(flight)) {
+        return 1; /* whoever tries learns that */
     }
 
-    if (link->flight.is_refused) {
+    return !flight->is_refused && !np_flight_is_fenced(flight) &&
+           flight->all->ops->has_room(flight);
+}
+
+void np_flight_fence(np_flight_t *flight)
+{
+    atomic_thread_fence(memory_order_release);
+    if (!np_flight_is_complete(flight) && !NP_IS_MUTANT(FENCE_LETS_PASS)) {
+        flight->fence = flight->sequence;
+        flight->gate |= NP_GATE_FENCED;
+    }
+}
+
+void np_flights_fence(np_flights_t *all)
+{
+    np_flight_t *flight;
+
+    atomic_thread_fence(memory_order_release); /* there may be none */
+    ucs_list_for_each(flight, &all->busy, busy) {
+        np_flight_fence(flight);
+    }
+}
+
+/* It is in no list any more. The flush of a port fails with any of its
+ * links. */
+static void np_flush_end(np_flights_t *all, np_op_t *flush, ucs_status_t status)
+{
+    np_op_t *group = flush->flush.group;
+    void *comp     = flush->comp;
+
+    np_op_put(all, flush);
+    if (group != NULL) {
+        if (status != UCS_OK) {
+            group->status = status;
+        }
+        if (--group->group.pending > 0) {
+            return;
+        }
+        comp   = group->comp;
+        status = group->status;
+        np_op_put(all, group);
+    }
+    np_flights_tell(all, comp, status);
+}
+
+void np_flight_check_flushes(np_flight_t *flight, ucs_status_t status)
+{
+    np_op_t *flush;
+
+    while (!ucs_list_is_empty(&flight->flushes)) {
+        flush = ucs_list_head(&flight->flushes, np_op_t, list);
+        if ((status == UCS_OK) &&
+            !np_flight_has_completed(flight, flush->sequence,
+                                     flush->flush.put)) {
+            return;
+        }
+        ucs_list_del(&flush->list);
+        np_flush_end(flight->all, flush, status);
+    }
+
+    if (np_flight_is_complete(flight)) {
+        ucs_list_del(&flight->busy);
+        ucs_list_head_init(&flight->busy);
+    }
+}
+
+/* Returns 0: np_op_none says why */
+static int
+np_flush_begin(np_flight_t *flight, np_op_t *group, void *comp)
+{
+    np_op_t *flush = np_op_get(flight->all, NP_OP_FLUSH, comp);
+
+    if (flush == NULL) {
         return 0;
     }
 
-    if ((gate & NP_GATE_FENCED) &&
-        !np_link_has_completed(link, link->flight.fence)) {
-        return 0;
-    }
-
-    if (gate & NP_GATE_UNCONNECTED) {
-        return np_link_may_connect(link);
-    }
-
-    /* A target that computes reads no messages, but others than these go on */
-    if (!np_link_has_room(link)) {
-        return 0;
-    }
-
-    if (!np_mail_has_slot(link)) {
-        np_mail_ring_slow(link); /* nothing of it may be outstanding */
-        return 0;
-    }
+    flush->sequence    = flight->sequence;
+    flush->flush.put   = flight->put;
+    flush->flush.group = group;
+    ucs_list_add_tail(&flight->flushes, &flush->list);
+    np_flight_set_busy(flight);
     return 1;
+}
+
+ucs_status_t np_flight_flush(np_flight_t *flight, void *comp)
+{
+    if (np_flight_is_down(flight)) {
+        np_flight_report(flight); /* which ends what is outstanding, and this */
+        if (flight->outstanding == 0) {
+            return flight->status;
+        }
+    } else if (flight->gate & NP_GATE_PENDING) {
+        return UCS_ERR_NO_RESOURCE; /* it belongs behind those that wait */
+    } else if (np_flight_is_complete(flight)) {
+        return UCS_OK;
+    } else {
+        np_flight_ask(flight);
+    }
+
+    return ((comp == NULL) || np_flush_begin(flight, NULL, comp)) ?
+           UCS_INPROGRESS : np_op_none(flight->all);
+}
+
+/* A link's part in the flush of a port; 0: it has none. One that is down has,
+ * until its user has been told. */
+static int np_flush_takes(np_flight_t *flight)
+{
+    if (np_flight_is_down(flight)) {
+        np_flight_report(flight);
+        return !flight->is_reported;
+    }
+
+    if (np_flight_is_complete(flight)) {
+        return 0;
+    }
+
+    np_flight_ask(flight);
+    return 1;
+}
+
+ucs_status_t np_flights_flush(np_flights_t *all, void *comp)
+{
+    ucs_status_t status = UCS_OK;
+    np_op_t *group      = NULL;
+    np_flight_t *flight;
+
+    ucs_list_for_each(flight, &all->busy, busy) {
+        if (!np_flush_takes(flight)) {
+            continue;
+        }
+
+        status = UCS_INPROGRESS;
+        if (comp == NULL) {
+            continue;
+        }
+
+        if (group == NULL) {
+            group = np_op_get(all, NP_OP_GROUP, comp);
+            if (group == NULL) {
+                return np_op_none(all);
+            }
+            group->group.pending = 0;
+        }
+
+        if (!np_flush_begin(flight, group, NULL)) {
+            /* what has begun ends the group without the rest, and without a
+             * word */
+            status      = np_op_none(all);
+            group->comp = NULL;
+            if (group->group.pending == 0) {
+                np_op_put(all, group);
+            }
+            return status;
+        }
+        ++group->group.pending;
+    }
+    return status;
 }

@@ -73,7 +73,7 @@ static uint64_t np_pace_ready(const np_copy_t *copy, size_t offset)
 }
 
 size_t
-np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len)
+np_pace_len(np_link_t *link, np_sop_t *copy_op, size_t offset, size_t len)
 {
     np_copy_t *copy = &copy_op->copy;
 

@@ -9,7 +9,7 @@
 #ifndef NP_PACE_H_
 #define NP_PACE_H_
 
-#include "op.h"
+#include "sop.h"
 
 /** Is this copy under the model? What goes through rings is not. */
 static UCS_F_ALWAYS_INLINE int np_pace_is_on(const np_copy_t *copy)
@@ -22,7 +22,7 @@ void np_pace_begin(np_copy_t *copy);
 
 /** How many of the next @a len bytes from @a offset on can move now */
 size_t
-np_pace_len(np_link_t *link, np_op_t *copy_op, size_t offset, size_t len);
+np_pace_len(np_link_t *link, np_sop_t *copy_op, size_t offset, size_t len);
 
 /** They have moved */
 void np_pace_moved(np_copy_t *copy, size_t offset, size_t len);

@@ -8,7 +8,7 @@
 #ifndef NP_PIECE_H_
 #define NP_PIECE_H_
 
-#include "op.h"
+#include "sop.h"
 
 /** Writes of at most so many bytes are seen at the target once and whole: locks
  *  and mailbox flags are made of them */

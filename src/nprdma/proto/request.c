@@ -16,12 +16,12 @@
 #include "../pause.h"
 
 
-np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
+np_sop_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
                           np_slot_t **slot)
 {
-    np_op_t *op;
+    np_sop_t *op;
 
-    op = np_op_get(link->port, kind, comp);
+    op = np_sop_get(link->port, kind, comp);
     if (op == NULL) {
         return NULL;
     }
@@ -33,24 +33,24 @@ np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
     return op;
 }
 
-void np_request_send(np_link_t *link, np_op_t *op, np_slot_kind_t kind)
+void np_request_send(np_link_t *link, np_sop_t *op, np_slot_kind_t kind)
 {
-    np_op_post(link, NP_QUEUE_REQUEST, op);
+    np_sop_post(link, NP_QUEUE_REQUEST, op);
     np_mail_send(link, &op->ask, kind);
 }
 
-void np_request_drop(np_link_t *link, np_op_t *op)
+void np_request_drop(np_link_t *link, np_sop_t *op)
 {
     np_mail_end(link, &op->ask);
-    np_op_put(link->port, op);
+    np_sop_put(link->port, op);
 }
 
 /* The next one whose answer is to be taken; NULL: none */
-static np_op_t *np_request_next_answered(np_link_t *link, ucs_status_t *status)
+static np_sop_t *np_request_next_answered(np_link_t *link, ucs_status_t *status)
 {
-    np_op_t *op;
+    np_sop_t *op;
 
-    ucs_list_for_each(op, &link->queues[NP_QUEUE_REQUEST], list) {
+    ucs_list_for_each(op, &link->queues[NP_QUEUE_REQUEST], queue) {
         if (!op->is_waiting && np_mail_is_answered(link, &op->ask, status)) {
             return op;
         }
@@ -66,18 +66,18 @@ int np_request_is_answered(np_link_t *link)
 
 /* The target could not do it, or not all of it: later again. Returns 0 if it
  * has ended. */
-static int np_request_wait(np_link_t *link, np_op_t *op)
+static int np_request_wait(np_link_t *link, np_sop_t *op)
 {
-    if (!((op->kind == NP_OP_ATOMIC) ?
-          (op->status == UCS_ERR_NO_RESOURCE) :
+    if (!((op->super.kind == NP_OP_ATOMIC) ?
+          (op->super.status == UCS_ERR_NO_RESOURCE) :
           np_fault_is_again(link, op))) {
         return 0;
     }
 
     NP_STATS_INC(link->port->stats, replays);
-    op->status     = UCS_OK;
-    op->retry_at   = np_request_retry_at(op->retries++);
-    op->is_waiting = 1;
+    op->super.status = UCS_OK;
+    op->retry_at     = np_request_retry_at(op->retries++);
+    op->is_waiting   = 1;
     ++link->waiting;
     return 1;
 }
@@ -88,9 +88,9 @@ static void np_request_resend(np_link_t *link)
 {
     const uint64_t now = np_clock();
     np_slot_t *slot;
-    np_op_t *op;
+    np_sop_t *op;
 
-    ucs_list_for_each(op, &link->queues[NP_QUEUE_REQUEST], list) {
+    ucs_list_for_each(op, &link->queues[NP_QUEUE_REQUEST], queue) {
         if (!op->is_waiting || (op->retry_at > now)) {
             continue;
         }
@@ -103,7 +103,7 @@ static void np_request_resend(np_link_t *link)
         np_assert(link->waiting > 0);
         op->is_waiting = 0;
         --link->waiting;
-        if (op->kind == NP_OP_ATOMIC) {
+        if (op->super.kind == NP_OP_ATOMIC) {
             slot->atomic = op->atomic.request;
             np_mail_send(link, &op->ask, NP_SLOT_ATOMIC);
         } else {
@@ -117,31 +117,31 @@ unsigned np_request_progress(np_link_t *link)
 {
     unsigned count = 0;
     ucs_status_t status;
-    np_op_t *op;
+    np_sop_t *op;
 
     /* From the beginning each time: what completes may begin and end others */
     while ((op = np_request_next_answered(link, &status)) != NULL) {
         NP_PAUSE(ANSWERED);
-        if (op->status == UCS_OK) {
-            op->status = status;
+        if (op->super.status == UCS_OK) {
+            op->super.status = status;
         }
 
-        if (ucs_unlikely(op->status != UCS_OK) && np_request_wait(link, op)) {
+        if (ucs_unlikely(op->super.status != UCS_OK) &&
+            np_request_wait(link, op)) {
             continue;
         }
 
-        if (op->kind == NP_OP_ATOMIC) {
+        if (op->super.kind == NP_OP_ATOMIC) {
             np_atomic_answered(link, op);
         } else {
             np_fault_answered(link, op);
         }
 
-        np_op_unpost(link, op);
         np_mail_end(link, &op->ask);
-        if ((op->kind == NP_OP_FAULT) && (op->fault.copy != NULL)) {
-            np_op_put(link->port, op); /* the copy completes for it */
+        if ((op->super.kind == NP_OP_FAULT) && (op->fault.copy != NULL)) {
+            np_op_drop(&op->super); /* the copy completes for it */
         } else {
-            np_op_finish(link, op);
+            np_op_finish(&op->super, op->super.status);
         }
         ++count;
     }

@@ -8,7 +8,7 @@
 #ifndef NP_REQUEST_H_
 #define NP_REQUEST_H_
 
-#include "op.h"
+#include "sop.h"
 
 #include "../clock.h"
 
@@ -23,14 +23,14 @@
  *
  * @return the operation; NULL if there is no memory (logged).
  */
-np_op_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
+np_sop_t *np_request_begin(np_link_t *link, np_op_kind_t kind, void *comp,
                           np_slot_t **slot);
 
 /** Send it: it is outstanding from now on */
-void np_request_send(np_link_t *link, np_op_t *op, np_slot_kind_t kind);
+void np_request_send(np_link_t *link, np_sop_t *op, np_slot_kind_t kind);
 
 /** It is not sent after all */
-void np_request_drop(np_link_t *link, np_op_t *op);
+void np_request_drop(np_link_t *link, np_sop_t *op);
 
 /** When to try for the n-th time what a swapper has prevented n times: it is
  *  asked again for as long as the target lives, less and less often */

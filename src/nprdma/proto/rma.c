@@ -97,14 +97,14 @@ static void np_rma_plan_share(np_copy_t *copy)
     }
 }
 
-static np_op_t *
+static np_sop_t *
 np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                 const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
                 void *comp)
 {
-    np_op_t *op;
+    np_sop_t *op;
 
-    op = np_op_get(link->port, NP_OP_COPY, comp);
+    op = np_sop_get(link->port, NP_OP_COPY, comp);
     if (op == NULL) {
         return NULL;
     }
@@ -117,22 +117,22 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     op->copy.window         = (direct == NULL) ? NULL :
                               atomic_load_explicit(&key->window,
                                                    memory_order_relaxed);
-    op->copy.window_addr    = direct;
-    op->copy.by_rings       = 0;
-    op->copy.is_started     = 0;
-    op->copy.is_claimed     = 0;
-    op->copy.chunks         = 0;
-    op->copy.next           = 0;
-    op->copy.offset         = 0;
-    op->copy.end            = 0;
-    op->copy.offer.share    = NULL;
-    op->copy.pending        = 0;
-    op->copy.todo.count     = 0;
-    op->copy.todo_next      = 0;
-    op->copy.rounds         = 0;
-    op->copy.retry_at       = 0;
-    op->copy.has_asked      = 0;
-    op->begin               = np_trace_begin();
+    op->copy.window_addr = direct;
+    op->copy.by_rings    = 0;
+    op->copy.is_started  = 0;
+    op->copy.is_claimed  = 0;
+    op->copy.chunks      = 0;
+    op->copy.next        = 0;
+    op->copy.offset      = 0;
+    op->copy.end         = 0;
+    op->copy.offer.share = NULL;
+    op->copy.pending     = 0;
+    op->copy.todo.count  = 0;
+    op->copy.todo_next   = 0;
+    op->copy.rounds      = 0;
+    op->copy.retry_at    = 0;
+    op->copy.has_asked   = 0;
+    op->super.begin      = np_trace_begin();
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
     np_rma_plan_share(&op->copy);
     return op;
@@ -144,7 +144,7 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                  const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
                  int by_rings, void *comp)
 {
-    np_op_t *op;
+    np_sop_t *op;
 
     op = np_rma_new_copy(dir, link, key, direct, iov, iovcnt, len, addr, comp);
     if (op == NULL) {
@@ -162,7 +162,7 @@ np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                     const np_iov_t *iov, size_t iovcnt, size_t len,
                     uint64_t addr, const np_ranges_t *missing, void *comp)
 {
-    np_op_t *op;
+    np_sop_t *op;
 
     op = np_rma_new_copy(dir, link, key, direct, iov, iovcnt, len, addr, comp);
     if (op == NULL) {
@@ -195,7 +195,7 @@ np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
 
     if (status == UCS_ERR_CONNECTION_RESET) {
         np_link_down(link, status);
-        np_link_report(link);
+        np_flight_report(&link->flight);
     }
     return status;
 }
@@ -220,17 +220,17 @@ static int np_rma_is_one_piece(uint64_t addr, size_t len)
 
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
-                         uint64_t addr, np_op_t **op_p, void *comp)
+                         uint64_t addr, np_sop_t **op_p, void *comp)
 {
     ucs_status_t status;
     np_carry_t carry;
-    np_op_t *op;
+    np_sop_t *op;
 
     if (!np_carry_begin(link, &carry, len)) {
         return np_link_full(link);
     }
 
-    op = np_op_get(link->port, kind, comp);
+    op = np_sop_get(link->port, kind, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -239,7 +239,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
         status = np_fault_copy_local(link, NP_DIR_GET,
                                      np_carry_bytes(link, &carry), iov, iovcnt);
         if (ucs_unlikely(status != UCS_OK)) {
-            np_op_put(link->port, op);
+            np_sop_put(link->port, op);
             return status;
         }
     }
@@ -247,7 +247,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     op->rma.carry = carry;
     op->rma.copy  = NULL;
     op->rma.len   = len;
-    np_op_post(link, NP_QUEUE_DATA, op);
+    np_sop_post(link, NP_QUEUE_DATA, op);
     np_carry_send(link, &carry, (kind == NP_OP_PUT) ? NP_DIR_PUT : NP_DIR_GET,
                   len, addr);
     *op_p = op;
@@ -340,12 +340,6 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
                                addr, &missing, comp);
 }
 
-/* Bytes from an address to the end of its arena */
-static size_t np_rma_arena_rest(uint64_t addr)
-{
-    return np_arena_left(addr);
-}
-
 /* What is longer than was said to be possible */
 static int np_rma_is_too_long(size_t len)
 {
@@ -407,7 +401,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
     for (done = 0; done < len; done += piece.len) {
         taken = (np_iov_t){
             bytes + done,
-            ucs_min(len - done, np_rma_arena_rest(addr + done))
+            ucs_min(len - done, np_arena_left(addr + done))
         };
         piece = (np_piece_t){
             .dir        = NP_DIR_GET,
@@ -435,7 +429,7 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
     ucs_status_t status;
 
     link->is_full = 1; /* it may have to go through the data ring */
-    if (!np_link_has_resources(link)) {
+    if (!np_flight_has_resources(&link->flight)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -453,12 +447,13 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
 
 /* What went through the ring: who takes that as well comes behind it, but there
  * may be a faster way to this memory, now or later */
-static void np_rma_order(np_link_t *link, const np_key_t *key, np_op_t *op,
+static void np_rma_order(np_link_t *link, const np_key_t *key, np_sop_t *op,
                          uint64_t addr, size_t len)
 {
     if ((key->segment_id != 0) || (link->segments_asked > 0) ||
         np_link_has_vm(link)) {
-        np_op_order(link, op, addr, len, op->kind == NP_OP_PUT);
+        np_op_order(&link->flight, &op->super, addr, len,
+                    op->super.kind == NP_OP_PUT);
     }
 }
 
@@ -467,7 +462,7 @@ np_rma_send_put(np_link_t *link, const np_key_t *key, const np_iov_t *iov,
                 size_t len, uint64_t addr)
 {
     ucs_status_t status;
-    np_op_t *op;
+    np_sop_t *op;
 
     status = np_rma_send(link, NP_OP_PUT, iov, 1, len, addr, &op, NULL);
     if (status == UCS_OK) {
@@ -568,7 +563,7 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
     };
     np_ranges_t missing;
     ucs_status_t status;
-    np_op_t *op;
+    np_sop_t *op;
 
     if (np_rma_is_too_long(len)) {
         return UCS_ERR_INVALID_PARAM;

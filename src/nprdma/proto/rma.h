@@ -8,7 +8,7 @@
 #ifndef NP_RMA_H_
 #define NP_RMA_H_
 
-#include "order.h"
+#include "sop.h"
 #include "../dev/soft/fast.h"
 
 /** Largest put_bcopy and get_bcopy: what surely fits into the rings at once */
@@ -29,7 +29,7 @@ uint32_t np_rma_ring_piece(const np_port_config_t *config);
  */
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
-                         uint64_t addr, np_op_t **op_p, void *comp);
+                         uint64_t addr, np_sop_t **op_p, void *comp);
 
 /**
  * Move bytes between local memory and the memory of the link's target.

@@ -25,39 +25,11 @@ void np_vlink_init(np_vlink_t *link, np_vport_t *port,
     NP_TURN_WAIT(&port->turn);
 
     memset(link, 0, sizeof(*link));
-    np_flight_init(&link->flight);
+    np_flight_init(&link->flight, &port->flights);
     link->port     = port;
     link->dev_addr = *dev_addr;
     link->addr     = *addr;
-    ucs_list_head_init(&link->ops);
-    ucs_list_head_init(&link->flushes);
     ucs_list_head_init(&link->blocks);
-    ucs_list_add_tail(&port->links, &link->list);
-}
-
-static void np_vlink_drop(ucs_list_link_t *ops)
-{
-    np_vop_t *op;
-
-    while (!ucs_list_is_empty(ops)) {
-        op = ucs_list_extract_head(ops, np_vop_t, list);
-        np_vop_release(op);
-        np_vop_put(op);
-    }
-}
-
-/* Its own are forgotten, those of the port wait for others, too */
-static void np_vlink_drop_flushes(np_vlink_t *link)
-{
-    np_vop_t *flush;
-
-    while (!ucs_list_is_empty(&link->flushes)) {
-        flush = ucs_list_head(&link->flushes, np_vop_t, list);
-        if (flush->flush.group == NULL) {
-            flush->comp = NULL;
-        }
-        np_vlink_end_flush(flush, UCS_ERR_CANCELED);
-    }
 }
 
 static void np_vlink_end(np_vlink_t *link)
@@ -74,11 +46,10 @@ static void np_vlink_end(np_vlink_t *link)
         }
     }
 
-    np_vlink_drop(&link->ops);
-    np_vlink_drop_flushes(link);
+    np_flight_forget(&link->flight);
+    np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
     np_vput_cleanup(link);
     np_vremote_cleanup(link);
-    ucs_list_del(&link->list);
     ucs_list_del(&link->flight.down);
 }
 
@@ -89,83 +60,97 @@ void np_vlink_close(np_vlink_t *link)
     }
 }
 
-void np_vlink_connect(np_vlink_t *link)
+ucs_status_t np_vlink_connect(np_flight_t *flight)
 {
+    np_vlink_t *link = np_vlink_of(flight);
+
     link->conn = np_conn_create(link->port, 1);
     if (link->conn == NULL) {
         np_vlink_down(link, UCS_ERR_NO_MEMORY);
-        return;
+        return UCS_ERR_NO_MEMORY;
     }
 
-    link->conn->link   = link;
-    link->flight.gate &= ~NP_GATE_UNCONNECTED;
+    link->conn->link = link;
+    flight->gate    &= ~NP_GATE_UNCONNECTED;
     np_hello_begin(link->conn, &link->dev_addr, &link->addr);
+    return np_flight_is_down(flight) ? flight->status : UCS_ERR_NO_RESOURCE;
+}
+
+/* The target's word on messages up to this one, once */
+static void np_vlink_want(np_vlink_t *link, uint32_t seq)
+{
+    if ((int32_t)(seq - link->conn->tx_wanted) > 0) {
+        np_conn_owe_ack(link->conn);
+    }
+}
+
+void np_vlink_ask(np_flight_t *flight)
+{
+    np_vlink_t *link = np_vlink_of(flight);
+
+    np_vput_confirm(link);
+    if ((link->conn != NULL) && (link->conn->state == NP_CONN_READY) &&
+        !np_vlink_has_acked(link, flight->put)) {
+        np_vlink_want(link, flight->put);
+    }
 }
 
 void np_vlink_acked(np_vlink_t *link)
 {
     np_vop_t *op, *next;
 
-    if ((link->conn != NULL) && np_vlink_has_acked(link, link->put_seq)) {
-        link->put_seq = link->conn->tx_acked; /* old numbers would seem new */
+    if ((link->conn != NULL) && np_vlink_has_acked(link, link->flight.put)) {
+        /* old numbers would seem new */
+        link->flight.put = link->conn->tx_acked;
     }
-    ucs_list_for_each_safe(op, next, &link->ops, list) {
-        if ((op->kind == NP_VOP_MOVE) && op->move.no_keys &&
+    ucs_list_for_each_safe(op, next, &link->flight.ops, super.list) {
+        if ((op->super.kind == NP_OP_MOVE) && op->move.no_keys &&
             op->move.is_source && op->move.has_last &&
-            (op->status == UCS_OK) &&
+            (op->super.status == UCS_OK) &&
             np_vlink_has_acked(link, op->move.last_seq)) {
             np_vop_finish(op, UCS_OK);
         }
     }
-    np_vlink_check_flushes(link, UCS_OK);
+    np_flight_check_flushes(&link->flight, UCS_OK);
 }
 
 void np_vlink_down(np_vlink_t *link, ucs_status_t status)
 {
-    if (np_flight_is_down(&link->flight)) {
-        return;
+    if (np_flight_end(&link->flight, status)) {
+        np_flight_report(&link->flight);
     }
-
-    link->flight.gate  |= NP_GATE_DOWN;
-    link->flight.status = status;
-    ucs_list_add_tail(&link->port->down, &link->flight.down);
 }
 
-static void np_vlink_cancel_all(np_vlink_t *link, ucs_status_t status)
+void np_vlink_stop(np_flight_t *flight, ucs_status_t status)
 {
-    NP_TURN_WAIT(&link->port->turn);
+    np_vlink_t *link = np_vlink_of(flight);
     np_vop_t *op;
-    void *comp;
 
-    if (link->flight.outstanding > 0) {
-        /* nothing is written any more to what its owner takes back */
-        np_conn_kill(link->conn);
-        link->conn               = NULL;
-        link->flight.gate       |= NP_GATE_UNCONNECTED | NP_GATE_DOWN;
-        link->flight.is_reported = 1;
-        link->flight.status      = status;
+    if (!np_vport_is_ours(link->port)) {
+        return; /* the device knows it as our parent's */
     }
 
-    /* before the program is told: should it go on in there, the connection may
-     * be freed */
-    ucs_list_for_each(op, &link->ops, list) {
+    if ((flight->outstanding > 0) && (link->conn != NULL)) {
+        /* nothing is written any more to what its owner takes back */
+        np_conn_kill(link->conn);
+        link->conn          = NULL;
+        flight->gate       |= NP_GATE_UNCONNECTED | NP_GATE_DOWN;
+        flight->is_reported = 1;
+        flight->status      = status;
+    }
+
+    ucs_list_for_each(op, &flight->ops, super.list) {
         np_vop_release(op);
         ucs_list_del(&op->todo);
         ucs_list_head_init(&op->todo);
     }
-    while (!ucs_list_is_empty(&link->ops)) {
-        op   = ucs_list_head(&link->ops, np_vop_t, list);
-        comp = op->comp;
-        np_vop_unpost(op);
-        np_vlink_complete(link->port, comp, status);
-    }
-    np_vlink_check_flushes(link, status);
 }
 
 void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
 {
     if (np_vport_is_ours(link->port)) {
-        np_vlink_cancel_all(link, status);
+        NP_TURN_WAIT(&link->port->turn);
+        np_flight_cancel(&link->flight, status);
     }
 }
 
@@ -177,22 +162,39 @@ void np_vlink_set_pending(np_vlink_t *link, int has_pending)
     }
 }
 
-unsigned np_vlink_report(np_vport_t *port)
+ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
 {
-    unsigned count = 0;
-    np_vlink_t *link;
+    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
 
-    while (!ucs_list_is_empty(&port->down)) {
-        link = ucs_list_extract_head(&port->down, np_vlink_t, flight.down);
-        ucs_list_head_init(&link->flight.down);
-        if (!link->flight.is_reported) {
-            link->flight.is_reported = 1;
-            np_vlink_cancel(link, link->flight.status);
-            port->user.link_down(link, link->flight.status); /* may end it */
-            ++count;
-        }
-    }
-    return count;
+    return np_flight_flush(&link->flight, comp);
+}
+
+ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
+{
+    NP_TURN_WAIT(&port->turn);
+
+    return np_flights_flush(&port->flights, comp);
+}
+
+void np_vlink_fence(np_vlink_t *link)
+{
+    NP_TURN_WAIT(&link->port->turn);
+
+    np_flight_fence(&link->flight);
+}
+
+void np_vport_fence(np_vport_t *port)
+{
+    NP_TURN_WAIT(&port->turn);
+
+    np_flights_fence(&port->flights);
+}
+
+int np_vlink_has_resources(np_vlink_t *link)
+{
+    NP_TURN_OR_RETURN(&link->port->turn, 0);
+
+    return np_flight_has_resources(&link->flight);
 }
 
 ucs_status_t np_vlink_check(np_vlink_t *link)
@@ -203,7 +205,7 @@ ucs_status_t np_vlink_check(np_vlink_t *link)
     }
 
     if (link->flight.gate & NP_GATE_UNCONNECTED) {
-        np_vlink_connect(link); /* that finds out as well */
+        np_vlink_connect(&link->flight); /* that finds out as well */
     } else {
         /* the queue pair may just be replaced, or be when the probe is lost */
         link->conn->is_checked = 1;

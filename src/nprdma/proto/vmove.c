@@ -377,7 +377,7 @@ static int np_vmove_send(np_vop_t *op, size_t end)
     np_vctl_t *ctl;
     size_t len;
 
-    while ((move->moved < end) && (op->status == UCS_OK)) {
+    while ((move->moved < end) && (op->super.status == UCS_OK)) {
         if (op->bring != NULL) {
             return 0;
         }
@@ -389,7 +389,7 @@ static int np_vmove_send(np_vop_t *op, size_t end)
         }
 
         len       = ucs_min(end - move->moved, NP_VSEG_DATA);
-        ctl->body = (np_vbody_t){.op = op->name, .offset = move->moved};
+        ctl->body = (np_vbody_t){.op = op->super.name, .offset = move->moved};
         if (move->no_keys && (op->link != NULL)) {
             /* a put that needs no answer */
             ctl->msg.kind  = NP_VMSG_PUT;
@@ -399,11 +399,11 @@ static int np_vmove_send(np_vop_t *op, size_t end)
             ctl->body.addr = move->remote + move->moved;
         }
 
-        op->status = np_vmove_copy(op, move->moved, ctl + 1, len, 0);
-        if (op->status != UCS_OK) {
+        op->super.status = np_vmove_copy(op, move->moved, ctl + 1, len, 0);
+        if (op->super.status != UCS_OK) {
             np_conn_drop(op->conn, &ctl->msg);
-            if (op->status == UCS_ERR_NO_RESOURCE) {
-                op->status = UCS_OK;
+            if (op->super.status == UCS_ERR_NO_RESOURCE) {
+                op->super.status = UCS_OK;
                 if (!np_vmove_may_sleep(op)) {
                     np_vmove_want(op, move->moved, len);
                 } /* else its swapper takes it away each time */
@@ -462,8 +462,8 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
         np_conn_write(op->conn, np_vmove_local(move, move->moved - len),
                       chunk->mr->lkey,
                       ready->addr + (move->moved - len - ready->offset),
-                      ready->rkey, len, (move->moved == end) ? &op->name : NULL,
-                      op, index);
+                      ready->rkey, len,
+                      (move->moved == end) ? &op->super.name : NULL, op, index);
     }
     return 1;
 }
@@ -546,7 +546,7 @@ static int np_vmove_source(np_vop_t *op)
     }
 
     while (has_room && (move->ready_head != move->ready_tail) &&
-           (op->status == UCS_OK)) {
+           (op->super.status == UCS_OK)) {
         ready = &move->ready[move->ready_head % NP_VDEPTH_MAX];
         if (np_vmove_is_by_message(move, ready)) {
             if ((op->link != NULL) && ucs_unlikely(op->port->is_thread) &&
@@ -567,7 +567,7 @@ static int np_vmove_source(np_vop_t *op)
         }
     }
 
-    if (op->status != UCS_OK) {
+    if (op->super.status != UCS_OK) {
         return 1;
     }
 
@@ -598,8 +598,8 @@ int np_vmove_is_for_thread(np_vop_t *op)
     const np_vready_t *ready;
     uint32_t index;
 
-    if ((op->kind != NP_VOP_MOVE) || !move->is_source || move->no_keys ||
-        move->is_over || (op->status != UCS_OK) ||
+    if ((op->super.kind != NP_OP_MOVE) || !move->is_source || move->no_keys ||
+        move->is_over || (op->super.status != UCS_OK) ||
         (move->ready_head == move->ready_tail)) {
         return 0;
     }
@@ -617,8 +617,8 @@ static void np_vmove_fill(np_vop_t *op, np_vctl_t *ctl, np_vmsg_kind_t kind)
 {
     memset(ctl, 0, sizeof(*ctl));
     ctl->msg.kind    = kind;
-    ctl->body.op     = op->name;
-    ctl->body.status = op->status;
+    ctl->body.op     = op->super.name;
+    ctl->body.status = op->super.status;
 }
 
 /* Tell where a piece may be written */
@@ -730,7 +730,7 @@ static int np_vmove_fail(np_vop_t *op)
 
     np_vmove_release(op);
     if (op->link != NULL) {
-        np_vop_finish(op, op->status);
+        np_vop_finish(op, op->super.status);
     } else {
         np_vop_served(op);
     }
@@ -739,7 +739,7 @@ static int np_vmove_fail(np_vop_t *op)
 
 int np_vmove_run(np_vop_t *op)
 {
-    return (op->status != UCS_OK) ? np_vmove_fail(op) :
+    return (op->super.status != UCS_OK) ? np_vmove_fail(op) :
            op->move.is_source ? np_vmove_source(op) : np_vmove_sink(op);
 }
 
@@ -818,10 +818,10 @@ ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (op->status == UCS_OK) {
-        op->status = np_vmove_copy(op, body->offset, (void*)data, len, 1);
-        if (ucs_unlikely(op->status == UCS_ERR_NO_RESOURCE)) {
-            op->status       = UCS_OK;
+    if (op->super.status == UCS_OK) {
+        op->super.status = np_vmove_copy(op, body->offset, (void*)data, len, 1);
+        if (ucs_unlikely(op->super.status == UCS_ERR_NO_RESOURCE)) {
+            op->super.status = UCS_OK;
             op->port->wanted = (np_vabsent_t){
                 (uintptr_t)np_vmove_local(move, body->offset),
                 np_vmove_may_sleep(op) ? 0 : len, 1
@@ -862,8 +862,8 @@ void np_vmove_done(np_vop_t *op, const np_vbody_t *body)
     }
 
     move->is_over = 1;
-    if (op->status == UCS_OK) {
-        op->status = np_status_of_peer(body->status);
+    if (op->super.status == UCS_OK) {
+        op->super.status = np_status_of_peer(body->status);
     }
     np_vop_todo(op);
 }

@@ -421,9 +421,9 @@ static int np_vone_send_copy(np_vop_t *op)
         },
         .body = {.addr = addr}
     };
+    op->copy       = NULL;
+    op->super.kind = NP_OP_MOVE;
     --op->link->ones;
-    op->copy = NULL;
-    op->kind = NP_VOP_MOVE;
     op->move = (np_vmove_t){
         .is_source = 1,
         .no_keys   = 1,
@@ -466,10 +466,10 @@ static int np_vone_fall_back(np_vop_t *op)
                np_vlink_begin_move(op, one.dir, &rest, 1, one.remote + done);
     if (!is_begun) {
         ++op->link->ones;
-        op->kind     = NP_VOP_ONE;
-        op->one      = one;
-        op->one.next = done;
-        op->one.head = op->one.tail;
+        op->super.kind = NP_OP_ONE;
+        op->one        = one;
+        op->one.next   = done;
+        op->one.head   = op->one.tail;
         return 1;
     }
     NP_STATS_INC(op->port->stats, remote_faults);

@@ -9,11 +9,11 @@
 #ifndef NP_VOP_H_
 #define NP_VOP_H_
 
+#include "order.h"
 #include "vlink.h"
 
 #include "../dev/verbs/conn.h"
 #include "../mem/entries.h"
-#include "../unit.h"
 
 /** Chunks of a transfer that one side may have registered */
 #define NP_VDEPTH_MAX    8
@@ -27,16 +27,6 @@
 
 /** One-sided ones at a time, each of which progress may have to look at */
 #define NP_VONES_MAX     128
-
-typedef enum np_vop_kind {
-    NP_VOP_MOVE,     /**< a transfer; also what is served */
-    NP_VOP_ONE,      /**< a transfer that is one-sided so far */
-    NP_VOP_PUTS,     /**< small puts that are confirmed together */
-    NP_VOP_UNPACK,   /**< a read whose bytes are handed over */
-    NP_VOP_ATOMIC,
-    NP_VOP_FLUSH,
-    NP_VOP_GROUP     /**< flushes of several links */
-} np_vop_kind_t;
 
 /** A piece that is registered */
 typedef struct np_vchunk {
@@ -132,33 +122,23 @@ typedef struct np_vone {
 } np_vone_t;
 
 struct np_vop {
-    ucs_list_link_t list;      /**< of the link's, or the connection's */
+    np_op_t         super;     /**< first member; of the link's, or in the list
+                                    of the connection's */
     ucs_list_link_t todo;      /**< of port->todo, or alone */
-    np_vop_t        *next_free;
-    np_vop_kind_t   kind;
     np_vport_t      *port;
     np_conn_t       *conn;
     np_vlink_t      *link;     /**< NULL: served for a peer */
-    uint32_t        index;     /**< in port->ops */
-    uint32_t        generation;
-    uint32_t        name;
-    ucs_status_t    status;
-    void            *comp;
-    uint64_t        sequence;
-    uint64_t        begin;       /**< np_trace_begin() */
     void            *copy;       /**< link: a send buffer with the bytes of a
                                       put, behind room for a header, or NULL */
     np_vctl_t       request;     /**< link: what was asked; kind 0 (AM):
                                       nothing */
     uint32_t        request_seq; /**< and by which message */
-    int             is_ordered;  /**< interval is in the link's table */
-    np_interval_t   interval;    /**< of the remote side */
     struct np_errand *bring;      /**< served: pages that it waits for, or
                                        NULL */
     union {
         np_vmove_t      move;
         np_vone_t       one;
-        struct np_vbatch *batch;   /**< NP_VOP_PUTS (vput.c) */
+        struct np_vbatch *batch;   /**< NP_OP_PUTS (vput.c) */
         struct {
             np_unpack_t unpack;
             void        *arg;
@@ -169,35 +149,14 @@ struct np_vop {
             size_t      size;
             int         is_taken;  /**< executed: only its answer is missing */
         } atomic;
-        struct {
-            uint32_t    put_seq;
-            np_vop_t    *group;
-        } flush;
-        struct {
-            unsigned    pending;
-        } group;
     };
 };
 
-/** One of the port's; NULL: np_vop_none says why */
-np_vop_t *np_vop_get(np_vport_t *port, np_vop_kind_t kind, void *comp);
-void np_vop_put(np_vop_t *op);
-
-/** Has every operation that there is a name for begun? */
-int np_vop_is_full(const np_vport_t *port);
-
-/** There was none. UCS_ERR_NO_RESOURCE: others must complete first;
- *  UCS_ERR_NO_MEMORY. */
-static inline ucs_status_t np_vop_none(const np_vport_t *port)
-{
-    return np_vop_is_full(port) ? UCS_ERR_NO_RESOURCE : UCS_ERR_NO_MEMORY;
-}
+/** One of the port's; NULL: np_op_none says why */
+np_vop_t *np_vop_get(np_vport_t *port, np_op_kind_t kind, void *comp);
 
 /** Outstanding from now on, with a name of its own */
 void np_vop_post(np_vlink_t *link, np_vop_t *op);
-
-/** Not any more, and gone */
-void np_vop_unpost(np_vop_t *op);
 
 /** The link's operation of this name; NULL: it is over */
 np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name);
@@ -205,11 +164,8 @@ np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name);
 /** The peer's operation of this name that we work on; NULL: none */
 np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name);
 
-/** Complete one of a link: it tells the user and checks flushes */
+/** Complete one of a link */
 void np_vop_finish(np_vop_t *op, ucs_status_t status);
-
-/** Others of the same memory of the target wait for it */
-void np_vop_hold(np_vop_t *op, uint64_t addr, size_t len, int is_write);
 
 /** It has something to do in the next progress */
 void np_vop_todo(np_vop_t *op);
@@ -250,6 +206,11 @@ void np_vone_lost(np_vop_t *op);
 /** The other side has taken more messages */
 void np_vlink_acked(np_vlink_t *link);
 
+static UCS_F_ALWAYS_INLINE np_vlink_t *np_vlink_of(np_flight_t *flight)
+{
+    return ucs_container_of(flight, np_vlink_t, flight);
+}
+
 /** Has the target taken the message of this number? */
 static UCS_F_ALWAYS_INLINE int
 np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
@@ -263,37 +224,20 @@ static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
     return (link->flight.outstanding - link->ones) < NP_VASKED_MAX;
 }
 
-/** Is everything complete that was posted up to this operation, and the put of
- *  this number? (vflush.c) */
-int np_vlink_has_completed(np_vlink_t *link, uint64_t sequence,
-                           uint32_t put_seq);
+/** np_flight_ops_t::ask: for the target's word on puts, if nobody has yet */
+void np_vlink_ask(np_flight_t *flight);
 
-/** Ask for the target's word on puts, if nobody has yet */
-void np_vlink_ask(np_vlink_t *link);
+/** np_flight_ops_t::has_room */
+int np_vlink_has_room(np_flight_t *flight);
 
-/** It is over: of a link, or a link's part in the flush of a port, which fails
- *  with any of them */
-void np_vlink_end_flush(np_vop_t *flush, ucs_status_t status);
+/** np_flight_ops_t::connect: begin the handshake */
+ucs_status_t np_vlink_connect(np_flight_t *flight);
 
-/** Complete flushes of which all is complete; with an error, all of them */
-void np_vlink_check_flushes(np_vlink_t *link, ucs_status_t status);
-
-/** Tell the user, if he wants to know */
-static inline void
-np_vlink_complete(np_vport_t *port, void *comp, ucs_status_t status)
-{
-    if (comp != NULL) {
-        np_unit_assert_outside();
-        port->user.complete(comp, status);
-    }
-}
-
-/** Begin the handshake; the link may be down at once */
-void np_vlink_connect(np_vlink_t *link);
+/** np_flight_ops_t::stop */
+void np_vlink_stop(np_flight_t *flight, ucs_status_t status);
 
 /** It does not work any more; told in the next progress */
 void np_vlink_down(np_vlink_t *link, ucs_status_t status);
-unsigned np_vlink_report(np_vport_t *port);
 
 /** Begin a transfer: op->move is filled in but for its counters */
 void np_vmove_begin(np_vop_t *op);

@@ -21,33 +21,14 @@
 
 static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
 {
-    np_flight_t *flight = &link->flight;
+    ucs_status_t status = np_flight_enter(&link->flight);
 
-    if (np_flight_is_down(flight)) {
-        return flight->status;
+    if (status != UCS_OK) {
+        return status;
     }
 
-    if (flight->gate & NP_GATE_PENDING) {
+    if (link->conn->state != NP_CONN_READY) {
         return UCS_ERR_NO_RESOURCE;
-    }
-
-    if (flight->gate & NP_GATE_UNCONNECTED) {
-        np_vlink_connect(link);
-        return np_flight_is_down(flight) ? flight->status :
-               UCS_ERR_NO_RESOURCE;
-    }
-
-    if ((link->conn->state != NP_CONN_READY) ||
-        (flight->gate & NP_GATE_REPLAY)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    if (flight->gate & NP_GATE_FENCED) {
-        if (!np_vlink_has_completed(link, flight->fence, link->put_seq)) {
-            np_vlink_ask(link);
-            return UCS_ERR_NO_RESOURCE;
-        }
-        flight->gate &= ~NP_GATE_FENCED;
     }
 
     if (!np_conn_has_credit(link->conn)) {
@@ -105,16 +86,7 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
     }
 
     np_vput_confirm(link); /* one of them may be in the way */
-    link->flight.is_refused = 1;
-    return UCS_ERR_NO_RESOURCE;
-}
-
-/* One more is under way: what comes later may have to wait for it */
-static UCS_F_ALWAYS_INLINE void np_vlink_begun(np_vlink_t *link)
-{
-    if (ucs_unlikely(np_order_flags() & NPRDMA_ORDER_AFTER)) {
-        np_vlink_fence(link);
-    }
+    return np_flight_refuse(&link->flight);
 }
 
 /* May a transfer start, with this key? */
@@ -129,20 +101,11 @@ np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
            np_vlink_order(link, addr, len, is_write) : status;
 }
 
-int np_vlink_has_resources(np_vlink_t *link)
+int np_vlink_has_room(np_flight_t *flight)
 {
-    NP_TURN_OR_RETURN(&link->port->turn, 0);
-    np_flight_t *flight    = &link->flight;
+    np_vlink_t *link       = np_vlink_of(flight);
     const unsigned pending = flight->gate & NP_GATE_PENDING;
     ucs_status_t status;
-
-    if (np_flight_is_down(flight)) {
-        return 1; /* whoever tries learns that */
-    }
-
-    if (flight->is_refused) {
-        return 0; /* until one of those in flight is complete */
-    }
 
     if (link->is_overtaking && np_vput_is_unacked(link)) {
         return 0; /* until such a put is acknowledged */
@@ -153,7 +116,8 @@ int np_vlink_has_resources(np_vlink_t *link)
     flight->gate |= pending;
     return (status != UCS_ERR_NO_RESOURCE) &&
            (np_flight_is_down(flight) ||
-            ((link->port->free_send != NULL) && !np_vop_is_full(link->port) &&
+            ((link->port->free_send != NULL) &&
+             !np_op_is_full(flight->all) &&
              (!link->port->has_views ||
               np_conn_has_rooms(link->conn, NP_VPUT_ROOMS))));
 }
@@ -284,7 +248,7 @@ static np_vop_t *
 np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
                  uint64_t addr, void *comp)
 {
-    np_vop_t *op = np_vop_get(link->port, NP_VOP_ONE, comp);
+    np_vop_t *op = np_vop_get(link->port, NP_OP_ONE, comp);
 
     if (ucs_likely(op != NULL)) {
         op->one.dir    = dir;
@@ -298,11 +262,12 @@ np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
 static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
 {
     np_vop_post(link, op);
-    np_vop_hold(op, op->one.remote, op->one.len, op->one.dir == NP_DIR_PUT);
+    np_op_order(&link->flight, &op->super, op->one.remote, op->one.len,
+                op->one.dir == NP_DIR_PUT);
     if (np_vone_run(op)) {
         np_vop_todo(op);
     }
-    np_vlink_begun(link);
+    np_flight_begun(&link->flight);
     return UCS_INPROGRESS;
 }
 
@@ -329,8 +294,9 @@ np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
         np_vput_by_message(link, addr, len);
     }
     np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
-    link->put_seq = link->conn->tx_seq;
-    np_vlink_begun(link);
+    link->flight.put = link->conn->tx_seq;
+    np_flight_set_busy(&link->flight);
+    np_flight_begun(&link->flight);
 }
 
 ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
@@ -389,7 +355,7 @@ ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
     if (link->port->has_views) {
         status = np_vput_post(link, data, len, addr);
         if (status == UCS_OK) {
-            np_vlink_begun(link);
+            np_flight_begun(&link->flight);
         }
         if (status != UCS_ERR_UNSUPPORTED) {
             return status;
@@ -439,7 +405,7 @@ static int np_vlink_announce(np_vop_t *op, np_vmsg_kind_t kind, uint64_t addr,
             .flags = (no_keys ? NP_VMSG_NO_KEYS : 0) |
                      (op->port->has_views ? NP_VMSG_ABSENT : 0)
         },
-        .body = {.op = op->name, .addr = addr, .len = len}
+        .body = {.op = op->super.name, .addr = addr, .len = len}
     };
     if (!np_vlink_ask_for(op)) {
         op->request.msg.kind = NP_VMSG_AM; /* or a replay would ask for it */
@@ -456,8 +422,8 @@ int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
     int no_keys                     = (iovcnt != 1) ||
                                       (len < config->direct_min);
 
-    op->kind = NP_VOP_MOVE;
-    op->move = (np_vmove_t){
+    op->super.kind = NP_OP_MOVE;
+    op->move       = (np_vmove_t){
         .is_source = dir == NP_DIR_PUT,
         .is_absent = op->port->has_views,
         .no_keys   = no_keys,
@@ -486,7 +452,7 @@ int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
 int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
                           size_t len, uint64_t addr)
 {
-    op->kind          = NP_VOP_UNPACK;
+    op->super.kind    = NP_OP_UNPACK;
     op->unpack.unpack = unpack;
     op->unpack.arg    = arg;
     op->unpack.len    = len;
@@ -494,20 +460,19 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
 }
 
 /* One that needs the target's CPU; NULL: @a status_p says why not */
-static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_vop_kind_t kind,
+static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
                                      void *comp, ucs_status_t *status_p)
 {
     np_vop_t *op;
 
     if (!np_vlink_may_ask(link)) {
-        link->flight.is_refused = 1;
-        *status_p        = UCS_ERR_NO_RESOURCE;
+        *status_p = np_flight_refuse(&link->flight);
         return NULL;
     }
 
     op = np_vop_get(link->port, kind, comp);
     if (op == NULL) {
-        *status_p = np_vop_none(link->port);
+        *status_p = np_op_none(&link->port->flights);
     }
     return op;
 }
@@ -540,22 +505,22 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     if (link->port->has_views &&
         np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
         op = np_vlink_get_one(link, dir, iov[0].base, len, addr, comp);
-        return (op == NULL) ? np_vop_none(link->port) :
+        return (op == NULL) ? np_op_none(&link->port->flights) :
                np_vlink_post_one(link, op);
     }
 
-    op = np_vlink_get_asking(link, NP_VOP_MOVE, comp, &status);
+    op = np_vlink_get_asking(link, NP_OP_MOVE, comp, &status);
     if (op == NULL) {
         return status;
     }
 
     np_vop_post(link, op);
-    np_vop_hold(op, addr, len, dir == NP_DIR_PUT);
+    np_op_order(&link->flight, &op->super, addr, len, dir == NP_DIR_PUT);
     if (!np_vlink_begin_move(op, dir, iov, iovcnt, addr)) {
-        np_vop_unpost(op);
+        np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
-    np_vlink_begun(link);
+    np_flight_begun(&link->flight);
     return UCS_INPROGRESS;
 }
 
@@ -580,7 +545,7 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
         op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
         if (op == NULL) {
-            return np_vop_none(link->port);
+            return np_op_none(&link->port->flights);
         }
 
         op->one.unpack = unpack;
@@ -588,18 +553,18 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
         return np_vlink_post_one(link, op);
     }
 
-    op = np_vlink_get_asking(link, NP_VOP_UNPACK, comp, &status);
+    op = np_vlink_get_asking(link, NP_OP_UNPACK, comp, &status);
     if (op == NULL) {
         return status;
     }
 
     np_vop_post(link, op);
-    np_vop_hold(op, addr, len, 0);
+    np_op_order(&link->flight, &op->super, addr, len, 0);
     if (!np_vlink_begin_unpack(op, unpack, arg, len, addr)) {
-        np_vop_unpost(op);
+        np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
-    np_vlink_begun(link);
+    np_flight_begun(&link->flight);
     return UCS_INPROGRESS;
 }
 
@@ -620,7 +585,7 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
 
     /* behind the transfers before it, as on soft0 (np_atomic_post) */
     if (link->flight.outstanding != link->flight.atomics) {
-        np_vlink_fence(link);
+        np_flight_fence(&link->flight);
     }
 
     status = np_vlink_enter_key(link, key, addr, size);
@@ -630,11 +595,10 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
 
     /* their answers are kept by the target until they have arrived */
     if (link->flight.atomics >= link->conn->credits) {
-        link->flight.is_refused = 1;
-        return UCS_ERR_NO_RESOURCE;
+        return np_flight_refuse(&link->flight);
     }
 
-    op = np_vlink_get_asking(link, NP_VOP_ATOMIC, comp, &status);
+    op = np_vlink_get_asking(link, NP_OP_ATOMIC, comp, &status);
     if (op == NULL) {
         return status;
     }
@@ -646,17 +610,17 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     op->request = (np_vctl_t){
         .msg  = {.kind = NP_VMSG_ATOMIC, .id = what, .size = size},
         .body = {
-            .op      = op->name,
+            .op = op->super.name,
             .addr    = addr,
             .offset  = value,
             .compare = compare
         }
     };
     if (!np_vlink_ask_for(op)) {
-        np_vop_unpost(op);
+        np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
-    np_vop_hold(op, addr, size, 1);
-    np_vlink_begun(link);
+    np_op_order(&link->flight, &op->super, addr, size, 1);
+    np_flight_begun(&link->flight);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }

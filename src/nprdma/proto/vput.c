@@ -128,7 +128,7 @@ static int np_vbatch_is_second(const np_vbatch_t *batch)
     const np_vbatch_t *other = np_vbatch_other(batch);
 
     return (other->op != NULL) && !other->is_posted && !other->is_checked &&
-           (other->op->sequence < batch->op->sequence);
+           (other->op->super.sequence < batch->op->super.sequence);
 }
 
 /* Post its Read; returns 0: no room */
@@ -247,8 +247,7 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page,
     np_vop_t *op;
 
     if (batch->op != NULL) {
-        link->flight.is_refused = 1;
-        return UCS_ERR_NO_RESOURCE;
+        return np_flight_refuse(&link->flight);
     }
 
     scratch = np_vport_buffer_get(link->port);
@@ -256,7 +255,7 @@ np_vbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    op = np_vop_get(link->port, NP_VOP_PUTS, NULL);
+    op = np_vop_get(link->port, NP_OP_PUTS, NULL);
     if (op == NULL) {
         np_vport_buffer_put(link->port, scratch);
         return UCS_ERR_UNSUPPORTED;
@@ -311,7 +310,7 @@ static int np_vput_init(np_vlink_t *link)
 
 void np_vput_by_message(np_vlink_t *link, uint64_t addr, size_t len)
 {
-    if (np_vlink_has_acked(link, link->put_seq)) {
+    if (np_vlink_has_acked(link, link->flight.put)) {
         link->put_first = addr;
         link->put_end   = addr + len;
     } else {
@@ -322,12 +321,12 @@ void np_vput_by_message(np_vlink_t *link, uint64_t addr, size_t len)
 
 int np_vput_is_unacked(np_vlink_t *link)
 {
-    if (ucs_likely(np_vlink_has_acked(link, link->put_seq))) {
+    if (ucs_likely(np_vlink_has_acked(link, link->flight.put))) {
         link->is_overtaking = 0;
         return 0;
     }
 
-    np_vlink_ask(link);
+    np_vlink_ask(&link->flight);
     return 1;
 }
 
@@ -335,7 +334,7 @@ int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
 {
     np_order_t order;
 
-    if (ucs_likely(np_vlink_has_acked(link, link->put_seq)) ||
+    if (ucs_likely(np_vlink_has_acked(link, link->flight.put)) ||
         (np_vremote_get(link, addr, 1) == NULL) ||
         NP_IS_MUTANT(MESSAGE_OVERTAKEN)) {
         return 0; /* in the latter case it is a message, too */
@@ -406,8 +405,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
 
     if (!np_vput_may_begin(link, addr, len, &last)) {
         np_vput_confirm(link);
-        link->flight.is_refused = 1;
-        return UCS_ERR_NO_RESOURCE;
+        return np_flight_refuse(&link->flight);
     }
 
     if (!np_conn_has_rooms(link->conn, NP_VPUT_ROOMS)) {
@@ -481,7 +479,7 @@ static int np_vput_again(np_vop_t *op, np_vput_t *put)
         return 0;
     }
 
-    again = np_vop_get(op->port, NP_VOP_ONE, NULL);
+    again = np_vop_get(op->port, NP_OP_ONE, NULL);
     if (again == NULL) {
         np_conn_drop(op->conn, &ctl->msg);
         return 0;
@@ -495,11 +493,12 @@ static int np_vput_again(np_vop_t *op, np_vput_t *put)
     again->one.remote    = put->interval.first;
     again->one.is_failed = 1;
     np_vop_post(link, again);
-    again->sequence = first->sequence;
-    ucs_list_del(&again->list);
-    ucs_list_insert_after(&first->list, &again->list);
+    again->super.sequence = first->super.sequence;
+    ucs_list_del(&again->super.list);
+    ucs_list_insert_after(&first->super.list, &again->super.list);
     np_vput_set(link, put, NP_VPUT_DONE);
-    np_vop_hold(again, again->one.remote, again->one.len, 1);
+    np_op_order(&link->flight, &again->super, again->one.remote,
+                again->one.len, 1);
     if (np_vone_run(again)) {
         np_vop_todo(again);
     }

@@ -65,12 +65,12 @@ void np_vreplay_lost(np_conn_t *conn)
     }
 
     conn->link->flight.gate |= NP_GATE_REPLAY;
-    ucs_list_for_each(op, &conn->link->ops, list) {
-        if (op->kind == NP_VOP_MOVE) {
+    ucs_list_for_each(op, &conn->link->flight.ops, super.list) {
+        if (op->super.kind == NP_OP_MOVE) {
             np_vmove_reset(op);
-        } else if (op->kind == NP_VOP_ONE) {
+        } else if (op->super.kind == NP_OP_ONE) {
             np_vone_lost(op);
-        } else if (op->kind == NP_VOP_PUTS) {
+        } else if (op->super.kind == NP_OP_PUTS) {
             np_vput_lost(op);
         }
     }
@@ -88,18 +88,19 @@ static void np_vreplay_renumber(uint32_t *seq, uint32_t taken, uint32_t later)
 static void np_vreplay_renumber_all(np_vlink_t *link, uint32_t taken,
                                     uint32_t later)
 {
+    np_op_t *flush;
     np_vop_t *op;
 
     if (link == NULL) {
         return;
     }
 
-    np_vreplay_renumber(&link->put_seq, taken, later);
-    ucs_list_for_each(op, &link->flushes, list) {
-        np_vreplay_renumber(&op->flush.put_seq, taken, later);
+    np_vreplay_renumber(&link->flight.put, taken, later);
+    ucs_list_for_each(flush, &link->flight.flushes, list) {
+        np_vreplay_renumber(&flush->flush.put, taken, later);
     }
-    ucs_list_for_each(op, &link->ops, list) {
-        if (op->kind == NP_VOP_MOVE) {
+    ucs_list_for_each(op, &link->flight.ops, super.list) {
+        if (op->super.kind == NP_OP_MOVE) {
             np_vreplay_renumber(&op->move.last_seq, taken, later);
         }
     }
@@ -138,17 +139,19 @@ static void np_vreplay_add_taken(np_vlink_t *link, np_vreplay_t *replay,
 {
     np_vop_t *op;
 
-    ucs_list_for_each(op, &link->ops, list) {
+    ucs_list_for_each(op, &link->flight.ops, super.list) {
         if ((op->request.msg.kind == NP_VMSG_AM) ||
             ((int32_t)(op->request_seq - taken) > 0)) {
             continue;
         }
 
-        if (op->kind == NP_VOP_ATOMIC) {
+        if (op->super.kind == NP_OP_ATOMIC) {
             op->atomic.is_taken = 1;
         }
-        op->request_seq                 = replay->later;
-        replay->items[replay->count++] = (np_vreplay_item_t){.op = op->name};
+        op->request_seq                = replay->later;
+        replay->items[replay->count++] = (np_vreplay_item_t){
+            .op = op->super.name
+        };
     }
 }
 
@@ -255,13 +258,13 @@ static int np_vreplay_ask(np_conn_t *conn, const np_vreplay_item_t *item)
         return 1; /* it was cancelled */
     }
 
-    if (op->status != UCS_OK) {
-        np_vop_finish(op, op->status); /* nobody writes to it any more */
+    if (op->super.status != UCS_OK) {
+        np_vop_finish(op, op->super.status); /* nobody writes to it any more */
         return 1;
     }
 
     ctl = op->request;
-    if ((op->kind == NP_VOP_ATOMIC) && op->atomic.is_taken) {
+    if ((op->super.kind == NP_OP_ATOMIC) && op->atomic.is_taken) {
         ctl.msg.flags |= NP_VMSG_AGAIN;
     }
     if (!np_conn_send_copied(conn, &ctl.msg, sizeof(ctl))) {
@@ -288,10 +291,11 @@ static void np_vreplay_end(np_conn_t *conn)
     np_vreplay_renumber_all(link, later - 1, conn->tx_seq);
     link->flight.gate &= ~NP_GATE_REPLAY;
     np_conn_owe_ack(conn);
-    ucs_list_for_each_safe(op, next, &link->ops, list) {
-        if (op->kind == NP_VOP_MOVE) {
+    ucs_list_for_each_safe(op, next, &link->flight.ops, super.list) {
+        if (op->super.kind == NP_OP_MOVE) {
             np_vmove_begin(op);
-        } else if ((op->kind == NP_VOP_ONE) || (op->kind == NP_VOP_PUTS)) {
+        } else if ((op->super.kind == NP_OP_ONE) ||
+                   (op->super.kind == NP_OP_PUTS)) {
             np_vop_todo(op);
         }
     }

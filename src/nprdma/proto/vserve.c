@@ -118,7 +118,7 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
         status = UCS_ERR_NO_RESOURCE;
     }
     if (status == UCS_OK) {
-        op     = np_vop_get(conn->port, NP_VOP_MOVE, NULL);
+        op     = np_vop_get(conn->port, NP_OP_MOVE, NULL);
         status = (op == NULL) ? UCS_ERR_NO_MEMORY : UCS_OK;
     }
     if (status != UCS_OK) {
@@ -126,7 +126,7 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
         return;
     }
 
-    op->name           = body->op;
+    op->super.name     = body->op;
     op->move.is_absent = !!(msg->flags & NP_VMSG_ABSENT);
     op->move.is_source = msg->kind == NP_VMSG_READ;
     op->move.no_keys   = !!(msg->flags & NP_VMSG_NO_KEYS);
@@ -261,7 +261,7 @@ void np_vserve_key(np_conn_t *conn, np_vmsg_t *msg, size_t len)
     }
 
     op = np_vop_find(conn, ctl->body.op);
-    if ((op != NULL) && (op->kind == NP_VOP_MOVE) &&
+    if ((op != NULL) && (op->super.kind == NP_OP_MOVE) &&
         (np_vmove_ready(op, &ctl->body) == UCS_OK)) {
         msg->kind          = NP_VMSG_ACK;
         conn->is_computing = 1;
@@ -378,16 +378,16 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         return UCS_OK; /* it was cancelled, or has failed here */
     }
 
-    switch (op->kind) {
-    case NP_VOP_UNPACK:
+    switch (op->super.kind) {
+    case NP_OP_UNPACK:
         return np_vserve_unpack(op, msg, body, ctl + 1, len - sizeof(*ctl));
-    case NP_VOP_ATOMIC:
+    case NP_OP_ATOMIC:
         if (msg->kind != NP_VMSG_RESULT) {
             return UCS_ERR_INVALID_PARAM;
         }
         np_vserve_result(op, body);
         return UCS_OK;
-    case NP_VOP_MOVE:
+    case NP_OP_MOVE:
         break;
     default:
         return UCS_ERR_INVALID_PARAM;
@@ -471,7 +471,7 @@ void np_vserve_written(np_conn_t *conn, uint32_t name)
         return;
     }
 
-    if ((op->kind != NP_VOP_MOVE) || (np_vmove_written(op) != UCS_OK)) {
+    if ((op->super.kind != NP_OP_MOVE) || (np_vmove_written(op) != UCS_OK)) {
         np_error("a peer has written what nobody asked for: its connection "
                  "ends");
         np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);

@@ -12,7 +12,7 @@
 
 #include "../../nprdma/engine.h"
 #include "../../nprdma/proto/atomic.h"
-#include "../../nprdma/proto/op.h"
+#include "../../nprdma/proto/sop.h"
 
 #include <ucs/sys/string.h>
 #include <ucs/type/spinlock.h>
@@ -90,7 +90,7 @@ typedef struct uct_nprdma_device {
     ucs_status_t (*move)(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
                          const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                          void *comp);
-    /** As np_link_flush and np_link_cancel */
+    /** As np_flight_flush and np_flight_cancel */
     ucs_status_t (*flush)(uct_nprdma_ep_t *ep, void *comp);
     void         (*cancel)(uct_nprdma_ep_t *ep, ucs_status_t status);
 } uct_nprdma_device_t;

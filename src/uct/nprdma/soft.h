@@ -35,7 +35,7 @@ extern const uct_iface_ops_t uct_nprdma_soft_ep_ops;
 extern const uct_nprdma_device_t uct_nprdma_soft_device;
 
 /** What the engine tells us */
-void uct_nprdma_soft_ep_link_down(np_link_t *link, ucs_status_t status);
+void uct_nprdma_soft_ep_link_down(np_flight_t *flight, ucs_status_t status);
 
 
 static UCS_F_ALWAYS_INLINE uct_nprdma_soft_iface_t *

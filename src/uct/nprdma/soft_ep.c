@@ -43,8 +43,8 @@ static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_soft_ep_t, uct_ep_t);
 
 static int uct_nprdma_soft_ep_has_resources(uct_nprdma_ep_t *ep)
 {
-    return np_link_has_resources(
-            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link);
+    return np_flight_has_resources(
+            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight);
 }
 
 static void uct_nprdma_soft_ep_hold(uct_nprdma_ep_t *ep, int is_held)
@@ -55,7 +55,7 @@ static void uct_nprdma_soft_ep_hold(uct_nprdma_ep_t *ep, int is_held)
 
 static void uct_nprdma_soft_ep_fence(uct_nprdma_ep_t *ep)
 {
-    np_link_fence(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link);
+    np_flight_fence(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight);
 }
 
 static ucs_status_t
@@ -80,7 +80,8 @@ uct_nprdma_soft_ep_move(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
 
 static ucs_status_t uct_nprdma_soft_ep_flush(uct_nprdma_ep_t *ep, void *comp)
 {
-    return np_link_flush(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link, comp);
+    return np_flight_flush(
+            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight, comp);
 }
 
 static void uct_nprdma_soft_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
@@ -90,7 +91,7 @@ static void uct_nprdma_soft_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
     /* an endpoint that is good for nothing more, as UCT says; its user knows */
     link->flight.is_reported = 1;
     np_link_down(link, status); /* first: callbacks begin nothing more */
-    np_link_cancel(link, status);
+    np_flight_cancel(&link->flight, status);
 }
 
 const uct_nprdma_device_t uct_nprdma_soft_device = {
@@ -103,13 +104,13 @@ const uct_nprdma_device_t uct_nprdma_soft_device = {
     .cancel        = uct_nprdma_soft_ep_cancel
 };
 
-void uct_nprdma_soft_ep_link_down(np_link_t *link, ucs_status_t status)
+void uct_nprdma_soft_ep_link_down(np_flight_t *flight, ucs_status_t status)
 {
-    uct_nprdma_soft_ep_t *ep = ucs_container_of(link, uct_nprdma_soft_ep_t,
-                                                link);
+    uct_nprdma_soft_ep_t *ep = ucs_container_of(flight, uct_nprdma_soft_ep_t,
+                                                link.flight);
     char peer[32];
 
-    ucs_snprintf_zero(peer, sizeof(peer), "process %d", link->process.pid);
+    ucs_snprintf_zero(peer, sizeof(peer), "process %d", ep->link.process.pid);
     uct_nprdma_ep_failed(&ep->super, status, peer);
 }
 
@@ -364,7 +365,7 @@ uct_nprdma_soft_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
     UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
     if (!np_link_is_alive(&ep->link)) {
         np_link_down(&ep->link, UCS_ERR_ENDPOINT_TIMEOUT);
-        np_link_report(&ep->link);
+        np_flight_report(&ep->link.flight);
     }
     return UCS_OK;
 }

@@ -114,8 +114,8 @@ uct_nprdma_soft_iface_flush(uct_iface_h tl_iface, unsigned flags,
     uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
                                                     uct_nprdma_soft_iface_t);
 
-    return uct_nprdma_iface_flushed(&iface->super,
-                                    np_port_flush(iface->port, comp), comp);
+    return uct_nprdma_iface_flushed(
+            &iface->super, np_flights_flush(&iface->port->flights, comp), comp);
 }
 
 static ucs_status_t
@@ -125,7 +125,7 @@ uct_nprdma_soft_iface_fence(uct_iface_h tl_iface, unsigned flags)
                                                     uct_nprdma_soft_iface_t);
 
     ++iface->super.fences;
-    np_port_fence(iface->port);
+    np_flights_fence(&iface->port->flights);
     UCT_TL_IFACE_STAT_FENCE(&iface->super.super);
     return UCS_OK;
 }

@@ -45,7 +45,7 @@ extern const uct_iface_ops_t uct_nprdma_verbs_ep_ops;
 extern const uct_nprdma_device_t uct_nprdma_verbs_device;
 
 /** What the engine tells us */
-void uct_nprdma_verbs_ep_link_down(np_vlink_t *link, ucs_status_t status);
+void uct_nprdma_verbs_ep_link_down(np_flight_t *flight, ucs_status_t status);
 
 /** Where in the machine an RNIC's port is; UCS_SYS_DEVICE_ID_UNKNOWN where it
  *  is no PCI device */

@@ -102,14 +102,14 @@ const uct_nprdma_device_t uct_nprdma_verbs_device = {
     .cancel        = uct_nprdma_verbs_ep_cancel
 };
 
-void uct_nprdma_verbs_ep_link_down(np_vlink_t *link, ucs_status_t status)
+void uct_nprdma_verbs_ep_link_down(np_flight_t *flight, ucs_status_t status)
 {
-    uct_nprdma_verbs_ep_t *ep = ucs_container_of(link, uct_nprdma_verbs_ep_t,
-                                                 link);
+    uct_nprdma_verbs_ep_t *ep = ucs_container_of(flight, uct_nprdma_verbs_ep_t,
+                                                 link.flight);
     char peer[64];
 
     ucs_snprintf_zero(peer, sizeof(peer), "peer at queue pair 0x%x",
-                      link->addr.qpn);
+                      ep->link.addr.qpn);
     uct_nprdma_ep_failed(&ep->super, status, peer);
 }
 

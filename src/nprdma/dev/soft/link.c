@@ -59,8 +59,7 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     link->addr = *addr;
     link->fd   = -1;
     np_process_init(&link->process);
-    np_flight_init(&link->flight);
-    ucs_list_head_init(&link->busy);
+    np_flight_init(&link->flight, &port->flights);
     for (i = 0; i < NP_QUEUE_LAST; ++i) {
         ucs_list_head_init(&link->queues[i]);
     }
@@ -160,14 +159,12 @@ void np_link_close(np_link_t *link)
 
 void np_link_down(np_link_t *link, ucs_status_t status)
 {
-    if (np_flight_is_down(&link->flight)) {
+    if (!np_flight_end(&link->flight, status)) {
         return;
     }
 
     np_debug("link to process %d is down: %s", link->process.pid,
              ucs_status_string(status));
-    link->flight.gate  |= NP_GATE_DOWN;
-    link->flight.status = status;
     if (np_port_is_ours(link->port)) {
         np_link_unwatch(link); /* its hang-up would stay */
     }

@@ -17,12 +17,11 @@
 #include "../../mem/window.h"
 
 /** Outstanding operations, each list in the order of posting. Those in the data
- *  ring and flushes complete in order, others when they are done. */
+ *  ring complete in order, others when they are done. */
 typedef enum np_link_queue {
     NP_QUEUE_DATA,     /**< requests in the data ring */
     NP_QUEUE_REQUEST,  /**< requests in the control ring */
     NP_QUEUE_COPY,     /**< transfers in pieces */
-    NP_QUEUE_FLUSH,
     NP_QUEUE_LAST
 } np_link_queue_t;
 
@@ -85,7 +84,6 @@ struct np_link {
 
     /* owned by proto */
     np_seen_t        seen[NP_LINK_SEEN];
-    ucs_list_link_t  busy;         /**< in port->busy_links, if outstanding */
     ucs_list_link_t  queues[NP_QUEUE_LAST];
     unsigned         copies;       /**< operations in the copy queue */
     unsigned         waiting;      /**< requests to be sent again */

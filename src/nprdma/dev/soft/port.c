@@ -261,7 +261,7 @@ static void np_port_close_fds(np_port_t *port)
 }
 
 ucs_status_t np_port_open(const np_port_config_t *config,
-                          const np_port_ops_t *ops, void *user,
+                          const np_port_ops_t *ops, const np_user_t *user,
                           np_port_t **port_p)
 {
     ucs_status_t status;
@@ -278,7 +278,6 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     port->config.payload_wide = ucs_max(config->payload_size,
                                         config->payload_wide);
     port->ops             = ops;
-    port->user            = user;
     port->owner           = getpid();
     port->period          = NP_PORT_HOUSEKEEP_MIN;
     port->countdown       = NP_PORT_HOUSEKEEP_MIN;
@@ -296,8 +295,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     }
     pthread_mutex_init(&port->lock, NULL);
     ucs_list_head_init(&port->deaf_links);
-    ucs_list_head_init(&port->busy_links);
-    ucs_list_head_init(&port->down_links);
+    np_flights_init(&port->flights, ops->flight, user);
     ucs_list_head_init(&port->helps);
 
     status = np_port_open_fds(port);

@@ -17,6 +17,7 @@
 #include "stranger.h"
 #include "wire.h"
 
+#include "../flight.h"
 #include "../../stats.h"
 #include "../../svc/service.h"
 
@@ -49,6 +50,7 @@ typedef struct np_job np_job_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
+    const np_flight_ops_t *flight;
     /**
      * Execute a put or get that the data ring carries: between our memory and
      * @a area, @a len bytes. The port's owner.
@@ -150,13 +152,9 @@ struct np_port {
     pid_t               owner;        /**< a forked child is not */
     np_port_config_t    config;
     const np_port_ops_t *ops;
-    void                *user;        /**< of the layers above */
 
     /* owned by proto */
-    ucs_list_link_t     busy_links;   /**< with operations outstanding */
-    ucs_list_link_t     down_links;   /**< whose user must be told */
-    struct np_op        *free_ops;
-    struct np_op_block  *op_blocks;
+    np_flights_t        flights;
     void                *bounce;      /**< see proto/rma.c */
     np_stats_t          *stats;       /**< what this port's thread counts */
     struct np_tlb       *tlb;         /**< NULL: not modelled */
@@ -170,7 +168,7 @@ struct np_port {
  * @return UCS_OK; UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR (logged).
  */
 ucs_status_t np_port_open(const np_port_config_t *config,
-                          const np_port_ops_t *ops, void *user,
+                          const np_port_ops_t *ops, const np_user_t *user,
                           np_port_t **port_p);
 
 /** Close it. Its links must be closed. */

@@ -41,18 +41,13 @@ struct np_vlink {
     struct np_conn  *conn;        /**< NULL: not connected */
     np_vdev_addr_t  dev_addr;
     np_vport_addr_t addr;
-    ucs_list_link_t list;         /**< of the port's links */
     int             is_overtaking; /**< one would, if it began before a put is
                                         acknowledged: np_vput_is_overtaken */
     unsigned        ones;         /**< of those in flight, for which the
                                        target's CPU has nothing to do */
-    uint32_t        put_seq;      /**< number of the last put that is a message,
-                                       or a later one that was acknowledged */
     uint64_t        put_first;    /**< with views: from here to put_end write
-                                       such */
-    uint64_t        put_end;      /**< puts, if not all are acknowledged */
-    ucs_list_link_t ops;          /**< outstanding, in order of sequence */
-    ucs_list_link_t flushes;
+                                       puts that are messages (flight.put) */
+    uint64_t        put_end;      /**< if not all are acknowledged */
     struct np_vremote *remotes;   /**< what is known of the target's memory */
     ucs_list_link_t blocks;       /**< of its entries (vremote.h) */
     unsigned        num_blocks;

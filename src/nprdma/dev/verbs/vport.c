@@ -257,11 +257,8 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->connecting);
     ucs_list_head_init(&port->ready);
     ucs_list_head_init(&port->dying);
-    ucs_list_head_init(&port->links);
     ucs_list_head_init(&port->todo);
     ucs_list_head_init(&port->replies);
-    ucs_list_head_init(&port->down);
-    ucs_list_head_init(&port->groups);
     ucs_list_head_init(&port->asking);
     ucs_list_head_init(&port->replaying);
     ucs_list_head_init(&port->late);
@@ -335,7 +332,8 @@ static np_vport_t *
 np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
                 const np_vuser_t *user)
 {
-    np_vport_t *port = calloc(1, sizeof(*port));
+    const np_user_t links = {user->complete, user->link_down};
+    np_vport_t *port      = calloc(1, sizeof(*port));
 
     if (port == NULL) {
         return NULL;
@@ -357,6 +355,7 @@ np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
     port->cookie      = np_engine.cookie;
     port->stats       = np_stats_get();
     port->service.ops = &np_vport_service_ops;
+    np_flights_init(&port->flights, ops->flight, &links);
     np_vport_init_lists(port);
     np_turn_init(&port->turn);
     return port;

@@ -78,7 +78,7 @@ typedef struct np_vuser {
     /** An operation that returned UCS_INPROGRESS is complete */
     void (*complete)(void *comp, ucs_status_t status);
     /** The link does not work any more; once a link */
-    void (*link_down)(np_vlink_t *link, ucs_status_t status);
+    void (*link_down)(np_flight_t *flight, ucs_status_t status);
 } np_vuser_t;
 
 typedef struct np_vport_attr {
@@ -92,6 +92,8 @@ typedef struct np_vport_attr {
  *  a service thread's (is_thread) where it does not say whose; what runs in it
  *  may send, and may end the connection. */
 typedef struct np_vport_ops {
+    const np_flight_ops_t *flight;
+
     /** A message has come, or a write with immediate; @a data is gone
      *  afterwards. Returns 1 in a service thread's turn if the owner must
      *  handle it: it is kept, and handed over in the owner's next progress
@@ -268,9 +270,8 @@ struct np_vport {
                                              by a bringer in its turn; or
                                              NULL */
     size_t                  registered; /**< bytes, by transfers; see pin_max */
-    ucs_list_link_t         links;
+    np_flights_t            flights;
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
-    ucs_list_link_t         down;       /**< links to be reported */
     ucs_list_link_t         replaying;  /**< conn->replaying */
     ucs_list_link_t         late;       /**< conn->retry: messages that wait are
                                              tried again */
@@ -285,10 +286,6 @@ struct np_vport {
     unsigned                num_served; /**< transfers of peers in work */
     unsigned                num_absent;
     np_vabsent_t            absent[NP_VPORT_ABSENT];
-    np_vop_t                **names;    /**< operations, see np_vop_find */
-    unsigned                num_ops;
-    np_vop_t                *free_ops;
-    ucs_list_link_t         groups;     /**< flushes of the whole port */
 };
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,

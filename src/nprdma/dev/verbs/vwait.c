@@ -117,7 +117,8 @@ static ucs_status_t np_vport_try_arm(np_vport_t *port)
     port->ops->arm(port);
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
         !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
-        !ucs_list_is_empty(&port->down) || !ucs_list_is_empty(&port->late) ||
+        !ucs_list_is_empty(&port->flights.down) ||
+        !ucs_list_is_empty(&port->late) ||
         !ucs_list_is_empty(&port->replaying) || np_prepare_has_work()) {
         return UCS_ERR_BUSY;
     }
@@ -160,7 +161,7 @@ static void np_vport_wake_owner(np_vport_t *port)
 
     if (port->is_armed && ((port->kept_head != port->kept_tail) ||
                            !ucs_list_is_empty(&port->todo) ||
-                           !ucs_list_is_empty(&port->down) ||
+                           !ucs_list_is_empty(&port->flights.down) ||
                            !ucs_list_is_empty(&port->late) ||
                            !ucs_list_is_empty(&port->replaying) ||
                            port->is_ud_broken)) { /* it starts that again */

@@ -1,0 +1,321 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * soft0's operations: what may start, completing, failure.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "sop.h"
+
+#include "copy.h"
+#include "fault.h"
+#include "request.h"
+#include "rma.h"
+#include "serve.h"
+
+#include "../mem/prepare.h"
+#include "../pause.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+
+ucs_status_t np_link_refuse(np_link_t *link)
+{
+    link->is_full = 0;
+    return np_flight_refuse(&link->flight);
+}
+
+ucs_status_t np_link_no_room(np_link_t *link)
+{
+    NP_PAUSE(REFUSED);
+    link->is_full           = 0;
+    link->flight.is_refused = np_mail_is_full(link);
+    np_mail_ring_slow(link); /* notes, never answered, may have it all */
+    return UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
+                                int is_write)
+{
+    if (np_order_waits(&link->flight.overlap, addr, len, is_write)) {
+        NP_STATS_INC(link->port->stats, order_waits);
+        return np_link_refuse(link);
+    }
+    return ucs_likely(link->copies < NP_COPY_MAX) ? UCS_OK :
+           np_link_refuse(link);
+}
+
+static np_link_t *np_sop_link(np_flight_t *flight)
+{
+    return ucs_container_of(flight, np_link_t, flight);
+}
+
+static ucs_status_t np_sop_connect(np_flight_t *flight)
+{
+    np_link_t *link = np_sop_link(flight);
+
+    return np_link_may_connect(link) ? np_link_connect(link) :
+           UCS_ERR_NO_RESOURCE;
+}
+
+static int np_sop_has_room(np_flight_t *flight)
+{
+    np_link_t *link = np_sop_link(flight);
+
+    if (link->flight.gate & NP_GATE_UNCONNECTED) {
+        return np_link_may_connect(link);
+    }
+
+    /* A target that computes reads no messages, but others than these go on */
+    if (!np_link_has_room(link)) {
+        return 0;
+    }
+
+    if (!np_mail_has_slot(link)) {
+        np_mail_ring_slow(link); /* nothing of it may be outstanding */
+        return 0;
+    }
+    return 1;
+}
+
+/* The slots from the next operation of the data ring on must stay */
+static void np_link_hold_next(np_link_t *link)
+{
+    ucs_list_link_t *queue = &link->queues[NP_QUEUE_DATA];
+
+    np_carry_hold(link, ucs_list_is_empty(queue) ? NULL :
+                        &ucs_list_head(queue, np_sop_t, queue)->rma.carry);
+}
+
+void np_sop_post(np_link_t *link, np_link_queue_t queue, np_sop_t *op)
+{
+    link->copies += queue == NP_QUEUE_COPY;
+    np_assertv(link->copies <= NP_COPY_MAX, "%u copies", link->copies);
+    ucs_list_add_tail(&link->queues[queue], &op->queue);
+    if (queue == NP_QUEUE_DATA) {
+        np_link_hold_next(link);
+    }
+    np_op_post(&link->flight, &op->super);
+    np_flight_begun(&link->flight);
+}
+
+/* np_flight_ops_t::ended */
+static void np_sop_ended(np_op_t *super)
+{
+    np_sop_t *op = (np_sop_t*)super;
+
+    ucs_list_del(&op->queue);
+    np_sop_link(super->flight)->copies -= super->kind == NP_OP_COPY;
+}
+
+static void np_sop_fail(np_flight_t *flight, ucs_status_t status)
+{
+    np_link_t *link = np_sop_link(flight);
+
+    np_error("a request to process %d has failed: %s", link->process.pid,
+             ucs_status_string(status));
+    np_link_down(link, status);
+    np_flight_report(flight);
+}
+
+/* UCS_ERR_NO_RESOURCE: our own memory goes each time: later */
+static ucs_status_t
+np_sop_take_get(np_link_t *link, np_sop_t *op)
+{
+    uint8_t *data = np_carry_bytes(link, &op->rma.carry);
+    np_iov_t piece[NP_MAX_IOV];
+    size_t count;
+
+    np_unit_assert_outside();
+    if (op->rma.copy != NULL) {
+        count = np_iov_slice(op->rma.copy->copy.iov, op->rma.copy->copy.iovcnt,
+                             op->rma.offset, op->rma.len, piece);
+        return !np_copy_may_touch(op->rma.copy, piece, count) ?
+               UCS_ERR_INVALID_ADDR :
+               np_fault_copy_local(link, NP_DIR_PUT, data, piece, count);
+    } else if (op->rma.buffer != NULL) {
+        memcpy(op->rma.buffer, data, op->rma.len);
+    } else {
+        op->rma.unpack(op->rma.arg, data, op->rma.len);
+    }
+    return UCS_OK;
+}
+
+/* The target has passed this operation's slot. Returns 0 if what it says cannot
+ * be taken yet. */
+static int np_sop_slot_done(np_link_t *link, np_sop_t *op)
+{
+    ucs_status_t status;
+
+    status = np_carry_status(link, &op->rma.carry);
+    if ((op->super.kind == NP_OP_GET) && (status == UCS_OK)) {
+        status = np_sop_take_get(link, op);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            return 0;
+        }
+    }
+
+    if (op->rma.copy != NULL) {
+        np_copy_piece_done(op->rma.copy, status);
+        np_op_drop(&op->super);
+    } else {
+        np_op_finish(&op->super, status);
+    }
+    return 1;
+}
+
+static unsigned np_link_complete_slots(np_link_t *link)
+{
+    ucs_list_link_t *queue = &link->queues[NP_QUEUE_DATA];
+    unsigned count         = 0;
+    np_sop_t *op;
+
+    if (ucs_list_is_empty(queue)) {
+        return 0;
+    }
+
+    do {
+        op = ucs_list_head(queue, np_sop_t, queue);
+        if (!np_carry_is_done(link, &op->rma.carry) ||
+            !np_sop_slot_done(link, op)) {
+            break;
+        }
+        ++count;
+    } while (!ucs_list_is_empty(queue));
+
+    np_link_hold_next(link);
+    return count;
+}
+
+static unsigned np_link_progress(np_link_t *link)
+{
+    unsigned count = 0;
+
+    count += np_link_complete_slots(link);
+    count += np_request_progress(link);
+    count += np_copy_progress(link);
+    np_mail_ring(link);
+    return count;
+}
+
+/* np_flight_ops_t::stop. What a forked child has inherited goes on for its
+ * parent. */
+static void np_sop_stop(np_flight_t *flight, ucs_status_t status)
+{
+    np_link_t *link = np_sop_link(flight);
+    np_sop_t *op;
+
+    np_carry_hold(link, NULL);
+    if (!np_port_is_ours(link->port)) {
+        return;
+    }
+
+    /* The target may be in the middle of a reverse transfer */
+    if ((link->shm != NULL) &&
+        !ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST])) {
+        np_mail_drop(link);
+        link->waiting = 0;
+    }
+
+    ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], queue) {
+        op->super.status = status;
+        np_copy_abort(link, op);
+    }
+}
+
+/* dev tells: the link is down. A target that has closed its port in peace is no
+ * failure, if nobody waits for it: peers finish at different times. */
+static void np_sop_link_down(np_link_t *link)
+{
+    if ((link->flight.outstanding > 0) ||
+        !ucs_list_is_empty(&link->flight.flushes) ||
+        np_link_has_lost(link)) {
+        np_flight_report(&link->flight);
+    }
+}
+
+unsigned np_port_work_slow(np_port_t *port)
+{
+    unsigned count        = 0;
+    ucs_list_link_t *busy = &port->flights.busy;
+    unsigned turns        = ucs_list_length(busy);
+    np_link_t *link;
+
+    /* Each in turn; what completes may begin and end others */
+    for (; (turns > 0) && !ucs_list_is_empty(busy); --turns) {
+        link = ucs_list_extract_head(busy, np_link_t, flight.busy);
+        ucs_list_add_tail(busy, &link->flight.busy);
+        if (!np_flight_is_down(&link->flight)) {
+            count += np_link_progress(link);
+        }
+    }
+
+    count += np_flights_report(&port->flights);
+    return count;
+}
+
+static int np_sop_has_work(np_port_t *port)
+{
+    np_link_t *link;
+    np_sop_t *op;
+
+    ucs_list_for_each(link, &port->flights.busy, flight.busy) {
+        if (np_copy_has_work(link) || np_request_is_answered(link)) {
+            return 1;
+        }
+        np_mail_ring_now(link); /* we shall not be there to do it later */
+
+        if (!ucs_list_is_empty(&link->queues[NP_QUEUE_DATA])) {
+            op = ucs_list_head(&link->queues[NP_QUEUE_DATA], np_sop_t,
+                               queue);
+            if (np_carry_is_done(link, &op->rma.carry)) {
+                return 1;
+            }
+        }
+    }
+
+    return !ucs_list_is_empty(&port->flights.down) || np_prepare_has_work();
+}
+
+static const np_flight_ops_t np_sop_flight_ops = {
+    .op_size  = sizeof(np_sop_t),
+    .max_ops  = UINT_MAX,
+    .connect  = np_sop_connect,
+    .has_room = np_sop_has_room,
+    .fail     = np_sop_fail,
+    .stop     = np_sop_stop,
+    .ended    = np_sop_ended
+};
+
+const np_port_ops_t np_proto_ops = {
+    .flight    = &np_sop_flight_ops,
+    .serve     = np_serve_carried,
+    .execute   = np_serve_job,
+    .has_work  = np_sop_has_work,
+    .link_down = np_sop_link_down
+};
+
+ucs_status_t np_proto_open(const np_port_config_t *config,
+                           const np_user_t *user, np_port_t **port_p)
+{
+    return np_port_open(config, &np_proto_ops, user, port_p);
+}
+
+void np_proto_close_link(np_link_t *link)
+{
+    np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
+    ucs_list_del(&link->flight.down);
+    np_link_close(link);
+}
+
+void np_proto_close(np_port_t *port)
+{
+    np_flights_cleanup(&port->flights);
+    free(port->bounce);
+    np_port_close(port);
+}

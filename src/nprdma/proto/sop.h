@@ -1,0 +1,173 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * soft0's operations: what a link has outstanding in which of its rings, and
+ * what may start.
+ */
+
+#ifndef NP_SOP_H_
+#define NP_SOP_H_
+
+#include "order.h"
+
+#include "../dev/soft/carry.h"
+#include "../dev/soft/dma.h"
+#include "../dev/soft/mail.h"
+#include "../dev/soft/share.h"
+#include "../mem/entries.h"
+#include "../mem/key.h"
+#include "../iov.h"
+#include "../mem/model.h"
+
+typedef struct np_sop np_sop_t;
+
+/** The timing model's part of a copy; see pace.c */
+typedef struct np_pace {
+    int              has_asked;  /**< the target, when .. */
+    int              has_theirs; /**< .. and it has answered */
+    uint64_t         posted;     /**< np_clock(), as all times */
+    np_model_times_t ours;
+    np_model_times_t theirs;
+    uint64_t         arrived;    /**< when the last that has moved will have */
+} np_pace_t;
+
+/** A transfer in pieces; see copy.c */
+typedef struct np_copy {
+    np_dir_t    dir;
+    np_iov_t    iov[NP_MAX_IOV];
+    size_t      iovcnt;
+    uint64_t    remote;
+    size_t      len;
+    np_window_t *window;      /**< NULL: by process_vm_*, or rings */
+    void        *window_addr; /**< of remote */
+    int         by_rings;
+    int         may_share;    /**< the target may be asked to do a part of it */
+    int         is_started;
+    int         is_claimed;   /**< no piece is left to begin */
+    int         has_asked;    /**< a part of it was not there: a FAULT was
+                                   sent */
+    size_t      chunk;        /**< bytes */
+    uint32_t    chunks;
+    np_pace_t   pace;
+    uint32_t    next;         /**< chunk behind the last that we have claimed */
+    size_t      offset;       /**< of what we have claimed: where we are */
+    size_t      end;
+    np_offer_t  offer;        /**< to the target, to do a part of it */
+    unsigned    pending;      /**< pieces that others work on */
+    np_ranges_t todo;         /**< what did not arrive, and is not asked for
+                                   yet; offsets into the transfer */
+    unsigned    todo_next;    /**< first range that is left */
+    unsigned    rounds;       /**< times that a FAULT had to be repeated */
+    uint64_t    retry_at;     /**< not before; np_clock() */
+} np_copy_t;
+
+/** A FAULT; see fault.c */
+typedef struct np_fault {
+    np_sop_t     *copy;       /**< whose piece this is, or NULL */
+    size_t       offset;      /**< in the copy */
+    size_t       len;
+    uint32_t     flags;       /**< NP_FAULT_.. */
+    uint64_t     remote;
+    np_entries_t ours;        /**< our entries when it was sent */
+    void         *buffer;     /**< read without a copy: where to, or NULL:
+                                   unpack */
+    np_unpack_t  unpack;
+    void         *arg;
+} np_fault_t;
+
+struct np_sop {
+    np_op_t          super;       /**< first member */
+    ucs_list_link_t  queue;       /**< of its link's */
+    np_ask_t         ask;         /**< of a request */
+    int              is_waiting;  /**< a request to be sent again .. */
+    unsigned         retries;     /**< .. for the how-manieth time .. */
+    uint64_t         retry_at;    /**< .. not before; np_clock() */
+    union {
+        struct {
+            np_sop_t     *copy;   /**< whose piece this is, or NULL */
+            void         *buffer; /**< GET: where to, or NULL: unpack */
+            np_unpack_t  unpack;
+            void         *arg;
+            size_t       len;
+            size_t       offset;  /**< in the copy */
+            np_carry_t   carry;
+        } rma;
+        struct {
+            void             *result; /**< or NULL */
+            np_atomic_t      request;
+        } atomic;
+        np_copy_t        copy;
+        np_fault_t       fault;
+    };
+};
+
+/** Hooks that proto gives to its port */
+extern const np_port_ops_t np_proto_ops;
+
+/** Open and close a port with this protocol on it */
+ucs_status_t np_proto_open(const np_port_config_t *config,
+                           const np_user_t *user, np_port_t **port_p);
+void np_proto_close(np_port_t *port);
+
+/** Close a link; what is outstanding is cancelled */
+void np_proto_close_link(np_link_t *link);
+
+/** An operation from the free list; NULL if there is no memory */
+static inline np_sop_t *np_sop_get(np_port_t *port, np_op_kind_t kind,
+                                   void *comp)
+{
+    return (np_sop_t*)np_op_get(&port->flights, kind, comp);
+}
+
+/** It has not been posted, and will not be */
+static inline void np_sop_put(np_port_t *port, np_sop_t *op)
+{
+    np_op_put(&port->flights, &op->super);
+}
+
+/** It is outstanding from now on. If the data ring carries it, its rma.carry is
+ *  set, and nothing of the slot is used again before it completes. */
+void np_sop_post(np_link_t *link, np_link_queue_t queue, np_sop_t *op);
+
+/** An operation must wait for one that is outstanding: nothing is tried again
+ *  before one completes. @return UCS_ERR_NO_RESOURCE. */
+ucs_status_t np_link_refuse(np_link_t *link);
+
+/** There was no room for a request (np_mail_has_room): its target must read
+ *  what it has not, or an answer must come. @return UCS_ERR_NO_RESOURCE. */
+ucs_status_t np_link_no_room(np_link_t *link);
+
+/** Slow half of np_link_order */
+ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
+                                int is_write);
+
+/** Move what only our own progress moves; returns how many completed */
+unsigned np_port_work_slow(np_port_t *port);
+
+static UCS_F_ALWAYS_INLINE unsigned np_port_work(np_port_t *port)
+{
+    if (ucs_likely(ucs_list_is_empty(&port->flights.busy) &&
+                   ucs_list_is_empty(&port->flights.down))) {
+        return 0;
+    }
+
+    return np_port_work_slow(port);
+}
+
+/** May an operation start? The one branch of the fast path. */
+static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
+{
+    return ucs_likely(link->flight.gate == 0) ? UCS_OK :
+           np_flight_enter(&link->flight);
+}
+
+/** May a transfer of [@a addr, @a addr + @a len) start beside what is in
+ *  flight? Not if it must come after some of that, nor if that is much. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_link_order(np_link_t *link, uint64_t addr, size_t len, int is_write)
+{
+    return ucs_likely(link->flight.outstanding == 0) ? UCS_OK :
+           np_link_order_slow(link, addr, len, is_write);
+}
+
+#endif
