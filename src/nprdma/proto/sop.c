@@ -15,6 +15,7 @@
 #include "request.h"
 #include "rma.h"
 #include "serve.h"
+#include "work.h"
 
 #include "../mem/prepare.h"
 #include "../pause.h"
@@ -192,11 +193,16 @@ static unsigned np_link_complete_slots(np_link_t *link)
     return count;
 }
 
-static unsigned np_link_progress(np_link_t *link)
+static unsigned np_link_progress(ucs_list_link_t *busy)
 {
-    unsigned count = 0;
+    np_link_t *link = ucs_container_of(busy, np_link_t, flight.busy);
+    unsigned count;
 
-    count += np_link_complete_slots(link);
+    if (np_flight_is_down(&link->flight)) {
+        return 0;
+    }
+
+    count  = np_link_complete_slots(link);
     count += np_request_progress(link);
     count += np_copy_progress(link);
     np_mail_ring(link);
@@ -241,20 +247,9 @@ static void np_sop_link_down(np_link_t *link)
 
 unsigned np_port_work_slow(np_port_t *port)
 {
-    unsigned count        = 0;
-    ucs_list_link_t *busy = &port->flights.busy;
-    unsigned turns        = ucs_list_length(busy);
-    np_link_t *link;
+    unsigned count;
 
-    /* Each in turn; what completes may begin and end others */
-    for (; (turns > 0) && !ucs_list_is_empty(busy); --turns) {
-        link = ucs_list_extract_head(busy, np_link_t, flight.busy);
-        ucs_list_add_tail(busy, &link->flight.busy);
-        if (!np_flight_is_down(&link->flight)) {
-            count += np_link_progress(link);
-        }
-    }
-
+    count  = np_work(&port->flights.busy, np_link_progress);
     count += np_flights_report(&port->flights);
     return count;
 }

@@ -12,6 +12,7 @@
 
 #include "vbring.h"
 #include "vop.h"
+#include "work.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -217,21 +218,14 @@ static void np_vlate_retry(void *waiter)
     (void)np_vlate_run(conn, 1);
 }
 
+static unsigned np_vlate_run_all(ucs_list_link_t *retry)
+{
+    return np_vlate_run(ucs_container_of(retry, np_conn_t, retry), UINT_MAX);
+}
+
 unsigned np_vlate_progress(np_vport_t *port)
 {
-    ucs_list_link_t todo;
-    unsigned count = 0;
-    np_conn_t *conn;
-
-    ucs_list_head_init(&todo);
-    ucs_list_splice_tail(&todo, &port->late);
-    ucs_list_head_init(&port->late);
-    while (!ucs_list_is_empty(&todo)) {
-        conn = ucs_list_extract_head(&todo, np_conn_t, retry);
-        ucs_list_add_tail(&port->late, &conn->retry);
-        count += np_vlate_run(conn, UINT_MAX);
-    }
-    return count;
+    return np_work(&port->late, np_vlate_run_all);
 }
 
 void np_vlate_drop(np_conn_t *conn)

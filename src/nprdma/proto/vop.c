@@ -12,6 +12,7 @@
 #include "vlate.h"
 #include "vput.h"
 #include "vremote.h"
+#include "work.h"
 
 #include "../trace.h"
 
@@ -157,36 +158,33 @@ static int np_vop_run(np_vop_t *op)
     }
 }
 
-/* Do for transfers what can be done; returns how much it was. A service thread
- * does it for peers, and for what np_vmove_is_for_thread says. */
-static unsigned np_vop_progress(np_vport_t *port)
+/* May a service thread do it? For peers, and some of what was posted here. */
+static int np_vop_is_for_thread(np_vop_t *op)
 {
-    unsigned count = 0;
-    ucs_list_link_t todo;
-    np_vop_t *op;
+    return (op->link == NULL) || np_vmove_is_for_thread(op);
+}
 
-    ucs_list_head_init(&todo);
-    ucs_list_splice_tail(&todo, &port->todo);
-    ucs_list_head_init(&port->todo);
-    while (!ucs_list_is_empty(&todo)) {
-        op = ucs_list_extract_head(&todo, np_vop_t, todo);
-        ucs_list_head_init(&op->todo);
-        if ((op->conn->state != NP_CONN_READY) || (op->conn->replay != NULL)) {
-            continue; /* it ends with the connection, or begins anew */
-        }
+/* Do for a transfer what can be done */
+static unsigned np_vop_work_one(ucs_list_link_t *todo)
+{
+    np_vop_t *op       = ucs_container_of(todo, np_vop_t, todo);
+    const int is_ready = (op->conn->state == NP_CONN_READY) &&
+                         (op->conn->replay == NULL);
 
-        if (port->is_thread && (op->link != NULL) &&
-            !np_vmove_is_for_thread(op)) {
-            np_vop_todo(op);
-            continue;
-        }
-
-        if (np_vop_run(op)) {
-            np_vop_todo(op);
-        }
-        ++count;
+    if (is_ready && op->port->is_thread && !np_vop_is_for_thread(op)) {
+        return 0; /* the owner */
     }
-    return count;
+
+    ucs_list_del(todo);
+    ucs_list_head_init(todo);
+    if (!is_ready) {
+        return 0; /* it ends with the connection, or begins anew */
+    }
+
+    if (np_vop_run(op)) {
+        np_vop_todo(op);
+    }
+    return 1;
 }
 
 void np_vop_serve(np_conn_t *conn, np_vop_t *op)
@@ -265,7 +263,7 @@ static unsigned np_vop_work(np_vport_t *port)
     unsigned count;
 
     count  = np_vlate_progress(port);
-    count += np_vop_progress(port);
+    count += np_work(&port->todo, np_vop_work_one);
     count += np_vremote_answer(port);
     return count;
 }
@@ -285,7 +283,7 @@ static int np_vop_has_thread_work(np_vport_t *port)
     np_vop_t *op;
 
     ucs_list_for_each(op, &port->todo, todo) {
-        if ((op->link == NULL) || np_vmove_is_for_thread(op)) {
+        if (np_vop_is_for_thread(op)) {
             return 1;
         }
     }

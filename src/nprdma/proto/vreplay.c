@@ -15,6 +15,7 @@
 
 #include "vput.h"
 #include "vremote.h"
+#include "work.h"
 
 #include "../pause.h"
 
@@ -302,8 +303,9 @@ static void np_vreplay_end(np_conn_t *conn)
 }
 
 /* Returns how much was done */
-static unsigned np_vreplay_one(np_conn_t *conn)
+static unsigned np_vreplay_one(ucs_list_link_t *replaying)
 {
+    np_conn_t *conn      = ucs_container_of(replaying, np_conn_t, replaying);
     np_vreplay_t *replay = conn->replay;
     np_vreplay_item_t *item;
     unsigned count = 0;
@@ -337,17 +339,5 @@ static unsigned np_vreplay_one(np_conn_t *conn)
 
 unsigned np_vreplay_progress(np_vport_t *port)
 {
-    ucs_list_link_t todo;
-    unsigned count = 0;
-    np_conn_t *conn;
-
-    ucs_list_head_init(&todo);
-    ucs_list_splice_tail(&todo, &port->replaying);
-    ucs_list_head_init(&port->replaying);
-    while (!ucs_list_is_empty(&todo)) {
-        conn = ucs_list_extract_head(&todo, np_conn_t, replaying);
-        ucs_list_add_tail(&port->replaying, &conn->replaying);
-        count += np_vreplay_one(conn);
-    }
-    return count;
+    return np_work(&port->replaying, np_vreplay_one);
 }
