@@ -68,22 +68,12 @@ ucs_status_t np_atomic_post(np_link_t *link, np_key_t *key, np_atomic_op_t op,
     uint64_t old = 0;
     void *ptr;
 
-    /* An atomic takes effect, and completes, after the puts and gets before
-     * it, as on a reliable queue pair: Open MPI's request-based one-sided calls
-     * use one as their end marker, without a fence. */
-    if (ucs_unlikely(link->flight.outstanding != link->flight.atomics)) {
-        np_flight_fence(&link->flight);
+    status = np_flight_enter_atomic(&link->flight, addr, size);
+    if (status == UCS_OK) {
+        status = np_rma_enter(link, key, addr, size);
     }
-
-    status = np_rma_enter(link, key, addr, size);
     if (status != UCS_OK) {
         return status;
-    }
-
-    if (ucs_unlikely((addr & (size - 1)) != 0)) {
-        np_error("atomic of %zu bytes on the unaligned address %#lx", size,
-                 addr);
-        return UCS_ERR_INVALID_ADDR;
     }
 
     /* Atomics of one link are executed in order (np_inbox_take): not beside one

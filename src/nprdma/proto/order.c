@@ -111,6 +111,21 @@ ucs_status_t np_flight_enter(np_flight_t *flight)
            UCS_ERR_NO_RESOURCE : UCS_OK;
 }
 
+ucs_status_t
+np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size)
+{
+    if (ucs_unlikely((addr & (size - 1)) != 0)) {
+        np_error("atomic of %zu bytes on the unaligned address %#lx", size,
+                 addr);
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    if (ucs_unlikely(flight->outstanding != flight->atomics)) {
+        np_flight_fence(flight);
+    }
+    return UCS_OK;
+}
+
 int np_flight_has_resources(np_flight_t *flight)
 {
     if (np_flight_is_down(flight)) {

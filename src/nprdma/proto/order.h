@@ -31,6 +31,13 @@ void np_flight_begun(np_flight_t *flight);
  *  a gate of 0. */
 ucs_status_t np_flight_enter(np_flight_t *flight);
 
+/** And an atomic of @a size bytes? It takes effect, and completes, after the
+ *  puts and gets before it, as on a reliable queue pair: Open MPI's
+ *  request-based one-sided calls use one as their end marker, without a fence.
+ *  @return UCS_OK, or UCS_ERR_INVALID_ADDR: it is not aligned. */
+ucs_status_t
+np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size);
+
 /** Would any operation find room now? Looks past NP_GATE_PENDING, which is for
  *  whoever keeps the waiting ones in order. */
 int np_flight_has_resources(np_flight_t *flight);

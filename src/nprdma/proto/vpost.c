@@ -577,18 +577,10 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     ucs_status_t status;
     np_vop_t *op;
 
-    if (ucs_unlikely((addr & (size - 1)) != 0)) {
-        np_error("atomic of %zu bytes on the unaligned address %#lx", size,
-                 addr);
-        return UCS_ERR_INVALID_ADDR;
+    status = np_flight_enter_atomic(&link->flight, addr, size);
+    if (status == UCS_OK) {
+        status = np_vlink_enter_key(link, key, addr, size);
     }
-
-    /* behind the transfers before it, as on soft0 (np_atomic_post) */
-    if (link->flight.outstanding != link->flight.atomics) {
-        np_flight_fence(&link->flight);
-    }
-
-    status = np_vlink_enter_key(link, key, addr, size);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
