@@ -358,12 +358,14 @@ static int sim_is_port_clean(np_vport_t *port)
 
 static int sim_is_link_clean(const np_vlink_t *link)
 {
-    if ((link->flight.outstanding == 0) && (link->ones == 0)) {
+    const unsigned ones = np_flight_one_sided(&link->flight);
+
+    if ((link->flight.outstanding == 0) && (ones == 0)) {
         return 1;
     }
 
     printf("# a link has %u operations outstanding, %u of them one-sided\n",
-           link->flight.outstanding, link->ones);
+           link->flight.outstanding, ones);
     return 0;
 }
 

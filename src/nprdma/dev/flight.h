@@ -17,6 +17,25 @@
 typedef struct np_op np_op_t;
 typedef struct np_flight np_flight_t;
 
+typedef enum np_op_kind {
+    NP_OP_ATOMIC,
+    NP_OP_FLUSH,      /**< all earlier operations of a link */
+    NP_OP_GROUP,      /**< several flushes */
+
+    /* soft0 */
+    NP_OP_PUT,        /**< slot; or a piece of a copy */
+    NP_OP_GET,        /**< slot; or a piece of a copy */
+    NP_OP_FAULT,      /**< request; or a piece of a copy, which is one too */
+    NP_OP_COPY,
+
+    /* RNICs */
+    NP_OP_MOVE,       /**< a transfer; also what is served */
+    NP_OP_ONE,        /**< a transfer that is one-sided so far */
+    NP_OP_PUTS,       /**< small puts that are confirmed together */
+    NP_OP_UNPACK,     /**< a read whose bytes are handed over */
+    NP_OP_KINDS
+} np_op_kind_t;
+
 /** Why an operation must not just start */
 enum {
     NP_GATE_UNCONNECTED = 1u << 0,
@@ -78,7 +97,7 @@ struct np_flight {
     unsigned        gate;         /**< NP_GATE_..; 0: go ahead */
     ucs_status_t    status;       /**< why it is down, or UCS_OK */
     unsigned        outstanding;  /**< operations but flushes */
-    unsigned        atomics;      /**< of these */
+    unsigned        count[NP_OP_KINDS]; /**< of these, by kind */
     uint64_t        sequence;     /**< of the last operation */
     uint64_t        fence;        /**< with NP_GATE_FENCED: up to this one */
     uint32_t        put;          /**< number of the last put without an
@@ -147,6 +166,20 @@ static inline ucs_status_t np_flight_refuse(np_flight_t *flight)
 {
     flight->is_refused = flight->outstanding > 0;
     return UCS_ERR_NO_RESOURCE;
+}
+
+/** RNICs: operations that do not need the target's CPU, as far as is known,
+ *  and those that do */
+static UCS_F_ALWAYS_INLINE unsigned
+np_flight_one_sided(const np_flight_t *flight)
+{
+    return flight->count[NP_OP_ONE] + flight->count[NP_OP_PUTS];
+}
+
+static UCS_F_ALWAYS_INLINE unsigned
+np_flight_asking(const np_flight_t *flight)
+{
+    return flight->outstanding - np_flight_one_sided(flight);
 }
 
 static UCS_F_ALWAYS_INLINE int np_flight_is_down(const np_flight_t *flight)

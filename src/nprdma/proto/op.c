@@ -92,7 +92,7 @@ void np_op_post(np_flight_t *flight, np_op_t *op)
 {
     op->flight       = flight;
     op->sequence     = ++flight->sequence;
-    flight->atomics += op->kind == NP_OP_ATOMIC;
+    ++flight->count[op->kind];
     ++flight->outstanding;
     ucs_list_add_tail(&flight->ops, &op->list);
     np_flight_set_busy(flight);
@@ -125,16 +125,22 @@ np_op_t *np_op_find(const np_flight_t *flight, uint32_t name)
     return ((op->name == name) && (op->flight == flight)) ? op : NULL;
 }
 
+void np_op_turn(np_op_t *op, np_op_kind_t kind)
+{
+    --op->flight->count[op->kind];
+    ++op->flight->count[kind];
+    op->kind = kind;
+}
+
 /* It is in no list of its link any more, and holds nothing. What was refused
  * may be tried again. */
 static void np_op_unpost(np_op_t *op)
 {
     np_flight_t *flight = op->flight;
 
-    np_assert(flight->outstanding > 0);
-    np_assert((op->kind != NP_OP_ATOMIC) || (flight->atomics > 0));
+    np_assert((flight->outstanding > 0) && (flight->count[op->kind] > 0));
+    --flight->count[op->kind];
     --flight->outstanding;
-    flight->atomics   -= op->kind == NP_OP_ATOMIC;
     flight->is_refused = 0;
     ucs_list_del(&op->list);
     if (op->is_ordered) {

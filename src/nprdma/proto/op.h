@@ -16,24 +16,6 @@
  *  used */
 #define NP_OP_NAMES  65536u
 
-typedef enum np_op_kind {
-    NP_OP_ATOMIC,
-    NP_OP_FLUSH,      /**< all earlier operations of a link */
-    NP_OP_GROUP,      /**< several flushes */
-
-    /* soft0 */
-    NP_OP_PUT,        /**< slot; or a piece of a copy */
-    NP_OP_GET,        /**< slot; or a piece of a copy */
-    NP_OP_FAULT,      /**< request; or a piece of a copy, which is one too */
-    NP_OP_COPY,
-
-    /* RNICs */
-    NP_OP_MOVE,       /**< a transfer; also what is served */
-    NP_OP_ONE,        /**< a transfer that is one-sided so far */
-    NP_OP_PUTS,       /**< small puts that are confirmed together */
-    NP_OP_UNPACK      /**< a read whose bytes are handed over */
-} np_op_kind_t;
-
 struct np_op {
     ucs_list_link_t list;        /**< of its link's */
     np_op_t         *next_free;
@@ -86,6 +68,9 @@ void np_op_name(np_op_t *op);
 
 /** The link's operation of this name; NULL: it is over */
 np_op_t *np_op_find(const np_flight_t *flight, uint32_t name);
+
+/** It is outstanding, and goes on as one of another kind */
+void np_op_turn(np_op_t *op, np_op_kind_t kind);
 
 /** It is not outstanding any more, and nobody is told */
 void np_op_drop(np_op_t *op);

@@ -120,7 +120,7 @@ np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size)
         return UCS_ERR_INVALID_ADDR;
     }
 
-    if (ucs_unlikely(flight->outstanding != flight->atomics)) {
+    if (ucs_unlikely(flight->outstanding != flight->count[NP_OP_ATOMIC])) {
         np_flight_fence(flight);
     }
     return UCS_OK;

@@ -47,7 +47,7 @@ ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
         NP_STATS_INC(link->port->stats, order_waits);
         return np_link_refuse(link);
     }
-    return ucs_likely(link->copies < NP_COPY_MAX) ? UCS_OK :
+    return ucs_likely(link->flight.count[NP_OP_COPY] < NP_COPY_MAX) ? UCS_OK :
            np_link_refuse(link);
 }
 
@@ -95,23 +95,19 @@ static void np_link_hold_next(np_link_t *link)
 
 void np_sop_post(np_link_t *link, np_link_queue_t queue, np_sop_t *op)
 {
-    link->copies += queue == NP_QUEUE_COPY;
-    np_assertv(link->copies <= NP_COPY_MAX, "%u copies", link->copies);
     ucs_list_add_tail(&link->queues[queue], &op->queue);
     if (queue == NP_QUEUE_DATA) {
         np_link_hold_next(link);
     }
     np_op_post(&link->flight, &op->super);
+    np_assert(link->flight.count[NP_OP_COPY] <= NP_COPY_MAX);
     np_flight_begun(&link->flight);
 }
 
 /* np_flight_ops_t::ended */
 static void np_sop_ended(np_op_t *super)
 {
-    np_sop_t *op = (np_sop_t*)super;
-
-    ucs_list_del(&op->queue);
-    np_sop_link(super->flight)->copies -= super->kind == NP_OP_COPY;
+    ucs_list_del(&((np_sop_t*)super)->queue);
 }
 
 static void np_sop_fail(np_flight_t *flight, ucs_status_t status)

@@ -421,9 +421,8 @@ static int np_vone_send_copy(np_vop_t *op)
         },
         .body = {.addr = addr}
     };
-    op->copy       = NULL;
-    op->super.kind = NP_OP_MOVE;
-    --op->link->ones;
+    np_op_turn(&op->super, NP_OP_MOVE);
+    op->copy = NULL;
     op->move = (np_vmove_t){
         .is_source = 1,
         .no_keys   = 1,
@@ -459,17 +458,15 @@ static int np_vone_fall_back(np_vop_t *op)
         return 1;
     }
 
-    --op->link->ones;
     is_begun = (one.unpack != NULL) ?
                np_vlink_begin_unpack(op, one.unpack, one.arg, one.len,
                                      one.remote) :
                np_vlink_begin_move(op, one.dir, &rest, 1, one.remote + done);
     if (!is_begun) {
-        ++op->link->ones;
-        op->super.kind = NP_OP_ONE;
-        op->one        = one;
-        op->one.next   = done;
-        op->one.head   = op->one.tail;
+        np_op_turn(&op->super, NP_OP_ONE);
+        op->one      = one;
+        op->one.next = done;
+        op->one.head = op->one.tail;
         return 1;
     }
     NP_STATS_INC(op->port->stats, remote_faults);

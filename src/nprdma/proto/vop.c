@@ -56,18 +56,11 @@ static void np_vop_clean(np_vop_t *op)
     ucs_list_head_init(&op->todo);
 }
 
-/* Has the target's CPU nothing to do for it, as far as is known? */
-static int np_vop_is_one_sided(const np_vop_t *op)
-{
-    return (op->super.kind == NP_OP_ONE) || (op->super.kind == NP_OP_PUTS);
-}
-
 void np_vop_post(np_vlink_t *link, np_vop_t *op)
 {
     op->link        = link;
     op->conn        = link->conn;
     op->super.begin = np_trace_begin();
-    link->ones     += np_vop_is_one_sided(op);
     np_op_name(&op->super);
     np_op_post(&link->flight, &op->super);
 }
@@ -75,10 +68,7 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op)
 /* np_flight_ops_t::ended */
 static void np_vop_ended(np_op_t *super)
 {
-    np_vop_t *op = (np_vop_t*)super;
-
-    op->link->ones -= np_vop_is_one_sided(op);
-    np_vop_clean(op);
+    np_vop_clean((np_vop_t*)super);
 }
 
 static void np_vop_trace(const np_vop_t *op)

@@ -221,7 +221,7 @@ np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
 /** May one more begin that needs the target's CPU? */
 static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
 {
-    return (link->flight.outstanding - link->ones) < NP_VASKED_MAX;
+    return np_flight_asking(&link->flight) < NP_VASKED_MAX;
 }
 
 /** np_flight_ops_t::ask: for the target's word on puts, if nobody has yet */

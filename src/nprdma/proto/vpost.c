@@ -79,7 +79,7 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
     }
 
     if (ucs_likely((link->flight.outstanding == 0) ||
-                   ((link->ones < NP_VONES_MAX) &&
+                   ((np_flight_one_sided(&link->flight) < NP_VONES_MAX) &&
                     !np_order_waits(&link->flight.overlap, addr, len,
                                     is_write)))) {
         return UCS_OK;
@@ -422,8 +422,8 @@ int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
     int no_keys                     = (iovcnt != 1) ||
                                       (len < config->direct_min);
 
-    op->super.kind = NP_OP_MOVE;
-    op->move       = (np_vmove_t){
+    np_op_turn(&op->super, NP_OP_MOVE);
+    op->move = (np_vmove_t){
         .is_source = dir == NP_DIR_PUT,
         .is_absent = op->port->has_views,
         .no_keys   = no_keys,
@@ -452,7 +452,7 @@ int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
 int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
                           size_t len, uint64_t addr)
 {
-    op->super.kind    = NP_OP_UNPACK;
+    np_op_turn(&op->super, NP_OP_UNPACK);
     op->unpack.unpack = unpack;
     op->unpack.arg    = arg;
     op->unpack.len    = len;
@@ -586,7 +586,7 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     }
 
     /* their answers are kept by the target until they have arrived */
-    if (link->flight.atomics >= link->conn->credits) {
+    if (link->flight.count[NP_OP_ATOMIC] >= link->conn->credits) {
         return np_flight_refuse(&link->flight);
     }
 

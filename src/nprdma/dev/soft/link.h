@@ -85,7 +85,6 @@ struct np_link {
     /* owned by proto */
     np_seen_t        seen[NP_LINK_SEEN];
     ucs_list_link_t  queues[NP_QUEUE_LAST];
-    unsigned         copies;       /**< operations in the copy queue */
     unsigned         waiting;      /**< requests to be sent again */
 };
 

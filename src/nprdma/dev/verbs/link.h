@@ -43,8 +43,6 @@ struct np_vlink {
     np_vport_addr_t addr;
     int             is_overtaking; /**< one would, if it began before a put is
                                         acknowledged: np_vput_is_overtaken */
-    unsigned        ones;         /**< of those in flight, for which the
-                                       target's CPU has nothing to do */
     uint64_t        put_first;    /**< with views: from here to put_end write
                                        puts that are messages (flight.put) */
     uint64_t        put_end;      /**< if not all are acknowledged */

@@ -264,7 +264,7 @@ static int np_conn_is_waiting(const np_conn_t *conn)
     }
 
     return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
-           ((conn->link->flight.outstanding > conn->link->ones) ||
+           ((np_flight_asking(&conn->link->flight) > 0) ||
             ((int32_t)(conn->tx_wanted - conn->tx_acked) > 0));
 }
 
