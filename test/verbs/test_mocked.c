@@ -94,6 +94,31 @@ static int order_after(int has_module)
     return 0;
 }
 
+/* What waits for a transfer that it overlaps is counted, as on soft0 */
+static int waits_are_counted(void)
+{
+    uint64_t before;
+    mocked_comp_t put;
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    before = ours->stats->order_waits;
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
+                    UCS_INPROGRESS);
+    status = np_vlink_put_copied(&link_, key, mine, 8,
+                                 (uintptr_t)area + (1 << 20));
+    TAP_CHILD_CHECK((status == UCS_OK) &&
+                    (ours->stats->order_waits == before));
+    status = np_vlink_put_copied(&link_, key, mine, 8, (uintptr_t)area);
+    TAP_CHILD_CHECK((status == UCS_ERR_NO_RESOURCE) &&
+                    (ours->stats->order_waits == (before + 1)));
+    mock_release();
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, NULL));
+    mocked_end();
+    return 0;
+}
+
 static int order_after_one_sided(void)
 {
     return order_after(1);
@@ -1031,6 +1056,7 @@ int main(void)
     TAP_CHECK(tap_child(order_after_one_sided), "and with the kernel module");
     TAP_CHECK(tap_child(atomic_is_not_overtaken),
               "no one-sided put overtakes an atomic of its word");
+    TAP_CHECK(tap_child(waits_are_counted), "what waits for its memory counts");
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
     TAP_CHECK(tap_child(flush_waits), "that of a link that is down waits");

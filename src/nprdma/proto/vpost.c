@@ -23,12 +23,8 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
 {
     ucs_status_t status = np_flight_enter(&link->flight);
 
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    if (link->conn->state != NP_CONN_READY) {
-        return UCS_ERR_NO_RESOURCE;
+    if ((status != UCS_OK) || (link->conn->state != NP_CONN_READY)) {
+        return (status != UCS_OK) ? status : UCS_ERR_NO_RESOURCE;
     }
 
     if (!np_conn_has_credit(link->conn)) {
@@ -78,10 +74,13 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (ucs_likely((link->flight.outstanding == 0) ||
-                   ((np_flight_one_sided(&link->flight) < NP_VONES_MAX) &&
-                    !np_order_waits(&link->flight.overlap, addr, len,
-                                    is_write)))) {
+    if (ucs_likely(link->flight.outstanding == 0)) {
+        return UCS_OK;
+    }
+
+    if (np_order_waits(&link->flight.overlap, addr, len, is_write)) {
+        NP_STATS_INC(link->port->stats, order_waits);
+    } else if (np_flight_one_sided(&link->flight) < NP_VONES_MAX) {
         return UCS_OK;
     }
 

@@ -348,6 +348,7 @@ int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
     }
 
     link->is_overtaking = np_vput_is_unacked(link);
+    NP_STATS_ADD(link->port->stats, order_waits, link->is_overtaking);
     return link->is_overtaking;
 }
 
@@ -404,6 +405,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     }
 
     if (!np_vput_may_begin(link, addr, len, &last)) {
+        NP_STATS_INC(port->stats, order_waits);
         np_vput_confirm(link);
         return np_flight_refuse(&link->flight);
     }
