@@ -82,4 +82,17 @@ void np_stats_sum(np_stats_t *sum);
 
 #define NP_STATS_INC(_stats, _name) NP_STATS_ADD(_stats, _name, 1)
 
+/** A transfer of @a len bytes was one-sided, all of it */
+static UCS_F_ALWAYS_INLINE void
+np_stats_moved(np_stats_t *stats, np_dir_t dir, size_t len)
+{
+    if (dir == NP_DIR_GET) {
+        NP_STATS_INC(stats, reads);
+        NP_STATS_ADD(stats, read_bytes, len);
+    } else {
+        NP_STATS_INC(stats, writes);
+        NP_STATS_ADD(stats, write_bytes, len);
+    }
+}
+
 #endif

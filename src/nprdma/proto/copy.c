@@ -307,14 +307,11 @@ static int np_copy_advance(np_link_t *link, np_sop_t *op)
     return 1;
 }
 
-/* It has ended */
-static void np_copy_ended(np_link_t *link, const np_sop_t *op)
+static void np_copy_count(np_link_t *link, const np_sop_t *op)
 {
-    np_trace((op->copy.dir == NP_DIR_GET) ? NP_TRACE_GET : NP_TRACE_PUT,
-             op->super.begin, op->copy.remote, op->copy.len);
     if ((op->super.status == UCS_OK) && !op->copy.has_asked &&
         !op->copy.by_rings) {
-        np_rma_count(link, op->copy.dir, op->copy.len);
+        np_stats_moved(link->port->stats, op->copy.dir, op->copy.len);
     }
 }
 
@@ -328,7 +325,8 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
     /* The first one begins at once, and may be done at once */
     if (ucs_list_is_empty(&link->queues[NP_QUEUE_COPY]) && !op->copy.by_rings &&
         np_copy_advance(link, op)) {
-        np_copy_ended(link, op);
+        np_copy_count(link, op);
+        np_op_trace(&op->super);
         status = op->super.status;
         np_overlap_remove(&link->flight.overlap, &op->super.interval);
         np_sop_put(link->port, op);
@@ -418,7 +416,7 @@ unsigned np_copy_progress(np_link_t *link)
                 }
                 is_done = np_copy_advance(link, op);
                 if (is_done) {
-                    np_copy_ended(link, op);
+                    np_copy_count(link, op);
                     np_op_finish(&op->super, op->super.status);
                     ++count; /* and that may have changed the list */
                     break;

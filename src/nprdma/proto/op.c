@@ -10,6 +10,8 @@
 
 #include "order.h"
 
+#include "../trace.h"
+
 #include <stdlib.h>
 
 /* They are made in blocks, which live as long as the port. Their table is of
@@ -167,6 +169,16 @@ static int np_op_is_relied_on(const np_op_t *op)
                                   (op->sequence <= op->flight->fence));
 }
 
+void np_op_trace(const np_op_t *op)
+{
+    if ((op->kind == NP_OP_COPY) || (op->kind == NP_OP_MOVE) ||
+        (op->kind == NP_OP_ONE)) {
+        np_trace(op->interval.is_write ? NP_TRACE_PUT : NP_TRACE_GET, op->begin,
+                 op->interval.first,
+                 op->interval.last + 1 - op->interval.first);
+    }
+}
+
 void np_op_finish(np_op_t *op, ucs_status_t status)
 {
     np_flight_t *flight = op->flight;
@@ -174,6 +186,7 @@ void np_op_finish(np_op_t *op, ucs_status_t status)
     const int is_fatal  = (status != UCS_OK) && np_op_is_relied_on(op);
 
     op->status = status;
+    np_op_trace(op);
     np_op_drop(op);
     if (ucs_unlikely(is_fatal)) {
         /* as on any RDMA device, the end of the connection */

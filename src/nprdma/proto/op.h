@@ -75,6 +75,9 @@ void np_op_turn(np_op_t *op, np_op_kind_t kind);
 /** It is not outstanding any more, and nobody is told */
 void np_op_drop(np_op_t *op);
 
+/** A transfer has ended: for np_trace, as np_op_order was told of it */
+void np_op_trace(const np_op_t *op);
+
 /** It is done: tell the user, and those that wait for all before them. An error
  *  that nobody waits for ends the link. */
 void np_op_finish(np_op_t *op, ucs_status_t status);

@@ -200,17 +200,6 @@ np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
     return status;
 }
 
-void np_rma_count(np_link_t *link, np_dir_t dir, size_t len)
-{
-    if (dir == NP_DIR_GET) {
-        NP_STATS_INC(link->port->stats, reads);
-        NP_STATS_ADD(link->port->stats, read_bytes, len);
-    } else {
-        NP_STATS_INC(link->port->stats, writes);
-        NP_STATS_ADD(link->port->stats, write_bytes, len);
-    }
-}
-
 /* Can one piece be all of it? */
 static int np_rma_is_one_piece(uint64_t addr, size_t len)
 {
@@ -305,7 +294,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
 
     if ((dir == NP_DIR_PUT) &&
         np_fast_put_iov(link, key, iov, iovcnt, len, addr)) {
-        np_rma_count(link, dir, len);
+        np_stats_moved(link->port->stats, dir, len);
         return UCS_OK;
     }
 
@@ -331,7 +320,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
 
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
         np_trace(NP_TRACE_MOVE, begin, addr, len);
-        np_rma_count(link, dir, len);
+        np_stats_moved(link->port->stats, dir, len);
         return UCS_OK;
     }
 
@@ -419,7 +408,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         }
     }
 
-    np_rma_count(link, NP_DIR_GET, len);
+    np_stats_moved(link->port->stats, NP_DIR_GET, len);
     memcpy(buffer, bytes, len);
     return UCS_OK;
 }
@@ -504,7 +493,7 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
 
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-            np_rma_count(link, NP_DIR_PUT, len);
+            np_stats_moved(link->port->stats, NP_DIR_PUT, len);
             return UCS_OK;
         }
 
@@ -578,7 +567,7 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
         np_arena_has(addr, len)) {
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-            np_rma_count(link, NP_DIR_GET, len);
+            np_stats_moved(link->port->stats, NP_DIR_GET, len);
             np_unit_assert_outside();
             unpack(arg, bytes, len);
             return UCS_OK;

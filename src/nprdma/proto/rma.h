@@ -53,9 +53,6 @@ ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr);
 
-/** A transfer of @a len bytes was one-sided, all of it: counts it */
-void np_rma_count(np_link_t *link, np_dir_t dir, size_t len);
-
 /** As np_rma_put_short, for any length up to np_rma_max_bcopy() */
 ucs_status_t np_rma_put_taken(np_link_t *link, np_key_t *key, const void *data,
                               size_t len, uint64_t addr);

@@ -108,7 +108,7 @@ void np_vlink_acked(np_vlink_t *link)
             op->move.is_source && op->move.has_last &&
             (op->super.status == UCS_OK) &&
             np_vlink_has_acked(link, op->move.last_seq)) {
-            np_vop_finish(op, UCS_OK);
+            np_op_finish(&op->super, UCS_OK);
         }
     }
     np_flight_check_flushes(&link->flight, UCS_OK);

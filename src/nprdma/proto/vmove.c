@@ -523,7 +523,7 @@ static void np_vmove_finish(np_vop_t *op)
     np_vspent_t spent;
 
     np_vmove_spend(op, &spent);
-    np_vop_finish(op, UCS_OK);
+    np_op_finish(&op->super, UCS_OK);
     np_vspent_dereg(&spent);
 }
 
@@ -730,7 +730,7 @@ static int np_vmove_fail(np_vop_t *op)
 
     np_vmove_release(op);
     if (op->link != NULL) {
-        np_vop_finish(op, op->super.status);
+        np_op_finish(&op->super, op->super.status);
     } else {
         np_vop_served(op);
     }

@@ -473,28 +473,17 @@ static int np_vone_fall_back(np_vop_t *op)
     return 0;
 }
 
-static void np_vone_count(np_stats_t *stats, const np_vone_t *one)
-{
-    if (one->dir == NP_DIR_GET) {
-        NP_STATS_INC(stats, reads);
-        NP_STATS_ADD(stats, read_bytes, one->len);
-    } else {
-        NP_STATS_INC(stats, writes);
-        NP_STATS_ADD(stats, write_bytes, one->len);
-    }
-}
-
 static void np_vone_finish(np_vop_t *op)
 {
     np_vone_t *one = &op->one;
 
-    np_vone_count(op->port->stats, one);
+    np_stats_moved(op->port->stats, one->dir, one->len);
     if (one->unpack != NULL) {
         np_unit_assert_outside();
         one->unpack(one->arg, one->pieces[0].scratch, one->len);
     }
     np_vone_release(op);
-    np_vop_finish(op, UCS_OK);
+    np_op_finish(&op->super, UCS_OK);
 }
 
 /* Confirmed from the beginning on */

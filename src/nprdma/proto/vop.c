@@ -71,23 +71,6 @@ static void np_vop_ended(np_op_t *super)
     np_vop_clean((np_vop_t*)super);
 }
 
-static void np_vop_trace(const np_vop_t *op)
-{
-    if (op->super.kind == NP_OP_MOVE) {
-        np_trace(op->move.is_source ? NP_TRACE_PUT : NP_TRACE_GET,
-                 op->super.begin, op->move.remote, op->move.len);
-    } else if (op->super.kind == NP_OP_ONE) {
-        np_trace((op->one.dir == NP_DIR_PUT) ? NP_TRACE_PUT : NP_TRACE_GET,
-                 op->super.begin, op->one.remote, op->one.len);
-    }
-}
-
-void np_vop_finish(np_vop_t *op, ucs_status_t status)
-{
-    np_vop_trace(op);
-    np_op_finish(&op->super, status);
-}
-
 np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name)
 {
     return (conn->link == NULL) ? NULL :

@@ -164,9 +164,6 @@ np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name);
 /** The peer's operation of this name that we work on; NULL: none */
 np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name);
 
-/** Complete one of a link */
-void np_vop_finish(np_vop_t *op, ucs_status_t status);
-
 /** It has something to do in the next progress */
 void np_vop_todo(np_vop_t *op);
 

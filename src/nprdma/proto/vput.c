@@ -453,8 +453,7 @@ static void np_vbatch_check(np_vbatch_t *batch, int has_entries)
         put = &batch->puts[i];
         if (has_entries && np_vput_is_right(batch, put)) {
             np_vput_set(batch->op->link, put, NP_VPUT_DONE);
-            NP_STATS_INC(stats, writes);
-            NP_STATS_ADD(stats, write_bytes, put->len);
+            np_stats_moved(stats, NP_DIR_PUT, put->len);
         } else if (put->state == NP_VPUT_REPLACED) {
             batch->is_behind = !NP_IS_MUTANT(BATCH_COUNTS_OLDER);
         }
@@ -517,7 +516,7 @@ static void np_vbatch_finish(np_vbatch_t *batch)
         np_vop_todo(other->op);
     }
     np_vput_release(op);
-    np_vop_finish(op, UCS_OK);
+    np_op_finish(&op->super, UCS_OK);
 }
 
 int np_vput_run(np_vop_t *op)

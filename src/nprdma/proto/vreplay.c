@@ -260,7 +260,8 @@ static int np_vreplay_ask(np_conn_t *conn, const np_vreplay_item_t *item)
     }
 
     if (op->super.status != UCS_OK) {
-        np_vop_finish(op, op->super.status); /* nobody writes to it any more */
+        /* nobody writes to it any more */
+        np_op_finish(&op->super, op->super.status);
         return 1;
     }
 

@@ -313,7 +313,7 @@ static void np_vserve_result(np_vop_t *op, const np_vbody_t *body)
     if ((body->status == UCS_OK) && (op->atomic.result != NULL)) {
         memcpy(op->atomic.result, &body->offset, op->atomic.size);
     }
-    np_vop_finish(op, np_status_of_peer(body->status));
+    np_op_finish(&op->super, np_status_of_peer(body->status));
 }
 
 /* The bytes of a read, or why there are none */
@@ -329,14 +329,14 @@ np_vserve_unpack(np_vop_t *op, const np_vmsg_t *msg, const np_vbody_t *body,
 #endif
         np_unit_assert_outside();
         op->unpack.unpack(op->unpack.arg, data, len);
-        np_vop_finish(op, UCS_OK);
+        np_op_finish(&op->super, UCS_OK);
         return UCS_OK;
     }
 
     if ((msg->kind != NP_VMSG_DONE) || (body->status == UCS_OK)) {
         return UCS_ERR_INVALID_PARAM;
     }
-    np_vop_finish(op, np_status_of_peer(body->status));
+    np_op_finish(&op->super, np_status_of_peer(body->status));
     return UCS_OK;
 }
 

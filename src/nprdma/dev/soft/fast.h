@@ -116,8 +116,7 @@ np_fast_put(np_link_t *link, np_key_t *key, const void *data, size_t len,
         return 0;
     }
 
-    NP_STATS_INC(link->port->stats, writes);
-    NP_STATS_ADD(link->port->stats, write_bytes, len);
+    np_stats_moved(link->port->stats, NP_DIR_PUT, len);
     return 1;
 }
 
@@ -179,8 +178,7 @@ np_fast_get(np_link_t *link, np_key_t *key, void *data, size_t len,
         return 0;
     }
 
-    NP_STATS_INC(link->port->stats, reads);
-    NP_STATS_ADD(link->port->stats, read_bytes, len);
+    np_stats_moved(link->port->stats, NP_DIR_GET, len);
     return 1;
 }
 
