@@ -219,6 +219,27 @@ static int flush_waits(void)
     return 0;
 }
 
+/* A link that is cancelled is at its end, as on soft0, though nothing was
+ * outstanding; whoever cancels need not be told */
+static int cancel_is_the_end(void)
+{
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    MOCKED_POST(status, send_message());
+    TAP_CHILD_CHECK(status == UCS_OK);
+    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK(send_message() == UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK(np_vlink_flush(&link_, NULL) == UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK(np_vport_flush(ours, NULL) == UCS_OK);
+    np_conn_fail(link_.conn, UCS_ERR_CONNECTION_RESET);
+    np_vport_progress(ours);
+    TAP_CHILD_CHECK(down == UCS_OK);
+    mocked_end();
+    return 0;
+}
+
 /* And ends, if one of them is closed meanwhile */
 static int flush_ends(void)
 {
@@ -1060,6 +1081,7 @@ int main(void)
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
     TAP_CHECK(tap_child(flush_waits), "that of a link that is down waits");
+    TAP_CHECK(tap_child(cancel_is_the_end), "one that is cancelled has ended");
     TAP_CHECK(tap_child(down_is_told), "each link that is down is reported");
     TAP_CHECK(tap_child(flush_without_names),
               "and waits where there is no name for it");

@@ -74,7 +74,7 @@ typedef struct np_flight_ops {
     /** An operation has failed on which others rely: the end of the link */
     void (*fail)(np_flight_t *flight, ucs_status_t status);
     /** All is cancelled: nothing that is outstanding moves after this */
-    void (*stop)(np_flight_t *flight, ucs_status_t status);
+    void (*stop)(np_flight_t *flight);
     /** An operation is not outstanding any more: give back what it holds. Its
      *  status is that of its end. */
     void (*ended)(np_op_t *op);

@@ -337,11 +337,6 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
     return UCS_INPROGRESS;
 }
 
-void np_copy_abort(np_link_t *link, np_sop_t *op)
-{
-    np_share_abort(link, &op->copy.offer);
-}
-
 /* Is there anything to do about it but to wait for others? */
 static int np_copy_is_ready(np_link_t *link, const np_copy_t *copy)
 {

@@ -26,9 +26,6 @@ int np_copy_has_work(np_link_t *link);
 /** Begin a copy. Returns as np_rma_move. */
 ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op);
 
-/** No one works on this copy any more after this call */
-void np_copy_abort(np_link_t *link, np_sop_t *op);
-
 /**
  * May the CPU still move this local memory for a copy? With exact scope the
  * program may have ended its registration, and use it for something else. What

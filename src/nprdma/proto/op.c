@@ -203,7 +203,7 @@ void np_flight_cancel(np_flight_t *flight, ucs_status_t status)
     void *comp;
 
     /* before the user is told, whose memory it is again then */
-    all->ops->stop(flight, status);
+    all->ops->stop(flight);
     while (!ucs_list_is_empty(&flight->ops)) {
         op         = ucs_list_head(&flight->ops, np_op_t, list);
         op->status = status;

@@ -207,7 +207,7 @@ static unsigned np_link_progress(ucs_list_link_t *busy)
 
 /* np_flight_ops_t::stop. What a forked child has inherited goes on for its
  * parent. */
-static void np_sop_stop(np_flight_t *flight, ucs_status_t status)
+static void np_sop_stop(np_flight_t *flight)
 {
     np_link_t *link = np_sop_link(flight);
     np_sop_t *op;
@@ -225,8 +225,7 @@ static void np_sop_stop(np_flight_t *flight, ucs_status_t status)
     }
 
     ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], queue) {
-        op->super.status = status;
-        np_copy_abort(link, op);
+        np_share_abort(link, &op->copy.offer);
     }
 }
 

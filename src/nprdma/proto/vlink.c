@@ -121,7 +121,7 @@ void np_vlink_down(np_vlink_t *link, ucs_status_t status)
     }
 }
 
-void np_vlink_stop(np_flight_t *flight, ucs_status_t status)
+void np_vlink_stop(np_flight_t *flight)
 {
     np_vlink_t *link = np_vlink_of(flight);
     np_vop_t *op;
@@ -133,10 +133,7 @@ void np_vlink_stop(np_flight_t *flight, ucs_status_t status)
     if ((flight->outstanding > 0) && (link->conn != NULL)) {
         /* nothing is written any more to what its owner takes back */
         np_conn_kill(link->conn);
-        link->conn          = NULL;
-        flight->gate       |= NP_GATE_UNCONNECTED | NP_GATE_DOWN;
-        flight->is_reported = 1;
-        flight->status      = status;
+        link->conn = NULL;
     }
 
     ucs_list_for_each(op, &flight->ops, super.list) {
@@ -150,6 +147,8 @@ void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
 {
     if (np_vport_is_ours(link->port)) {
         NP_TURN_WAIT(&link->port->turn);
+        link->flight.is_reported = 1; /* its user knows */
+        (void)np_flight_end(&link->flight, status);
         np_flight_cancel(&link->flight, status);
     }
 }

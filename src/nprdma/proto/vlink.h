@@ -73,7 +73,8 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
 ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp);
 void np_vlink_fence(np_vlink_t *link);
 
-/** Complete all that is outstanding with @a status */
+/** Complete all that is outstanding with @a status. The link is good for
+ *  nothing more, and nobody is told that it is down. */
 void np_vlink_cancel(np_vlink_t *link, ucs_status_t status);
 
 /** Find out whether the peer is there: its death is reported by link_down */

@@ -231,7 +231,7 @@ int np_vlink_has_room(np_flight_t *flight);
 ucs_status_t np_vlink_connect(np_flight_t *flight);
 
 /** np_flight_ops_t::stop */
-void np_vlink_stop(np_flight_t *flight, ucs_status_t status);
+void np_vlink_stop(np_flight_t *flight);
 
 /** It does not work any more; told in the next progress */
 void np_vlink_down(np_vlink_t *link, ucs_status_t status);
