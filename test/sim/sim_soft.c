@@ -14,7 +14,7 @@
 #include "nprdma/pause.h"
 #include "nprdma/proto/am.h"
 #include "nprdma/proto/atomic.h"
-#include "nprdma/proto/op.h"
+#include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 
 #include <stdio.h>

@@ -11,7 +11,6 @@
 #include "order.h"
 
 #include "../dev/soft/carry.h"
-#include "../dev/soft/dma.h"
 #include "../dev/soft/mail.h"
 #include "../dev/soft/share.h"
 #include "../mem/entries.h"
