@@ -22,7 +22,8 @@ Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
   --only PATTERN    only runners whose name matches (a shell pattern), such as
                     'tools/*', '@(docs|tidy)/*', 'gtest_uc[pt]'
   --quick           leave out sanitizers, applications, the lab and kmod
-  --sanitized DIR   also the GoogleTest programs of this sanitizer build
+  --sanitized DIR   also the GoogleTest programs and test_sim of this sanitizer
+                    build
   --tap COMMAND     also this command, which prints TAP
   --try             look at the other options, and run nothing
 
@@ -255,6 +256,9 @@ run_all() {
             ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0
         fi
         run_gtests "$sanitized" sanitized/ "$sanitized/install"
+        if [ -x "$sanitized/test_sim" ]; then # built with libibverbs
+            run tap sanitized/test_sim "$sanitized/test_sim" --seconds 8
+        fi
     fi
 }
 
