@@ -15,10 +15,10 @@
 #include "request.h"
 #include "rma.h"
 #include "serve.h"
-#include "work.h"
 
 #include "../mem/prepare.h"
 #include "../pause.h"
+#include "../work.h"
 
 #include <limits.h>
 #include <stdlib.h>

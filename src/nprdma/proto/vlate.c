@@ -10,9 +10,9 @@
 
 #include "vlate.h"
 
-#include "vbring.h"
 #include "vop.h"
-#include "work.h"
+
+#include "../work.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -54,8 +54,8 @@ static void np_vlate_wait(np_conn_t *conn)
             return; /* it is dropped with the connection */
         }
 
-        conn->bring      = np_vbring_begin(port, &port->wanted, np_vlate_retry,
-                                           conn);
+        conn->bring      = np_bring_begin(port, &port->wanted, np_vlate_retry,
+                                          conn);
         conn->is_patient = conn->bring == NULL;
     }
     if (conn->bring == NULL) {
@@ -238,7 +238,7 @@ void np_vlate_drop(np_conn_t *conn)
         free(late);
     }
     np_vlate_stop(conn);
-    np_vbring_end(&conn->bring);
+    np_bring_end(&conn->bring);
     conn->num_late   = 0;
     conn->late_ack   = 0;
     conn->is_patient = 0;

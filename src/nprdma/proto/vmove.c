@@ -16,7 +16,6 @@
 #  include "config.h"
 #endif
 
-#include "vbring.h"
 #include "vop.h"
 
 #include "../iov.h"
@@ -219,7 +218,7 @@ static void np_vmove_want(np_vop_t *op, size_t offset, size_t len)
     if (!np_swap_range_touches(pages.va, len)) {
         pages.len = ucs_max(len, ucs_min(move->len - offset, NP_VMOVE_BRING));
     }
-    op->bring = np_vbring_begin(op->port, &pages, np_vmove_brought, op);
+    op->bring = np_bring_begin(op->port, &pages, np_vmove_brought, op);
     if (op->bring == NULL) {
         op->move.is_patient = 1;
         np_vop_todo(op);

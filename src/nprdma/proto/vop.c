@@ -8,13 +8,12 @@
 #  include "config.h"
 #endif
 
-#include "vbring.h"
 #include "vlate.h"
 #include "vput.h"
 #include "vremote.h"
-#include "work.h"
 
 #include "../trace.h"
+#include "../work.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -51,7 +50,7 @@ static void np_vop_clean(np_vop_t *op)
         np_vport_buffer_put(op->port, op->copy);
         op->copy = NULL;
     }
-    np_vbring_end(&op->bring);
+    np_bring_end(&op->bring);
     ucs_list_del(&op->todo);
     ucs_list_head_init(&op->todo);
 }

@@ -15,9 +15,9 @@
 
 #include "vput.h"
 #include "vremote.h"
-#include "work.h"
 
 #include "../pause.h"
+#include "../work.h"
 
 #include <stdlib.h>
 #include <string.h>

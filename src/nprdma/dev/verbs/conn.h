@@ -9,6 +9,7 @@
 #ifndef NP_CONN_H_
 #define NP_CONN_H_
 
+#include "bring.h"
 #include "vport.h"
 
 /** Every so many work requests ask for a completion */

@@ -8,29 +8,29 @@
 #  include "config.h"
 #endif
 
-#include "vbring.h"
+#include "bring.h"
 
-#include "../mem/swapper.h"
+#include "../../mem/swapper.h"
 
 #include <sched.h>
 #include <time.h>
 
 /* Attempts after which pages that seem to be absent, and that no swapper takes
  * away, are touched all the same: of some mappings mincore() always says so */
-#define NP_VBRING_ROUNDS  8
+#define NP_BRING_ROUNDS  8
 
 /* Attempts to get a turn while a swapper waits for us. Then it goes first: it
  * may have the port. */
-#define NP_VBRING_TRIES   64
+#define NP_BRING_TRIES   64
 
 /* Between two attempts to get a turn: ns */
-#define NP_VBRING_PAUSE   20000
+#define NP_BRING_PAUSE   20000
 
 
 /* Keep pages that a swapper may take away until they are used.
  * @param [out] phase  For np_swap_let_go.
  * Returns 0: they have gone. */
-static int np_vbring_hold(const np_errand_t *bring, int *phase)
+static int np_bring_hold(const np_errand_t *bring, int *phase)
 {
     *phase = -1;
     if ((bring->status != UCS_OK) ||
@@ -49,13 +49,13 @@ static int np_vbring_hold(const np_errand_t *bring, int *phase)
 
 /* A turn of the port. Returns 0: there is none, or @a is_holding and not
  * soon. */
-static int np_vbring_turn(np_vport_t *port, np_errand_t *bring, int is_holding)
+static int np_bring_turn(np_vport_t *port, np_errand_t *bring, int is_holding)
 {
-    const struct timespec pause = {.tv_nsec = NP_VBRING_PAUSE};
+    const struct timespec pause = {.tv_nsec = NP_BRING_PAUSE};
     unsigned i;
 
     for (i = 0; !np_turn_take(&port->turn); ++i) {
-        if (bring->is_left || (is_holding && (i == NP_VBRING_TRIES))) {
+        if (bring->is_left || (is_holding && (i == NP_BRING_TRIES))) {
             return 0;
         }
 
@@ -69,16 +69,16 @@ static int np_vbring_turn(np_vport_t *port, np_errand_t *bring, int is_holding)
 }
 
 /* Is it to be done, whether the pages seem to be there or not? */
-static int np_vbring_is_last(const np_errand_t *bring, int phase)
+static int np_bring_is_last(const np_errand_t *bring, int phase)
 {
     return ((bring->status != UCS_OK) &&
             (bring->status != UCS_ERR_NO_RESOURCE)) ||
-           ((phase < 0) && (bring->rounds >= NP_VBRING_ROUNDS) &&
+           ((phase < 0) && (bring->rounds >= NP_BRING_ROUNDS) &&
             !np_swap_range_touches(bring->va, bring->len));
 }
 
 /* np_errand_t::brought */
-static int np_vbring_brought(np_errand_t *bring)
+static int np_bring_brought(np_errand_t *bring)
 {
     np_vport_t *port = bring->user;
     int is_again, phase;
@@ -87,17 +87,17 @@ static int np_vbring_brought(np_errand_t *bring)
         return 0;
     }
 
-    if (!np_vbring_hold(bring, &phase)) {
+    if (!np_bring_hold(bring, &phase)) {
         return 0;
     }
 
-    if (!np_vbring_turn(port, bring, phase >= 0)) {
+    if (!np_bring_turn(port, bring, phase >= 0)) {
         np_swap_let_go(phase);
         return 0;
     }
 
     port->is_thread  = 1;
-    port->is_patient = np_vbring_is_last(bring, phase);
+    port->is_patient = np_bring_is_last(bring, phase);
     port->retrying   = bring;
     bring->is_again  = 0;
     if (bring->waiter != NULL) {
@@ -118,7 +118,7 @@ static int np_vbring_brought(np_errand_t *bring)
     return !is_again;
 }
 
-np_errand_t *np_vbring_begin(np_vport_t *port, const np_vabsent_t *pages,
+np_errand_t *np_bring_begin(np_vport_t *port, const np_vabsent_t *pages,
                             void (*retry)(void *waiter), void *waiter)
 {
     np_errand_t *bring = port->retrying;
@@ -136,7 +136,7 @@ np_errand_t *np_vbring_begin(np_vport_t *port, const np_vabsent_t *pages,
     bring->len     = pages->len;
     bring->write   = pages->write;
     bring->user    = port;
-    bring->brought = np_vbring_brought;
+    bring->brought = np_bring_brought;
     bring->waiter  = waiter;
     bring->retry   = retry;
     if (!bring->is_again && !np_bringer_submit(bring)) {
@@ -146,7 +146,7 @@ np_errand_t *np_vbring_begin(np_vport_t *port, const np_vabsent_t *pages,
     return bring;
 }
 
-void np_vbring_end(np_errand_t **bring_p)
+void np_bring_end(np_errand_t **bring_p)
 {
     np_errand_t *bring = *bring_p;
 

@@ -7,7 +7,7 @@
 #ifndef NP_WORK_H_
 #define NP_WORK_H_
 
-#include "../np.h"
+#include "np.h"
 
 /** Run each that is in the list now. It is behind the others meanwhile, and
  *  takes itself out if it has nothing more to do; what it does may add others,

@@ -6,24 +6,24 @@
  * the page in, which then takes a turn of the port and tries it again at once.
  */
 
-#ifndef NP_VBRING_H_
-#define NP_VBRING_H_
+#ifndef NP_BRING_H_
+#define NP_BRING_H_
 
-#include "../dev/verbs/vport.h"
+#include "vport.h"
 
-#include "../svc/bringer.h"
+#include "../../svc/bringer.h"
 
 /**
  * Have pages brought in, and then @a retry called, in a turn of the port. It
  * may ask for more pages, by this function again. Any turn.
  *
- * @return for np_vbring_end, if it is not wanted any more, before @a retry is
+ * @return for np_bring_end, if it is not wanted any more, before @a retry is
  *         called; NULL: nobody can, and it must be done all the same.
  */
-np_errand_t *np_vbring_begin(np_vport_t *port, const np_vabsent_t *pages,
+np_errand_t *np_bring_begin(np_vport_t *port, const np_vabsent_t *pages,
                             void (*retry)(void *waiter), void *waiter);
 
 /** Not wanted any more; *@a bring_p may be NULL, and is then. Any turn. */
-void np_vbring_end(np_errand_t **bring_p);
+void np_bring_end(np_errand_t **bring_p);
 
 #endif
