@@ -90,7 +90,7 @@ static void bring_key(np_conn_t *conn, uint32_t name, uint64_t offset,
         .body.rkey   = 0xdead
     };
 
-    np_vserve_message(conn, &ctl.msg, sizeof(ctl));
+    np_conn_received(conn, &ctl.msg, sizeof(ctl));
 }
 
 static void test_names(void)

@@ -821,10 +821,9 @@ ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
         op->super.status = np_vmove_copy(op, body->offset, (void*)data, len, 1);
         if (ucs_unlikely(op->super.status == UCS_ERR_NO_RESOURCE)) {
             op->super.status = UCS_OK;
-            op->port->wanted = (np_vabsent_t){
-                (uintptr_t)np_vmove_local(move, body->offset),
-                np_vmove_may_sleep(op) ? 0 : len, 1
-            };
+            np_bring_want(op->port,
+                          (uintptr_t)np_vmove_local(move, body->offset),
+                          np_vmove_may_sleep(op) ? 0 : len, 1);
             return UCS_ERR_NO_RESOURCE;
         }
         np_vmove_arrived(op, body->offset + len);

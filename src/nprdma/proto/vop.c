@@ -8,7 +8,6 @@
 #  include "config.h"
 #endif
 
-#include "vlate.h"
 #include "vput.h"
 #include "vremote.h"
 
@@ -200,22 +199,15 @@ static void np_vop_end_served(np_conn_t *conn)
 
 static void np_vop_conn_renewed(np_conn_t *conn)
 {
-    np_vlate_drop(conn);
     if (!conn->is_link) {
         np_vop_end_served(conn);
     }
 }
 
-static void np_vop_conn_ended(np_conn_t *conn)
-{
-    np_vreplay_drop(conn);
-    np_vlate_drop(conn);
-}
-
 static void np_vop_conn_freed(np_conn_t *conn)
 {
     np_vop_end_served(conn);
-    np_vop_conn_ended(conn);
+    np_vreplay_drop(conn);
 }
 
 static int np_vop_conn_awaits_write(const np_conn_t *conn)
@@ -234,8 +226,7 @@ static unsigned np_vop_work(np_vport_t *port)
 {
     unsigned count;
 
-    count  = np_vlate_progress(port);
-    count += np_work(&port->todo, np_vop_work_one);
+    count  = np_work(&port->todo, np_vop_work_one);
     count += np_vremote_answer(port);
     return count;
 }
@@ -293,13 +284,18 @@ static const np_flight_ops_t np_vop_flight_ops = {
 
 const np_vport_ops_t np_vlink_ops = {
     .flight          = &np_vop_flight_ops,
-    .arrived         = np_vlate_arrived,
-    .resume          = np_vlate_resume,
+    .max_answers     = (NP_VASKED_MAX + NP_VONES_MAX) * NP_VDEPTH_MAX * 8,
+    .max_writes      = NP_VSERVED_MAX * NP_VDEPTH_MAX,
+    .asked           = np_vserve_asked,
+    .answered        = np_vserve_answered,
+    .written         = np_vserve_written,
+    .take_key        = np_vserve_take_key,
+    .acked           = np_vlink_acked,
     .moved           = np_vop_posted_done,
     .renewed         = np_vop_conn_renewed,
     .lost            = np_vreplay_lost,
     .resumed         = np_vreplay_begin,
-    .ended           = np_vop_conn_ended,
+    .ended           = np_vreplay_drop,
     .freed           = np_vop_conn_freed,
     .down            = np_vlink_down,
     .awaits_write    = np_vop_conn_awaits_write,

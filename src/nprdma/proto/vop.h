@@ -200,7 +200,7 @@ void np_vone_release(np_vop_t *op);
 /** Its queue pair has failed: the rest goes two-sided over the next one */
 void np_vone_lost(np_vop_t *op);
 
-/** The other side has taken more messages */
+/** np_vport_ops_t::acked */
 void np_vlink_acked(np_vlink_t *link);
 
 static UCS_F_ALWAYS_INLINE np_vlink_t *np_vlink_of(np_flight_t *flight)
@@ -256,7 +256,7 @@ int np_vmove_awaits_write(const np_vop_t *op);
 void np_vmove_posted_done(np_vop_t *op, uint32_t chunk);
 
 /** Messages about a transfer. UCS_ERR_INVALID_PARAM: the peer lies;
- *  UCS_ERR_NO_RESOURCE: this one later, see np_vserve_message. */
+ *  UCS_ERR_NO_RESOURCE: this one later, see np_vport_ops_t. */
 ucs_status_t np_vmove_ready(np_vop_t *op, const np_vbody_t *body);
 ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
                            const void *data, size_t len);
@@ -286,25 +286,14 @@ unsigned np_vreplay_progress(np_vport_t *port);
 /** Forget what was to be sent again */
 void np_vreplay_drop(np_conn_t *conn);
 
-/** A message has come. Returns 0: memory that it is about goes each time that
- *  it is brought in: it must be tried again, and nothing of it has been
- *  done. */
-int np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len);
-
-/** And is tried again */
-int np_vserve_again(np_conn_t *conn, np_vmsg_t *msg, size_t len);
-
-/** A service thread has taken a message that its owner will handle: the same
- *  but for what it says */
-void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg);
-
-/** A service thread has taken a message for a link of ours: if it brings the
- *  key of a put it is taken (seed 004: no trip through the program), and what
- *  else it says is left, as an ACK */
-void np_vserve_key(np_conn_t *conn, np_vmsg_t *msg, size_t len);
-
-/** And now the owner does: an active message */
-void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len);
+/** np_vport_ops_t: a link asks, a link is answered, something was written, a
+ *  key has come */
+ucs_status_t
+np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
+ucs_status_t
+np_vserve_answered(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
+ucs_status_t np_vserve_written(np_conn_t *conn, uint32_t name);
+int np_vserve_take_key(np_conn_t *conn, const np_vctl_t *ctl);
 
 /** A peer has missed these pages in our views: they are brought in there when
  *  nobody waits for an answer any more, since the kernel's thread may need our
@@ -313,8 +302,5 @@ void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write);
 
 /** The port has nothing else to do. Any turn. */
 void np_vserve_bring_in(np_vport_t *port);
-
-/** A write with immediate has come */
-void np_vserve_written(np_conn_t *conn, uint32_t name);
 
 #endif

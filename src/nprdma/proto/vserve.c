@@ -2,8 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What messages over a queue pair mean. A peer is trusted with what it was
- * given: every length and address is checked, and what makes no sense ends its
- * connection.
+ * given: every length and address is checked.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -25,14 +24,6 @@
 
 _Static_assert(NP_STAGE_SIZE >= NP_VSEG_DATA, "all of a message fits");
 
-
-static void np_vserve_malformed(np_conn_t *conn, const np_vmsg_t *msg,
-                                size_t len)
-{
-    np_error("a peer sent a malformed message of kind %u and %zu bytes: its "
-             "connection ends", msg->kind, len);
-    np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
-}
 
 static void np_vserve_answer(np_conn_t *conn, np_vmsg_kind_t kind,
                              uint32_t name, ucs_status_t status,
@@ -66,15 +57,6 @@ void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write)
     port->absent[port->num_absent++] = (np_vabsent_t){va, len, write};
 }
 
-/* Memory of a peer's request is not there now: later. See
- * np_vport_t::wanted. */
-static ucs_status_t
-np_vserve_later(np_vport_t *port, uint64_t va, uint64_t len, int write)
-{
-    port->wanted = (np_vabsent_t){va, port->is_patient ? 0 : len, write};
-    return UCS_ERR_NO_RESOURCE;
-}
-
 /* UCS_OK, also if the peer has been told of an error; UCS_ERR_NO_RESOURCE:
  * later */
 static ucs_status_t
@@ -89,7 +71,8 @@ np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
         status = np_stage_copy(&conn->port->stage, &memory, 1, (void*)data, 1,
                           conn->port->is_patient);
         if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-            return np_vserve_later(conn->port, body->addr, len, 1);
+            np_bring_want(conn->port, body->addr, len, 1);
+            return status;
         }
         if (msg->flags & NP_VMSG_ABSENT) {
             np_vserve_absent(conn->port, body->addr, len, 1);
@@ -108,10 +91,6 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
 {
     ucs_status_t status;
     np_vop_t *op = NULL;
-
-    if (msg->kind == NP_VMSG_WRITE) {
-        conn->is_computing = !!(msg->flags & NP_VMSG_DISTANT);
-    }
 
     status = np_access_check(body->addr, body->len);
     if ((status == UCS_OK) && (conn->num_served >= NP_VSERVED_MAX)) {
@@ -196,7 +175,8 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
     status = np_atomic_execute(&request, NULL, conn->port->is_patient,
                                &result);
     if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-        return np_vserve_later(conn->port, body->addr, msg->size, 1);
+        np_bring_want(conn->port, body->addr, msg->size, 1);
+        return status;
     }
 
     np_vserve_keep_result(conn, body->op, status, result);
@@ -234,58 +214,22 @@ np_vserve_served(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
     }
 }
 
-void np_vserve_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
+int np_vserve_take_key(np_conn_t *conn, const np_vctl_t *ctl)
 {
-    conn->port->user.am(conn->port->user.arg, msg->id, (void*)(msg + 1),
-                        len - sizeof(*msg));
+    np_vop_t *op = np_vop_find(conn, ctl->body.op);
+
+    return (op != NULL) && (op->super.kind == NP_OP_MOVE) &&
+           (np_vmove_ready(op, &ctl->body) == UCS_OK);
 }
 
-void np_vserve_taken(np_conn_t *conn, const np_vmsg_t *msg)
+ucs_status_t np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
 {
-    np_conn_heard(conn, msg->flags);
-    if (msg->flags & NP_VMSG_ACK_NOW) {
-        np_conn_owe_ack(conn);
-    }
-    if (msg->kind == NP_VMSG_AM) {
-        ++conn->rx_seq;
-    }
-}
-
-void np_vserve_key(np_conn_t *conn, np_vmsg_t *msg, size_t len)
-{
-    const np_vctl_t *ctl = (const np_vctl_t*)msg;
-    np_vop_t *op;
-
-    if ((len != sizeof(*ctl)) || (msg->kind != NP_VMSG_READY)) {
-        return;
-    }
-
-    op = np_vop_find(conn, ctl->body.op);
-    if ((op != NULL) && (op->super.kind == NP_OP_MOVE) &&
-        (np_vmove_ready(op, &ctl->body) == UCS_OK)) {
-        msg->kind          = NP_VMSG_ACK;
-        conn->is_computing = 1;
-    } /* else the owner finds out the same */
-}
-
-/* What a link sends */
-static ucs_status_t
-np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
-{
-    const np_vctl_t *ctl   = (const np_vctl_t*)msg;
+    const np_vmsg_t *msg   = &ctl->msg;
     const np_vbody_t *body = &ctl->body;
-    size_t payload         = len - ucs_min(len, sizeof(*ctl));
-
-    if ((msg->kind != NP_VMSG_AM) && (len < sizeof(*ctl))) {
-        return UCS_ERR_INVALID_PARAM;
-    }
 
     switch (msg->kind) {
-    case NP_VMSG_AM:
-        np_vserve_am(conn, msg, len);
-        return UCS_OK;
     case NP_VMSG_PUT:
-        return np_vserve_put(conn, msg, body, ctl + 1, payload);
+        return np_vserve_put(conn, msg, body, ctl + 1, len);
     case NP_VMSG_READ:
     case NP_VMSG_WRITE:
         if ((body->len == 0) ||
@@ -302,7 +246,7 @@ np_vserve_request(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     case NP_VMSG_READY:
     case NP_VMSG_DATA:
     case NP_VMSG_DONE:
-        return np_vserve_served(conn, msg, body, ctl + 1, payload);
+        return np_vserve_served(conn, msg, body, ctl + 1, len);
     default:
         return UCS_ERR_INVALID_PARAM;
     }
@@ -340,22 +284,13 @@ np_vserve_unpack(np_vop_t *op, const np_vmsg_t *msg, const np_vbody_t *body,
     return UCS_OK;
 }
 
-/* What a link is answered */
-static ucs_status_t
-np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
+ucs_status_t
+np_vserve_answered(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
 {
-    const np_vctl_t *ctl   = (const np_vctl_t*)msg;
+    const np_vmsg_t *msg   = &ctl->msg;
     const np_vbody_t *body = &ctl->body;
     ucs_status_t status;
     np_vop_t *op;
-
-    if (msg->kind == NP_VMSG_ACK) {
-        return UCS_OK;
-    }
-
-    if (len < sizeof(*ctl)) {
-        return UCS_ERR_INVALID_PARAM;
-    }
 
     if ((body->op == 0) && (msg->kind == NP_VMSG_DONE)) {
         status = np_status_of_peer(body->status);
@@ -380,7 +315,7 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
     switch (op->super.kind) {
     case NP_OP_UNPACK:
-        return np_vserve_unpack(op, msg, body, ctl + 1, len - sizeof(*ctl));
+        return np_vserve_unpack(op, msg, body, ctl + 1, len);
     case NP_OP_ATOMIC:
         if (msg->kind != NP_VMSG_RESULT) {
             return UCS_ERR_INVALID_PARAM;
@@ -395,10 +330,9 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
     switch (msg->kind) {
     case NP_VMSG_READY:
-        conn->is_computing = 0;
         return np_vmove_ready(op, body);
     case NP_VMSG_DATA:
-        return np_vmove_data(op, body, ctl + 1, len - sizeof(*ctl));
+        return np_vmove_data(op, body, ctl + 1, len);
     case NP_VMSG_DONE:
         np_vmove_done(op, body);
         return UCS_OK;
@@ -407,73 +341,12 @@ np_vserve_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     }
 }
 
-int np_vserve_message(np_conn_t *conn, np_vmsg_t *msg, size_t len)
-{
-    if (ucs_unlikely((len < sizeof(*msg)) || (len > NP_VSEG_SIZE))) {
-        np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
-        return 1;
-    }
-
-    np_conn_heard(conn, msg->flags);
-    if (ucs_unlikely(msg->flags & NP_VMSG_ACK_NOW) && !conn->is_link) {
-        np_conn_owe_ack(conn); /* also if it is not taken yet: we are there */
-    }
-    return np_vserve_again(conn, msg, len);
-}
-
-int np_vserve_again(np_conn_t *conn, np_vmsg_t *msg, size_t len)
-{
-    const uint32_t ack = msg->ack;
-    ucs_status_t status;
-
-    if (!conn->is_link) {
-        if (ucs_unlikely(msg->kind == NP_VMSG_BYE)) {
-            np_conn_kill(conn);
-            return 1;
-        }
-        if (msg->kind == NP_VMSG_ACK) {
-            return 1;
-        }
-        ++conn->rx_seq; /* its answer says so */
-        status = np_vserve_request(conn, msg, len);
-        if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-            --conn->rx_seq; /* nothing was sent meanwhile */
-            return 0;
-        }
-    } else {
-        conn->tx_seen = ack;
-        status        = np_vserve_response(conn, msg, len);
-        if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-            return 0;
-        }
-        /* after what it says: a put that has failed is not complete */
-        if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {
-            np_conn_acked(conn, ack);
-            if (conn->link != NULL) {
-                np_vlink_acked(conn->link);
-            }
-        }
-    }
-
-    if (ucs_unlikely(status != UCS_OK)) {
-        np_vserve_malformed(conn, msg, len);
-    }
-    return 1;
-}
-
-void np_vserve_written(np_conn_t *conn, uint32_t name)
+ucs_status_t np_vserve_written(np_conn_t *conn, uint32_t name)
 {
     np_vop_t *op = conn->is_link ? np_vop_find(conn, name) :
                    np_vop_find_served(conn, name);
 
-    np_conn_heard_write(conn);
-    if (op == NULL) {
-        return;
-    }
-
-    if ((op->super.kind != NP_OP_MOVE) || (np_vmove_written(op) != UCS_OK)) {
-        np_error("a peer has written what nobody asked for: its connection "
-                 "ends");
-        np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
-    }
+    return (op == NULL) ? UCS_OK :
+           (op->super.kind == NP_OP_MOVE) ? np_vmove_written(op) :
+           UCS_ERR_INVALID_PARAM;
 }

@@ -23,6 +23,14 @@
 np_errand_t *np_bring_begin(np_vport_t *port, const np_vabsent_t *pages,
                             void (*retry)(void *waiter), void *waiter);
 
+/** The message that is put off just now is tried again when these pages are
+ *  there; @a len 0: in the next turn */
+static inline void
+np_bring_want(np_vport_t *port, uint64_t va, uint64_t len, int write)
+{
+    port->wanted = (np_vabsent_t){va, port->is_patient ? 0 : len, write};
+}
+
 /** Not wanted any more; *@a bring_p may be NULL, and is then. Any turn. */
 void np_bring_end(np_errand_t **bring_p);
 

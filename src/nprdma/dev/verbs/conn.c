@@ -9,6 +9,8 @@
 #endif
 
 #include "hello.h"
+#include "late.h"
+
 #include "../../pause.h"
 
 #include <stdlib.h>
@@ -106,21 +108,6 @@ err:
     return 0;
 }
 
-/* Room for what a link must be able to send again */
-static int np_conn_create_sent(np_conn_t *conn)
-{
-    uint32_t credits = conn->port->config.credits;
-
-    if (!conn->is_link || !(conn->port->config.reconnect_timeout > 0)) {
-        return 1;
-    }
-
-    conn->sent_mask = ucs_roundup_pow2(credits) - 1;
-    conn->sent      = calloc(conn->sent_mask + 1, sizeof(*conn->sent));
-    conn->small     = malloc((conn->sent_mask + 1) * (size_t)NP_CONN_INLINE);
-    return (conn->sent != NULL) && (conn->small != NULL);
-}
-
 np_conn_t *np_conn_create(np_vport_t *port, int is_link)
 {
     np_conn_t *conn = calloc(1, sizeof(*conn));
@@ -214,54 +201,6 @@ ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer)
     ucs_list_del(&conn->list);
     ucs_list_add_tail(&port->ready, &conn->list);
     return UCS_OK;
-}
-
-const void *np_conn_sent_bytes(const np_conn_t *conn, uint32_t seq)
-{
-    const np_vsent_t *sent = &conn->sent[seq & conn->sent_mask];
-
-    return (sent->buffer != NULL) ? sent->buffer :
-           (sent->spilled != NULL) ? sent->spilled :
-           &conn->small[(seq & conn->sent_mask) * (size_t)NP_CONN_INLINE];
-}
-
-void np_conn_acked(np_conn_t *conn, uint32_t seq)
-{
-    np_vsent_t *sent;
-
-    for (; (conn->num_kept > 0) && (conn->tx_acked != seq);) {
-        sent = &conn->sent[++conn->tx_acked & conn->sent_mask];
-        if (sent->buffer != NULL) {
-            np_vport_buffer_put(conn->port, sent->buffer);
-            sent->buffer = NULL;
-            --conn->num_kept;
-        } else if (sent->spilled != NULL) {
-            free(sent->spilled);
-            sent->spilled = NULL;
-            --conn->num_kept;
-        }
-    }
-    conn->tx_acked = seq;
-}
-
-/* A message whose buffer others need is kept elsewhere */
-static void np_conn_spill(np_conn_t *conn, const np_sq_entry_t *entry)
-{
-    np_vport_t *port = conn->port;
-    np_vsent_t *sent = &conn->sent[entry->seq & conn->sent_mask];
-
-    if ((sent->buffer != entry->buffer) ||
-        ((int32_t)(entry->seq - conn->tx_acked) <= 0) ||
-        (port->num_free_send >= (port->send_buffers / 2))) {
-        return;
-    }
-
-    sent->spilled = malloc(sent->len);
-    if (sent->spilled != NULL) {
-        memcpy(sent->spilled, sent->buffer, sent->len);
-        sent->buffer = NULL;
-        np_vport_buffer_put(port, entry->buffer);
-    }
 }
 
 void np_conn_break(np_conn_t *conn)
@@ -390,6 +329,7 @@ ucs_status_t np_conn_renew(np_conn_t *conn)
     }
 
     np_conn_end_qp(conn, old); /* afterwards: their numbers differ */
+    np_late_drop(conn);
     conn->port->ops->renewed(conn);
     if (!conn->is_link) {
         np_conn_end_answers(conn);
@@ -406,6 +346,7 @@ static void np_conn_die(np_conn_t *conn, ucs_status_t status)
 
     np_conn_stop(conn);
     np_conn_acked(conn, conn->tx_seq); /* nothing goes again */
+    np_late_drop(conn);
     conn->port->ops->ended(conn);
     conn->state  = NP_CONN_DEAD;
     conn->status = status;
@@ -532,6 +473,7 @@ void np_conn_destroy(np_conn_t *conn)
 
     np_conn_end_qp(conn, conn->qp);
     np_conn_acked(conn, conn->tx_seq);
+    np_late_drop(conn);
     port->ops->freed(conn);
     np_conn_free_replies(conn);
     if (conn->ah != NULL) {

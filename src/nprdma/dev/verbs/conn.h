@@ -125,7 +125,7 @@ struct np_conn {
     int             has_rung;    /**< link: for what is not answered yet */
     uint64_t        ring_next;   /**< link: how long to wait then */
     uint32_t        rx_seq;      /**< answering side: messages taken */
-    ucs_queue_head_t late;       /**< messages that wait (vlate.h), in order */
+    ucs_queue_head_t late;       /**< messages that wait (late.h), in order */
     unsigned        num_late;
     struct np_errand *bring;      /**< pages that the first of them waits for,
                                       or NULL: it is tried in each turn */
@@ -225,6 +225,12 @@ np_conn_t *np_conn_find(np_vport_t *port, uint32_t qpn);
 /** A completion of its send queue */
 void np_conn_completed(np_conn_t *conn, const struct ibv_wc *wc);
 
+/** Room for what a link must be able to send again; returns 0: no memory */
+int np_conn_create_sent(np_conn_t *conn);
+
+/** A message has gone: should others need its buffer, it is kept elsewhere */
+void np_conn_spill(np_conn_t *conn, const np_sq_entry_t *entry);
+
 /** Link: the target has taken messages up to this one */
 void np_conn_acked(np_conn_t *conn, uint32_t seq);
 
@@ -264,6 +270,26 @@ int np_conn_ring_links(np_vport_t *port);
 
 /** All that wait do so now */
 void np_conn_ring_all(np_vport_t *port);
+
+/** A message has come. Returns 0: not now, and nothing of it has been done:
+ *  np_conn_again when the pages are there that it wants (np_vport_t::wanted) */
+int np_conn_received(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+int np_conn_again(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+
+/** A service thread has taken a message that its owner will handle: the same
+ *  but for what it says */
+void np_conn_taken(np_conn_t *conn, const np_vmsg_t *msg);
+
+/** And now the owner does: an active message */
+void np_conn_am(np_conn_t *conn, const np_vmsg_t *msg, size_t len);
+
+/** A service thread has taken a message for a link of ours: if it brings the
+ *  key of a put it is taken (seed 004: no trip through the program), and what
+ *  else it says is left, as an ACK */
+void np_conn_take_key(np_conn_t *conn, np_vmsg_t *msg, size_t len);
+
+/** A write with immediate has come, of this name */
+void np_conn_written(np_conn_t *conn, uint32_t name);
 
 /** The other side has spoken; @a flags of its message */
 void np_conn_heard(np_conn_t *conn, unsigned flags);

@@ -13,6 +13,7 @@
 
 #include "conn.h"
 #include "hello.h"
+#include "late.h"
 
 #include "../../mem/prepare.h"
 
@@ -106,7 +107,7 @@ static unsigned np_vport_take_kept(np_vport_t *port)
         msg  = (kept.bytes != NULL) ? kept.bytes :
                np_vport_recv_buffer(port, kept.wc.wr_id);
         if (kept.conn != NULL) { /* else its connection has ended */
-            port->ops->resume(kept.conn, &kept.wc, msg);
+            np_late_resume(kept.conn, &kept.wc, msg);
         }
         np_vport_drop_kept(port, &kept);
         ++count;
@@ -133,7 +134,7 @@ static void np_vport_recv_done(np_vport_t *port, const struct ibv_wc *wc)
     if (ucs_likely((conn != NULL) && (conn->state != NP_CONN_DEAD))) {
         if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
             np_conn_lost(conn, UCS_ERR_IO_ERROR);
-        } else if (ucs_unlikely(port->ops->arrived(conn, wc, data))) {
+        } else if (ucs_unlikely(np_late_arrived(conn, wc, data))) {
             np_vport_keep(port, conn, wc);
             return; /* with its buffer */
         }
@@ -319,6 +320,7 @@ np_vport_work(np_vport_t *port, int is_send_due)
         count += np_vport_send_due(port);
     }
     if (ucs_unlikely(np_vport_has_work(port))) {
+        count += np_late_progress(port);
         count += port->ops->work(port);
     }
     if (ucs_unlikely((port->num_absent > 0) && (count == 0))) {

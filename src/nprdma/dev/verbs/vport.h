@@ -93,26 +93,40 @@ typedef struct np_vport_attr {
  *  may send, and may end the connection. */
 typedef struct np_vport_ops {
     const np_flight_ops_t *flight;
+    unsigned max_answers;     /**< messages to a link that may be under way */
+    unsigned max_writes;      /**< writes with immediate, to either side */
 
-    /** A message has come, or a write with immediate; @a data is gone
-     *  afterwards. Returns 1 in a service thread's turn if the owner must
-     *  handle it: it is kept, and handed over in the owner's next progress
-     *  (resume). */
-    int (*arrived)(np_conn_t *conn, const struct ibv_wc *wc, void *data);
-    void (*resume)(np_conn_t *conn, const struct ibv_wc *wc, void *data);
+    /** A link asks for something; @a len bytes are behind @a ctl, and all is
+     *  gone afterwards.
+     *
+     *  @return UCS_OK: handled; UCS_ERR_NO_RESOURCE: not now, and nothing of it
+     *          was done: it comes again when the pages are there that are
+     *          wanted (np_bring_want); others: it makes no sense, and the
+     *          connection ends. */
+    ucs_status_t (*asked)(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
+    /** As asked: what a link of ours is answered */
+    ucs_status_t (*answered)(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
+    /** As asked, but at once: the other side has written what it had the key
+     *  for, of the operation of this name */
+    ucs_status_t (*written)(np_conn_t *conn, uint32_t name);
+    /** A service thread's turn: READY has come. Returns whether it was taken;
+     *  else the owner is told. */
+    int (*take_key)(np_conn_t *conn, const np_vctl_t *ctl);
+    /** The target has taken more of a link's messages */
+    void (*acked)(np_vlink_t *link);
 
     /** What a work request was posted for is done */
     void (*moved)(np_vop_t *op, uint32_t number);
 
     /** The connection has another queue pair: what came over the last one and
-     *  waits, or is worked on, is forgotten */
+     *  is worked on is forgotten */
     void (*renewed)(np_conn_t *conn);
     /** A link's: it is not connected yet, and of what was sent nobody knows
      *  what has come */
     void (*lost)(np_conn_t *conn);
     /** It is; the other side has taken @a taken messages */
     void (*resumed)(np_conn_t *conn, uint32_t taken);
-    /** In error for good: nothing waits, or goes again */
+    /** In error for good: nothing goes again */
     void (*ended)(np_conn_t *conn);
     /** And freed: the device uses no memory for it any more */
     void (*freed)(np_conn_t *conn);
@@ -263,26 +277,27 @@ struct np_vport {
     uint32_t                kept_tail;
     uint32_t                kept_head;
 
-    /* owned by the layers above */
     int                     is_patient; /**< what is absent is touched all the
                                              same */
     struct np_errand         *retrying;  /**< what waited for it is tried again,
                                              by a bringer in its turn; or
                                              NULL */
+    ucs_list_link_t         late;       /**< conn->retry: messages that wait are
+                                             tried again */
+    np_vabsent_t            wanted;     /**< what the message must have that has
+                                             just been put off; len 0: nothing,
+                                             it is to be tried again */
+
+    /* owned by the layers above */
     size_t                  registered; /**< bytes, by transfers; see pin_max */
     np_flights_t            flights;
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
     ucs_list_link_t         replaying;  /**< conn->replaying */
-    ucs_list_link_t         late;       /**< conn->retry: messages that wait are
-                                             tried again */
     ucs_list_link_t         asked;      /**< peers that wait for views */
     ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of
                                              the target's entries is not
                                              posted */
     np_stage_t              stage;      /**< for what messages carry */
-    np_vabsent_t            wanted;     /**< what the message must have that has
-                                             just been put off; len 0: nothing,
-                                             it is to be tried again */
     unsigned                num_served; /**< transfers of peers in work */
     unsigned                num_absent;
     np_vabsent_t            absent[NP_VPORT_ABSENT];

@@ -11,27 +11,21 @@
  * again.
  */
 
-#ifndef NP_VLATE_H_
-#define NP_VLATE_H_
+#ifndef NP_LATE_H_
+#define NP_LATE_H_
 
-#include "../dev/verbs/conn.h"
+#include "conn.h"
 
-/** Does a message of it wait? */
-static UCS_F_ALWAYS_INLINE int np_vlate_any(const np_conn_t *conn)
-{
-    return ucs_unlikely(!ucs_queue_is_empty(&conn->late));
-}
-
-/** np_vport_ops_t::arrived */
-int np_vlate_arrived(np_conn_t *conn, const struct ibv_wc *wc, void *data);
-
-/** np_vport_ops_t::resume */
-void np_vlate_resume(np_conn_t *conn, const struct ibv_wc *wc, void *data);
+/** A message has come, or a write with immediate; @a data is gone afterwards.
+ *  Returns 1 in a service thread's turn if the owner must handle it: it is
+ *  kept, and handed over in the owner's next progress (np_late_resume). */
+int np_late_arrived(np_conn_t *conn, const struct ibv_wc *wc, void *data);
+void np_late_resume(np_conn_t *conn, const struct ibv_wc *wc, void *data);
 
 /** Try again what waits; returns how much was handled. Any turn. */
-unsigned np_vlate_progress(np_vport_t *port);
+unsigned np_late_progress(np_vport_t *port);
 
 /** Forget what waits: it was not taken */
-void np_vlate_drop(np_conn_t *conn);
+void np_late_drop(np_conn_t *conn);
 
 #endif

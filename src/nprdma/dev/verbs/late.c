@@ -8,34 +8,39 @@
 #  include "config.h"
 #endif
 
-#include "vlate.h"
+#include "late.h"
 
-#include "vop.h"
-
-#include "../work.h"
+#include "../../work.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A message that waits. Owner: its connection. */
-typedef struct np_vlate {
+typedef struct np_late {
     ucs_queue_elem_t queue;
     np_vkept_t       kept;    /* with bytes of its own */
-} np_vlate_t;
+} np_late_t;
 
+
+static UCS_F_ALWAYS_INLINE int np_late_any(const np_conn_t *conn)
+{
+    return ucs_unlikely(!ucs_queue_is_empty(&conn->late));
+}
 
 /* Messages that the other side may have under way, and writes of what is
  * served */
-static unsigned np_vlate_max(const np_conn_t *conn)
+static unsigned np_late_max(const np_conn_t *conn)
 {
-    return (conn->is_link ? (NP_VASKED_MAX + NP_VONES_MAX) * NP_VDEPTH_MAX * 8 :
-            2 * conn->hello.credits) + (NP_VSERVED_MAX * NP_VDEPTH_MAX);
+    const np_vport_ops_t *ops = conn->port->ops;
+
+    return (conn->is_link ? ops->max_answers : 2 * conn->hello.credits) +
+           ops->max_writes;
 }
 
-static void np_vlate_retry(void *waiter);
+static void np_late_retry(void *waiter);
 
-static void np_vlate_stop(np_conn_t *conn)
+static void np_late_stop(np_conn_t *conn)
 {
     ucs_list_del(&conn->retry);
     ucs_list_head_init(&conn->retry);
@@ -43,18 +48,18 @@ static void np_vlate_stop(np_conn_t *conn)
 
 /* The first one was put off just now: until its pages are there, or to the next
  * turn */
-static void np_vlate_wait(np_conn_t *conn)
+static void np_late_wait(np_conn_t *conn)
 {
     np_vport_t *port = conn->port;
 
     np_assert(conn->bring == NULL);
-    np_vlate_stop(conn);
+    np_late_stop(conn);
     if (port->wanted.len > 0) {
         if (port->is_closing) {
             return; /* it is dropped with the connection */
         }
 
-        conn->bring      = np_bring_begin(port, &port->wanted, np_vlate_retry,
+        conn->bring      = np_bring_begin(port, &port->wanted, np_late_retry,
                                           conn);
         conn->is_patient = conn->bring == NULL;
     }
@@ -64,7 +69,7 @@ static void np_vlate_wait(np_conn_t *conn)
 }
 
 /* What only the owner may handle */
-static int np_vlate_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
+static int np_late_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
                                  const void *data)
 {
     const np_vmsg_t *msg = data;
@@ -79,20 +84,20 @@ static int np_vlate_is_for_owner(const np_conn_t *conn, const struct ibv_wc *wc,
 
 /* Returns 0: not now, and nothing of it was done */
 static UCS_F_ALWAYS_INLINE int
-np_vlate_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
+np_late_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
                 int is_first)
 {
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-        np_vserve_written(conn, wc->imm_data);
+        np_conn_written(conn, wc->imm_data);
         return 1;
     }
-    return is_first ? np_vserve_message(conn, data, wc->byte_len) :
-           np_vserve_again(conn, data, wc->byte_len);
+    return is_first ? np_conn_received(conn, data, wc->byte_len) :
+           np_conn_again(conn, data, wc->byte_len);
 }
 
 /* What only says how far it is: that is not the message that waits, and whoever
  * asks must hear that we are there */
-static void np_vlate_ack(np_conn_t *conn, const np_vmsg_t *msg)
+static void np_late_ack(np_conn_t *conn, const np_vmsg_t *msg)
 {
     np_conn_heard(conn, msg->flags);
     conn->late_ack = 1; /* once more, when nothing waits */
@@ -104,19 +109,19 @@ static void np_vlate_ack(np_conn_t *conn, const np_vmsg_t *msg)
 /* Let one more wait: @a data is copied. More than the other side may have under
  * way, or no memory for them: the connection ends. */
 static void
-np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
+np_late_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
 {
     const np_vmsg_t *msg  = data;
     const int has_message = (wc->opcode == IBV_WC_RECV) &&
                             (wc->byte_len >= sizeof(*msg));
-    np_vlate_t *late;
+    np_late_t *late;
 
-    if (np_vlate_any(conn) && has_message && (msg->kind == NP_VMSG_ACK)) {
-        np_vlate_ack(conn, msg);
+    if (np_late_any(conn) && has_message && (msg->kind == NP_VMSG_ACK)) {
+        np_late_ack(conn, msg);
         return;
     }
 
-    if (conn->num_late >= np_vlate_max(conn)) {
+    if (conn->num_late >= np_late_max(conn)) {
         np_error("a peer has sent more messages than it may: its connection "
                  "ends");
         np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);
@@ -135,7 +140,7 @@ np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
         return;
     }
 
-    if (np_vlate_any(conn) && has_message) {
+    if (np_late_any(conn) && has_message) {
         np_conn_heard(conn, msg->flags); /* else it was */
     }
     if (wc->opcode == IBV_WC_RECV) {
@@ -143,12 +148,12 @@ np_vlate_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
     }
     ucs_queue_push(&conn->late, &late->queue);
     if (++conn->num_late == 1) {
-        np_vlate_wait(conn);
+        np_late_wait(conn);
     }
 }
 
 /* The first one; returns 0: it waits still, or the owner must do it */
-static int np_vlate_one(np_conn_t *conn, np_vlate_t *late)
+static int np_late_one(np_conn_t *conn, np_late_t *late)
 {
     np_vport_t *port       = conn->port;
     const int  was_patient = port->is_patient;
@@ -157,17 +162,17 @@ static int np_vlate_one(np_conn_t *conn, np_vlate_t *late)
 
     port->wanted.len = 0;
     if (port->is_thread &&
-        np_vlate_is_for_owner(conn, &kept->wc, kept->bytes)) {
+        np_late_is_for_owner(conn, &kept->wc, kept->bytes)) {
         if (conn->is_link || !np_vport_keep_late(port, kept)) {
             return 0;
         }
-        np_vserve_taken(conn, kept->bytes);
+        np_conn_taken(conn, kept->bytes);
         return 1;
     }
 
     port->is_patient |= conn->is_patient;
     conn->is_patient  = 0;
-    is_handled        = np_vlate_handle(conn, &kept->wc, kept->bytes, 0);
+    is_handled        = np_late_handle(conn, &kept->wc, kept->bytes, 0);
     port->is_patient  = was_patient;
     if (is_handled) {
         free(kept->bytes);
@@ -177,27 +182,27 @@ static int np_vlate_one(np_conn_t *conn, np_vlate_t *late)
 
 /* Handle at most so many; returns how many were. Whether the rest waits for
  * pages or for the next turn has been seen to. */
-static unsigned np_vlate_run(np_conn_t *conn, unsigned max)
+static unsigned np_late_run(np_conn_t *conn, unsigned max)
 {
     unsigned count = 0;
-    np_vlate_t *late;
+    np_late_t *late;
 
-    while (np_vlate_any(conn) && (count < max)) {
+    while (np_late_any(conn) && (count < max)) {
         /* it may end the connection, and forget all that waits */
-        late = ucs_queue_pull_elem_non_empty(&conn->late, np_vlate_t, queue);
+        late = ucs_queue_pull_elem_non_empty(&conn->late, np_late_t, queue);
         --conn->num_late;
-        if (!np_vlate_one(conn, late)) {
+        if (!np_late_one(conn, late)) {
             ucs_queue_push_head(&conn->late, &late->queue);
             ++conn->num_late;
-            np_vlate_wait(conn);
+            np_late_wait(conn);
             return count;
         }
         free(late);
         ++count;
     }
 
-    np_vlate_stop(conn);
-    if (np_vlate_any(conn)) {
+    np_late_stop(conn);
+    if (np_late_any(conn)) {
         ucs_list_add_tail(&conn->port->late, &conn->retry);
         return count;
     }
@@ -210,34 +215,34 @@ static unsigned np_vlate_run(np_conn_t *conn, unsigned max)
 }
 
 /* np_errand_t::retry: of the pages that are held others may need some */
-static void np_vlate_retry(void *waiter)
+static void np_late_retry(void *waiter)
 {
     np_conn_t *conn = waiter;
 
     conn->bring = NULL;
-    (void)np_vlate_run(conn, 1);
+    (void)np_late_run(conn, 1);
 }
 
-static unsigned np_vlate_run_all(ucs_list_link_t *retry)
+static unsigned np_late_run_all(ucs_list_link_t *retry)
 {
-    return np_vlate_run(ucs_container_of(retry, np_conn_t, retry), UINT_MAX);
+    return np_late_run(ucs_container_of(retry, np_conn_t, retry), UINT_MAX);
 }
 
-unsigned np_vlate_progress(np_vport_t *port)
+unsigned np_late_progress(np_vport_t *port)
 {
-    return np_work(&port->late, np_vlate_run_all);
+    return np_work(&port->late, np_late_run_all);
 }
 
-void np_vlate_drop(np_conn_t *conn)
+void np_late_drop(np_conn_t *conn)
 {
-    np_vlate_t *late;
+    np_late_t *late;
 
-    while (np_vlate_any(conn)) {
-        late = ucs_queue_pull_elem_non_empty(&conn->late, np_vlate_t, queue);
+    while (np_late_any(conn)) {
+        late = ucs_queue_pull_elem_non_empty(&conn->late, np_late_t, queue);
         free(late->kept.bytes);
         free(late);
     }
-    np_vlate_stop(conn);
+    np_late_stop(conn);
     np_bring_end(&conn->bring);
     conn->num_late   = 0;
     conn->late_ack   = 0;
@@ -246,7 +251,7 @@ void np_vlate_drop(np_conn_t *conn)
 
 /* A ring, or an answer to one, tells nothing that is not here or kept: there is
  * no limit to how many come while a program computes */
-static int np_vlate_is_known(np_conn_t *conn, const struct ibv_wc *wc,
+static int np_late_is_known(np_conn_t *conn, const struct ibv_wc *wc,
                              const np_vmsg_t *msg)
 {
     if (!conn->is_link || (wc->opcode != IBV_WC_RECV) ||
@@ -264,44 +269,44 @@ static int np_vlate_is_known(np_conn_t *conn, const struct ibv_wc *wc,
 
 /* A thread leaves it to the owner, but for what must not wait */
 static int
-np_vlate_leave(np_conn_t *conn, const struct ibv_wc *wc, void *data)
+np_late_leave(np_conn_t *conn, const struct ibv_wc *wc, void *data)
 {
-    if (np_vlate_is_known(conn, wc, data)) {
+    if (np_late_is_known(conn, wc, data)) {
         return 0;
     }
 
     if (!conn->is_link) {
-        np_vserve_taken(conn, data);
+        np_conn_taken(conn, data);
     } else if (wc->opcode == IBV_WC_RECV) {
-        np_vserve_key(conn, data, wc->byte_len);
+        np_conn_take_key(conn, data, wc->byte_len);
     }
     return 1;
 }
 
-int np_vlate_arrived(np_conn_t *conn, const struct ibv_wc *wc, void *data)
+int np_late_arrived(np_conn_t *conn, const struct ibv_wc *wc, void *data)
 {
     if (ucs_unlikely(conn->port->is_thread) &&
-        (conn->is_link || !np_vlate_any(conn)) &&
-        np_vlate_is_for_owner(conn, wc, data)) {
-        return np_vlate_leave(conn, wc, data);
+        (conn->is_link || !np_late_any(conn)) &&
+        np_late_is_for_owner(conn, wc, data)) {
+        return np_late_leave(conn, wc, data);
     }
 
-    if (np_vlate_any(conn) ||
-        ucs_unlikely(!np_vlate_handle(conn, wc, data, 1))) {
-        np_vlate_add(conn, wc, data);
+    if (np_late_any(conn) ||
+        ucs_unlikely(!np_late_handle(conn, wc, data, 1))) {
+        np_late_add(conn, wc, data);
     }
     return 0;
 }
 
-void np_vlate_resume(np_conn_t *conn, const struct ibv_wc *wc, void *data)
+void np_late_resume(np_conn_t *conn, const struct ibv_wc *wc, void *data)
 {
     const np_vmsg_t *msg = data;
 
     if (!conn->is_link && (wc->opcode == IBV_WC_RECV) &&
         (msg->kind == NP_VMSG_AM)) {
-        np_vserve_am(conn, msg, wc->byte_len); /* taken before */
-    } else if ((conn->is_link && np_vlate_any(conn)) ||
-               !np_vlate_handle(conn, wc, data, 1)) {
-        np_vlate_add(conn, wc, data);
+        np_conn_am(conn, msg, wc->byte_len); /* taken before */
+    } else if ((conn->is_link && np_late_any(conn)) ||
+               !np_late_handle(conn, wc, data, 1)) {
+        np_late_add(conn, wc, data);
     }
 }
