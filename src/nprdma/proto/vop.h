@@ -12,7 +12,7 @@
 #include "order.h"
 #include "vlink.h"
 
-#include "../dev/verbs/conn.h"
+#include "../dev/verbs/fast.h"
 #include "../mem/entries.h"
 
 /** Chunks of a transfer that one side may have registered */

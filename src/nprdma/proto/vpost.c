@@ -125,82 +125,20 @@ ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
                                const void *payload, unsigned len)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    struct {
-        np_vmsg_t msg;
-        uint64_t  header;
-        uint8_t   payload[NP_CONN_INLINE];
-    } UCS_S_PACKED other, *small;
-    const size_t total = sizeof(other.msg) + sizeof(other.header) + len;
-    ucs_status_t status;
-    np_vmsg_t *msg;
+    ucs_status_t status = np_vlink_enter(link);
 
-    status = np_vlink_enter(link);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    if (ucs_likely(total <= link->port->max_inline)) {
-        small         = np_conn_small_place(link->conn, &other);
-        small->msg    = (np_vmsg_t){.kind = NP_VMSG_AM, .id = id};
-        small->header = header;
-        if (len > 0) {
-            memcpy(small->payload, payload, len);
-        }
-        np_conn_send_small(link->conn, &small->msg, total);
-        return UCS_OK;
-    }
-
-    msg = np_conn_begin(link->conn, NP_VMSG_AM);
-    if (msg == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    msg->id = id;
-    memcpy(msg + 1, &header, sizeof(header));
-    if (len > 0) {
-        memcpy(UCS_PTR_BYTE_OFFSET(msg + 1, sizeof(header)), payload, len);
-    }
-    np_conn_send(link->conn, msg, total);
-    return UCS_OK;
-}
-
-/* An active message that is written into a buffer */
-static ucs_status_t
-np_vlink_am_begin(np_vlink_t *link, uint8_t id, np_vmsg_t **msg_p)
-{
-    ucs_status_t status;
-
-    status = np_vlink_enter(link);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    *msg_p = np_conn_begin(link->conn, NP_VMSG_AM);
-    if (*msg_p == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    (*msg_p)->id = id;
-    return UCS_OK;
+    return ucs_likely(status == UCS_OK) ?
+           np_conn_am_short(link->conn, id, header, payload, len) : status;
 }
 
 ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
                           size_t (*pack)(void *dest, void *arg), void *arg)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status;
-    np_vmsg_t *msg;
-    size_t len;
+    ucs_status_t status = np_vlink_enter(link);
 
-    status = np_vlink_am_begin(link, id, &msg);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    len = pack(msg + 1, arg);
-    np_assertv(len <= NP_VSEG_PAYLOAD, "%zu bytes were packed", len);
-    np_conn_send(link->conn, msg, sizeof(*msg) + len);
-    return len;
+    return ucs_likely(status == UCS_OK) ?
+           np_conn_am_bcopy(link->conn, id, pack, arg) : (ssize_t)status;
 }
 
 ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
@@ -208,28 +146,11 @@ ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
                              size_t iovcnt)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status;
-    np_vmsg_t *msg;
-    uint8_t *dest;
-    size_t i;
+    ucs_status_t status = np_vlink_enter(link);
 
-    status = np_vlink_am_begin(link, id, &msg);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    dest = (uint8_t*)(msg + 1);
-    if (header_len > 0) {
-        memcpy(dest, header, header_len);
-        dest += header_len;
-    }
-    for (i = 0; i < iovcnt; dest += iov[i++].len) {
-        if (iov[i].len > 0) {
-            memcpy(dest, iov[i].base, iov[i].len);
-        }
-    }
-    np_conn_send(link->conn, msg, dest - (uint8_t*)msg);
-    return UCS_OK;
+    return ucs_likely(status == UCS_OK) ?
+           np_conn_am_iov(link->conn, id, header, header_len, iov, iovcnt) :
+           status;
 }
 
 static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
