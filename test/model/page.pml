@@ -244,6 +244,11 @@ inline fault_in(p, write)
     fi_tries = 0
 }
 
+/* What may keep a page where it is: nothing, unless somebody has said so */
+#ifndef MAY_GO
+#define MAY_GO(p) 1
+#endif
+
 /* The operating system: takes pages, and the program touches them */
 proctype os(byte p; byte swaps)
 {
@@ -254,7 +259,7 @@ proctype os(byte p; byte swaps)
 
 end:
     do
-    :: atomic { (outs < swaps) && pg[p].present && !pg[p].busy ->
+    :: atomic { (outs < swaps) && pg[p].present && !pg[p].busy && MAY_GO(p) ->
         pg[p].busy = 1;
         outs       = outs + 1 } ->
         swap_out(p)
