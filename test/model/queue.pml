@@ -300,6 +300,13 @@ end:
 #define IS_DRAINED \
     ((writing == IDLE) && (reading == IDLE) && (answering == IDLE))
 
+/* An answer that is taken in the next epoch */
+#ifdef KEY_OF_ANOTHER
+#define OUTLIVES(what) ((what) == A_READY)
+#else
+#define OUTLIVES(what) ((what) > WR_LEASE)
+#endif
+
 /* Nothing of the old queue pair is left, nor of what it has brought. Locals of
  * the caller: what, x, value, count, left. */
 inline queue_renew()
@@ -327,9 +334,9 @@ inline queue_renew()
     :: left > 0 ->
         answers?what,x,value,count;
         left = left - 1;
-#ifdef ANSWER_OF_ANOTHER
+#if defined(ANSWER_OF_ANOTHER) || defined(KEY_OF_ANOTHER)
         if
-        :: what > WR_LEASE -> answers!what,x,value,count
+        :: OUTLIVES(what) -> answers!what,x,value,count
         :: else
         fi
 #endif

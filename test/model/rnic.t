@@ -95,6 +95,8 @@ breaks once "a message of the old queue pair is taken" \
     "$broken $words -DANSWER_OF_ANOTHER"
 breaks left "an answer of the old queue pair is taken" \
     "$broken -DNO_VIEWS -DANSWER_OF_ANOTHER"
+breaks lease "a key of the old queue pair is taken" \
+    "$broken -DNO_VIEWS -DKEY_OF_ANOTHER"
 breaks lease "a lease is given back before its write is done" \
     "-DKIND0=GET -DNO_VIEWS -DLEASE_TOO_EARLY"
 breaks lease "a lease is given back before the queue pair is destroyed" \
