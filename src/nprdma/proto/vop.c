@@ -204,12 +204,6 @@ static void np_vop_conn_renewed(np_conn_t *conn)
     }
 }
 
-static void np_vop_conn_freed(np_conn_t *conn)
-{
-    np_vop_end_served(conn);
-    np_vreplay_drop(conn);
-}
-
 static int np_vop_conn_awaits_write(const np_conn_t *conn)
 {
     const np_vop_t *op;
@@ -233,12 +227,8 @@ static unsigned np_vop_work(np_vport_t *port)
 
 static unsigned np_vop_owner_work(np_vport_t *port, unsigned ticks)
 {
-    unsigned count;
-
     np_vput_age(port, ticks);
-    count  = np_flights_report(&port->flights);
-    count += np_vreplay_progress(port);
-    return count;
+    return np_flights_report(&port->flights);
 }
 
 static int np_vop_has_thread_work(np_vport_t *port)
@@ -294,9 +284,11 @@ const np_vport_ops_t np_vlink_ops = {
     .moved           = np_vop_posted_done,
     .renewed         = np_vop_conn_renewed,
     .lost            = np_vreplay_lost,
-    .resumed         = np_vreplay_begin,
-    .ended           = np_vreplay_drop,
-    .freed           = np_vop_conn_freed,
+    .taken           = np_vreplay_taken,
+    .renumber        = np_vreplay_renumber,
+    .ask_again       = np_vreplay_ask,
+    .resumed         = np_vreplay_resumed,
+    .freed           = np_vop_end_served,
     .down            = np_vlink_down,
     .awaits_write    = np_vop_conn_awaits_write,
     .work            = np_vop_work,

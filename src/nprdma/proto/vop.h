@@ -272,19 +272,13 @@ void np_vmove_release(np_vop_t *op);
  *  anew: it is a transfer of that alone from now on. */
 void np_vmove_reset(np_vop_t *op);
 
-/** Link: its queue pair has failed; nothing that belongs to it is registered
- *  any more when this returns. Any turn. */
-void np_vreplay_lost(np_conn_t *conn);
-
-/** Link: it has another one; the target has taken @a taken messages. Any
- *  turn. */
-void np_vreplay_begin(np_conn_t *conn, uint32_t taken);
-
-/** Send again what there is room for; returns how much. Owner's turn. */
-unsigned np_vreplay_progress(np_vport_t *port);
-
-/** Forget what was to be sent again */
-void np_vreplay_drop(np_conn_t *conn);
+/** np_vport_ops_t: a link's queue pair has failed, and there is another one */
+void np_vreplay_lost(np_vlink_t *link);
+void np_vreplay_taken(np_vlink_t *link, uint32_t taken, uint32_t later,
+                      np_replay_t *replay);
+void np_vreplay_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq);
+int np_vreplay_ask(np_conn_t *conn, uint32_t name);
+void np_vreplay_resumed(np_vlink_t *link);
 
 /** np_vport_ops_t: a link asks, a link is answered, something was written, a
  *  key has come */

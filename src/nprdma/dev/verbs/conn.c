@@ -10,6 +10,7 @@
 
 #include "hello.h"
 #include "late.h"
+#include "replay.h"
 
 #include "../../pause.h"
 
@@ -347,7 +348,7 @@ static void np_conn_die(np_conn_t *conn, ucs_status_t status)
     np_conn_stop(conn);
     np_conn_acked(conn, conn->tx_seq); /* nothing goes again */
     np_late_drop(conn);
-    conn->port->ops->ended(conn);
+    np_replay_drop(conn);
     conn->state  = NP_CONN_DEAD;
     conn->status = status;
     ucs_list_del(&conn->list);
@@ -426,7 +427,10 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
     if (conn->is_link) {
         np_vport_forget(conn->port, conn);
         conn->tx_seen = conn->tx_acked;
-        conn->port->ops->lost(conn);
+        np_replay_pause(conn);
+        if (conn->link != NULL) { /* else only messages are left */
+            conn->port->ops->lost(conn->link);
+        }
     }
 
     if (renewed != UCS_OK) {
@@ -474,6 +478,7 @@ void np_conn_destroy(np_conn_t *conn)
     np_conn_end_qp(conn, conn->qp);
     np_conn_acked(conn, conn->tx_seq);
     np_late_drop(conn);
+    np_replay_drop(conn);
     port->ops->freed(conn);
     np_conn_free_replies(conn);
     if (conn->ah != NULL) {

@@ -97,7 +97,7 @@ struct np_conn {
     uint8_t         *small;      /**< NP_CONN_INLINE bytes for each */
     uint32_t        sent_mask;
     unsigned        num_kept;    /**< of these, buffers and spilled ones */
-    np_vreplay_t    *replay;     /**< what goes again, or NULL */
+    np_replay_t     *replay;     /**< what goes again, or NULL */
     np_vresult_t    *results;    /**< answering side: the last atomics', or
                                       NULL */
     uint32_t        result_mask;
@@ -233,6 +233,10 @@ void np_conn_spill(np_conn_t *conn, const np_sq_entry_t *entry);
 
 /** Link: the target has taken messages up to this one */
 void np_conn_acked(np_conn_t *conn, uint32_t seq);
+
+/** The operation of this name is to be asked for again, in its turn
+ *  (np_vport_ops_t::taken) */
+void np_replay_ask(np_replay_t *replay, uint32_t name);
 
 /** The bytes of a message that goes again */
 const void *np_conn_sent_bytes(const np_conn_t *conn, uint32_t seq);

@@ -10,6 +10,8 @@
 
 #include "hello.h"
 
+#include "replay.h"
+
 #include "../../engine.h"
 
 #include <string.h>
@@ -335,7 +337,7 @@ static void np_hello_replied(np_conn_t *conn, const np_hello_t *hello)
         np_debug("%s: connected by queue pair %u", conn->port->nic->name,
                  conn->qpn);
     } else {
-        conn->port->ops->resumed(conn, hello->taken);
+        np_replay_begin(conn, hello->taken);
     }
 }
 

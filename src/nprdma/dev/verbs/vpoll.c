@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "hello.h"
 #include "late.h"
+#include "replay.h"
 
 #include "../../mem/prepare.h"
 
@@ -357,6 +358,7 @@ unsigned np_vport_progress(np_vport_t *port)
                      !ucs_list_is_empty(&port->flights.down) ||
                      !ucs_list_is_empty(&port->replaying))) {
         count += port->ops->owner_work(port, ticks);
+        count += np_replay_progress(port);
     }
     if (is_eighth && (count == 0) && !ucs_list_is_empty(&port->asking)) {
         np_conn_ring_late(port);

@@ -16,6 +16,7 @@
 
 #include "conn.h"
 #include "hello.h"
+#include "replay.h"
 
 #include "../../svc/bringer.h"
 #include "../../engine.h"
@@ -473,8 +474,7 @@ static int np_vport_repeats(np_vport_t *port)
     np_conn_t *conn;
 
     np_hello_progress(port);
-    /* no link is left that could be reported */
-    (void)port->ops->owner_work(port, port->ticks);
+    (void)np_replay_progress(port);
     ucs_list_for_each(conn, &port->connecting, list) {
         if (conn->is_closing) {
             return 1;

@@ -23,7 +23,7 @@
 
 typedef struct np_conn np_conn_t;
 typedef struct np_vop np_vop_t;
-typedef struct np_vreplay np_vreplay_t;
+typedef struct np_replay np_replay_t;
 
 /** For tests: what happens to the handshake's datagrams */
 enum {
@@ -123,12 +123,21 @@ typedef struct np_vport_ops {
     void (*renewed)(np_conn_t *conn);
     /** A link's: it is not connected yet, and of what was sent nobody knows
      *  what has come */
-    void (*lost)(np_conn_t *conn);
-    /** It is; the other side has taken @a taken messages */
-    void (*resumed)(np_conn_t *conn, uint32_t taken);
-    /** In error for good: nothing goes again */
-    void (*ended)(np_conn_t *conn);
-    /** And freed: the device uses no memory for it any more */
+    void (*lost)(np_vlink_t *link);
+    /** It is, and the target has taken messages up to @a taken. What was asked
+     *  for by one of these, and is not complete, is asked for again
+     *  (np_replay_ask); numbers of requests behind are @a later until they are
+     *  asked again. */
+    void (*taken)(np_vlink_t *link, uint32_t taken, uint32_t later,
+                  np_replay_t *replay);
+    /** Messages behind @a taken have this number from now on: what waits for
+     *  such a one to be acknowledged waits for that */
+    void (*renumber)(np_vlink_t *link, uint32_t taken, uint32_t seq);
+    /** Ask for the operation of this name again; returns 0: no room */
+    int (*ask_again)(np_conn_t *conn, uint32_t name);
+    /** All has gone again: what waits may begin */
+    void (*resumed)(np_vlink_t *link);
+    /** Freed: the device uses no memory for it any more */
     void (*freed)(np_conn_t *conn);
     /** The link does not work any more */
     void (*down)(np_vlink_t *link, ucs_status_t status);
@@ -139,7 +148,7 @@ typedef struct np_vport_ops {
     /** Do what there is to do (np_vport_has_work); returns how much */
     unsigned (*work)(np_vport_t *port);
     /** The owner's: and what only it may, in the progress call of this number;
-     *  there are links to report, to repeat for, or with open puts */
+     *  there are links to report, or with open puts */
     unsigned (*owner_work)(np_vport_t *port, unsigned ticks);
     /** A service thread's: is there work for it that no event will tell of? */
     int (*has_thread_work)(np_vport_t *port);
@@ -282,6 +291,7 @@ struct np_vport {
     struct np_errand         *retrying;  /**< what waited for it is tried again,
                                              by a bringer in its turn; or
                                              NULL */
+    ucs_list_link_t         replaying;  /**< conn->replaying */
     ucs_list_link_t         late;       /**< conn->retry: messages that wait are
                                              tried again */
     np_vabsent_t            wanted;     /**< what the message must have that has
@@ -292,7 +302,6 @@ struct np_vport {
     size_t                  registered; /**< bytes, by transfers; see pin_max */
     np_flights_t            flights;
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
-    ucs_list_link_t         replaying;  /**< conn->replaying */
     ucs_list_link_t         asked;      /**< peers that wait for views */
     ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of
                                              the target's entries is not
