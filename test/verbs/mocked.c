@@ -21,6 +21,7 @@ ucs_status_t down = UCS_OK;
 uint8_t *area, *mine;
 np_key_t *key;
 unsigned num_messages;
+void (*mocked_completed)(mocked_comp_t *comp);
 void (*mocked_engine)(np_engine_config_t *config);
 
 
@@ -30,6 +31,9 @@ static void on_complete(void *arg, ucs_status_t status)
 
     ++comp->count;
     comp->status = status;
+    if (mocked_completed != NULL) {
+        mocked_completed(comp);
+    }
 }
 
 static void on_down(np_flight_t *flight, ucs_status_t status)

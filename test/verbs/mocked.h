@@ -36,6 +36,9 @@ extern uint8_t *mine;                /* memory of ours */
 extern np_key_t *key;                /* of area */
 extern unsigned num_messages;        /* that came to theirs */
 
+/** What is done within a completion, or NULL */
+extern void (*mocked_completed)(mocked_comp_t *comp);
+
 /** Changes of the engine's settings before mocked_start() */
 extern void (*mocked_engine)(np_engine_config_t *config);
 

@@ -240,6 +240,40 @@ static int cancel_is_the_end(void)
     return 0;
 }
 
+static void no_put_once(np_vport_config_t *config)
+{
+    config->put_once = 0;
+}
+
+static void cancel_again(mocked_comp_t *comp)
+{
+    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+}
+
+/* Who is told that a transfer is cancelled may cancel in there, too */
+static int cancel_within_cancel(void)
+{
+    mocked_comp_t put;
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, no_put_once));
+    TAP_CHILD_CHECK(mocked_warm());
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 65536, area, &put) ==
+                    UCS_INPROGRESS);
+    status = np_vlink_put_copied(&link_, key, mine, 8,
+                                 (uintptr_t)area + (1 << 20));
+    TAP_CHILD_CHECK((status == UCS_OK) && (link_.flight.outstanding == 2));
+    mocked_completed = cancel_again;
+    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK((put.count == 1) && (put.status == UCS_ERR_CANCELED) &&
+                    (link_.flight.outstanding == 0));
+    mock_release();
+    mocked_end();
+    return 0;
+}
+
 /* And ends, if one of them is closed meanwhile */
 static int flush_ends(void)
 {
@@ -257,11 +291,6 @@ static int flush_ends(void)
     np_vport_close(ours);
     np_vport_close(theirs);
     return 0;
-}
-
-static void no_put_once(np_vport_config_t *config)
-{
-    config->put_once = 0;
 }
 
 /* All operations that there may be are in use, but for @a left; returns those
@@ -1082,6 +1111,7 @@ int main(void)
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
     TAP_CHECK(tap_child(flush_waits), "that of a link that is down waits");
     TAP_CHECK(tap_child(cancel_is_the_end), "one that is cancelled has ended");
+    TAP_CHECK(tap_child(cancel_within_cancel), "or is cancelled meanwhile");
     TAP_CHECK(tap_child(down_is_told), "each link that is down is reported");
     TAP_CHECK(tap_child(flush_without_names),
               "and waits where there is no name for it");

@@ -562,6 +562,10 @@ void np_vput_release(np_vop_t *op)
     np_vbatch_t *batch = op->batch;
     unsigned i;
 
+    if (batch->op == NULL) {
+        return; /* it was: its link is cancelled in a completion of that */
+    }
+
     np_vbatch_close(batch);
     np_vbatch_drop_scratch(batch);
     for (i = 0; i < batch->count; ++i) {
