@@ -116,6 +116,8 @@ typedef struct sim_device {
      *  which uses the area that is the present one. @a is_cancelled: and before
      *  that all of it is cancelled. */
     void         (*reopen)(unsigned from, unsigned to, int is_cancelled);
+    /** All that is under way ends, and nothing begins any more */
+    void         (*cancel)(unsigned from, unsigned to);
     /** Something fails that the engine must make good; 0: nothing could */
     int          (*fail)(void);
     void         (*take)(void *va, size_t len);
@@ -168,6 +170,10 @@ extern sim_counts_t sim_counts;
 /** What a device that has moments inside its calls calls there; NULL: nothing
  *  happens */
 extern void (*sim_between)(void);
+
+/** Called when an operation of a process has completed, within that; NULL:
+ *  nothing happens */
+extern void (*sim_completed)(unsigned from);
 
 /** Make the world, and let it run so many steps, and to its end */
 void sim_world_open(int has_views);

@@ -361,6 +361,17 @@ static int sim_has_ended(const sim_op_t *op)
     return 0;
 }
 
+/* And its user does something else in there */
+static void sim_op_ends(sim_op_t *op)
+{
+    const unsigned from = op->from;
+
+    sim_op_put(op);
+    if (sim_completed != NULL) {
+        sim_completed(from);
+    }
+}
+
 /* It has not gone well, or should not */
 static void sim_failed(sim_op_t *op, ucs_status_t status)
 {
@@ -375,7 +386,7 @@ static void sim_failed(sim_op_t *op, ucs_status_t status)
         --sim_links[op->from][op->to].num_bad;
     }
     sim_give_back(op);
-    sim_op_put(op);
+    sim_op_ends(op);
 }
 
 void sim_complete(void *comp, ucs_status_t status)
@@ -415,7 +426,7 @@ void sim_complete(void *comp, ucs_status_t status)
         break;
     case SIM_FLUSH_PORT:
         for (p = 0; p < SIM_PROCESSES; ++p) {
-            if ((p != op->from) &&
+            if ((p != op->from) && !sim_links[op->from][p].is_ending &&
                 (op->life[p] == sim_links[op->from][p].life)) {
                 sim_check_area(op->from, p, op->upto[p],
                                "after a flush of the port, of");
@@ -425,7 +436,7 @@ void sim_complete(void *comp, ucs_status_t status)
     default:
         break; /* a put is seen after a flush */
     }
-    sim_op_put(op);
+    sim_op_ends(op);
 }
 
 void sim_check_all(void)

@@ -266,14 +266,19 @@ static unsigned sim_progress(unsigned process)
            np_port_work(sim_ports[process]);
 }
 
-static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
+static void sim_cancel(unsigned from, unsigned to)
 {
     np_link_t *link = &sim_slinks[from][to];
 
+    link->flight.is_reported = 1;
+    np_link_down(link, UCS_ERR_CANCELED);
+    np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
+}
+
+static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
+{
     if (is_cancelled) {
-        link->flight.is_reported = 1;
-        np_link_down(link, UCS_ERR_CANCELED);
-        np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
+        sim_cancel(from, to);
     }
     sim_close_link(from, to);
     if (!sim_open_link(from, to)) {
@@ -336,6 +341,7 @@ const sim_device_t sim_soft = {
     .fence_port = sim_fence_port,
     .progress   = sim_progress,
     .reopen     = sim_reopen,
+    .cancel     = sim_cancel,
     .turn       = sim_turn,
     .fail       = sim_nothing,
     .take       = sim_take,

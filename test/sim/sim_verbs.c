@@ -278,10 +278,15 @@ static unsigned sim_progress(unsigned process)
     return np_vport_progress(sim_ports[process]);
 }
 
+static void sim_cancel(unsigned from, unsigned to)
+{
+    np_vlink_cancel(&sim_vlinks[from][to], UCS_ERR_CANCELED);
+}
+
 static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
 {
     if (is_cancelled) {
-        np_vlink_cancel(&sim_vlinks[from][to], UCS_ERR_CANCELED);
+        sim_cancel(from, to);
     }
     np_vlink_close(&sim_vlinks[from][to]);
     np_key_release(sim_keys[from][to]);
@@ -410,6 +415,7 @@ const sim_device_t sim_verbs = {
     .fence_port = sim_fence_port,
     .progress   = sim_progress,
     .reopen     = sim_reopen,
+    .cancel     = sim_cancel,
     .turn       = sim_turn,
     .fail       = sim_fail,
     .take       = sim_take,

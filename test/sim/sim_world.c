@@ -16,6 +16,7 @@
 static unsigned sim_fail_every, sim_end_every;
 
 void (*sim_between)(void);
+void (*sim_completed)(unsigned from);
 
 
 void sim_world_open(int has_views)
@@ -156,7 +157,7 @@ static void sim_event(void)
 
 static void sim_operate(unsigned from, unsigned to)
 {
-    if (sim_num_ops > (SIM_OPS / 2)) {
+    if ((sim_num_ops > (SIM_OPS / 2)) || sim_links[from][to].is_ending) {
         return;
     }
 
@@ -221,12 +222,50 @@ static void sim_world_between(void)
     }
 }
 
+/* What a user does when it is told of something's end */
+static void sim_world_completed(unsigned from)
+{
+    static int depth;
+    const unsigned to = (from + 1 + sim_below(SIM_PROCESSES - 1)) %
+                        SIM_PROCESSES;
+
+    if ((depth > 1) || (sim_below(4) > 0)) {
+        return;
+    }
+
+    ++depth;
+    if ((sim_below(sim_end_every) == 0) &&
+        (sim_links[from][to].life < (SIM_LIVES - 1))) {
+        sim_tell("%u -> %u: cancelled within a completion", from, to);
+        sim_links[from][to].is_ending = 1;
+        sim->cancel(from, to);
+    }
+    sim_operate(from, to);
+    --depth;
+}
+
+/* Links that were cancelled begin anew */
+static void sim_world_ends(void)
+{
+    unsigned p, q;
+
+    for (p = 0; p < SIM_PROCESSES; ++p) {
+        for (q = 0; q < SIM_PROCESSES; ++q) {
+            if (sim_links[p][q].is_ending) {
+                sim_reopen(p, q);
+            }
+        }
+    }
+}
+
 void sim_world_step(void)
 {
     unsigned i;
 
     ++sim_counts.steps;
-    sim_between = sim_world_between;
+    sim_world_ends();
+    sim_between   = sim_world_between;
+    sim_completed = sim_world_completed;
     sim_pass(2000);
     switch (sim_below(8)) {
     case 0:
@@ -270,7 +309,9 @@ void sim_settle_down(void)
 {
     unsigned step, p, sent;
 
-    sim_between = NULL;
+    sim_between   = NULL;
+    sim_completed = NULL;
+    sim_world_ends();
     for (p = 0; p < SIM_PROCESSES; ++p) {
         sim_op_t *op = sim_op_get(SIM_FLUSH_PORT, p, 0);
         unsigned q;

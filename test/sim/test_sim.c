@@ -17,8 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SIM_STEPS    20000ul
+#define SIM_LIMIT    300ul   /* seconds that so many may take, and the end */
 
 #define SIM_NAME(_name) #_name,
 
@@ -65,6 +67,9 @@ static int sim_run(void)
 
     if (!sim_is_told) { /* errors are part of it */
         ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_FATAL;
+    }
+    if (!sim_options.is_sweep) {
+        alarm(SIM_LIMIT * (1 + (sim_options.steps / SIM_STEPS)));
     }
     np_mutant = sim_options.mutant;
     sim_seed(sim_this_seed);
