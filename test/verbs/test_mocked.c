@@ -274,6 +274,39 @@ static int cancel_within_cancel(void)
     return 0;
 }
 
+static ucs_status_t nested_status;
+static mocked_comp_t nested = {0, UCS_OK};
+
+static void flush_once(mocked_comp_t *comp)
+{
+    mocked_completed = NULL;
+    nested_status    = np_vport_flush(ours, &nested);
+}
+
+/* Who is told that one transfer is cancelled flushes the port: another one has
+ * not ended yet */
+static int flush_within_cancel(void)
+{
+    mocked_comp_t first, second;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &first) ==
+                    UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area + (1 << 20),
+                                 &second) == UCS_INPROGRESS);
+    mocked_completed = flush_once;
+    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK((first.count == 1) && (second.count == 1));
+    TAP_CHILD_CHECK(nested_status == UCS_INPROGRESS);
+    TAP_CHILD_CHECK((nested.count == 1) &&
+                    (nested.status == UCS_ERR_CANCELED));
+    TAP_CHILD_CHECK(np_vport_flush(ours, NULL) == UCS_OK);
+    mock_release();
+    mocked_end();
+    return 0;
+}
+
 /* And ends, if one of them is closed meanwhile */
 static int flush_ends(void)
 {
@@ -1112,6 +1145,7 @@ int main(void)
     TAP_CHECK(tap_child(flush_waits), "that of a link that is down waits");
     TAP_CHECK(tap_child(cancel_is_the_end), "one that is cancelled has ended");
     TAP_CHECK(tap_child(cancel_within_cancel), "or is cancelled meanwhile");
+    TAP_CHECK(tap_child(flush_within_cancel), "and a flush in there waits");
     TAP_CHECK(tap_child(down_is_told), "each link that is down is reported");
     TAP_CHECK(tap_child(flush_without_names),
               "and waits where there is no name for it");

@@ -236,12 +236,12 @@ ucs_status_t np_flight_flush(np_flight_t *flight, void *comp)
 }
 
 /* A link's part in the flush of a port; 0: it has none. One that is down has,
- * until its user has been told. */
+ * until its user has been told of that, and of the end of each operation. */
 static int np_flush_takes(np_flight_t *flight)
 {
     if (np_flight_is_down(flight)) {
         np_flight_report(flight);
-        return !flight->is_reported;
+        return !flight->is_reported || (flight->outstanding > 0);
     }
 
     if (np_flight_is_complete(flight)) {
