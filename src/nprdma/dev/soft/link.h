@@ -224,7 +224,7 @@ static UCS_F_ALWAYS_INLINE void np_link_notify(np_link_t *link)
 {
     /* No fence between the slot's word and this load: whoever sets it to 0
      * looks at the rings again after np_barrier_peers() or in turn
-     * (np_port_next_cold). Where that barrier is missing it is never 1. */
+     * (np_port_poll_cold). Where that barrier is missing it is never 1. */
     if (ucs_unlikely(!atomic_load_explicit(&link->shm->polled,
                                            memory_order_relaxed))) {
         np_link_notify_slow(link);
