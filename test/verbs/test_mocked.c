@@ -274,6 +274,28 @@ static int cancel_within_cancel(void)
     return 0;
 }
 
+/* A put that nobody waits for has failed, which is the end of its link: a flush
+ * after it does not say that it is there */
+static int flush_tells_of_ignored(void)
+{
+    const np_iov_t iov = {mine, 1 << 20};
+    mocked_comp_t flush = {0, UCS_OK};
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    munmap(area, MOCKED_AREA);
+    MOCKED_POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
+                                      (uintptr_t)area, NULL));
+    TAP_CHILD_CHECK(status == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_vlink_flush(&link_, &flush) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
+    TAP_CHILD_CHECK((flush.count == 1) && (flush.status != UCS_OK));
+    np_vport_progress(ours);
+    TAP_CHILD_CHECK(down != UCS_OK);
+    mocked_end();
+    return 0;
+}
+
 static ucs_status_t nested_status;
 static mocked_comp_t nested = {0, UCS_OK};
 
@@ -1145,6 +1167,7 @@ int main(void)
     TAP_CHECK(tap_child(flush_waits), "that of a link that is down waits");
     TAP_CHECK(tap_child(cancel_is_the_end), "one that is cancelled has ended");
     TAP_CHECK(tap_child(cancel_within_cancel), "or is cancelled meanwhile");
+    TAP_CHECK(tap_child(flush_tells_of_ignored), "nor does a failed put pass");
     TAP_CHECK(tap_child(flush_within_cancel), "and a flush in there waits");
     TAP_CHECK(tap_child(down_is_told), "each link that is down is reported");
     TAP_CHECK(tap_child(flush_without_names),

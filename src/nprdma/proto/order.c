@@ -184,8 +184,9 @@ void np_flight_check_flushes(np_flight_t *flight, ucs_status_t status)
     while (!ucs_list_is_empty(&flight->flushes)) {
         flush = ucs_list_head(&flight->flushes, np_op_t, list);
         if ((status == UCS_OK) &&
-            !np_flight_has_completed(flight, flush->sequence,
-                                     flush->flush.put)) {
+            (np_flight_is_down(flight) || /* it ends with what was lost */
+             !np_flight_has_completed(flight, flush->sequence,
+                                      flush->flush.put))) {
             return;
         }
         ucs_list_del(&flush->list);
