@@ -14,8 +14,6 @@
 #include "vput.h"
 #include "vremote.h"
 
-#include "../dev/verbs/hello.h"
-
 #include <string.h>
 
 
@@ -64,24 +62,14 @@ ucs_status_t np_vlink_connect(np_flight_t *flight)
 {
     np_vlink_t *link = np_vlink_of(flight);
 
-    link->conn = np_conn_create(link->port, 1);
-    if (link->conn == NULL) {
+    flight->gate &= ~NP_GATE_UNCONNECTED;
+    if (!np_conn_connect(link)) {
+        flight->gate |= NP_GATE_UNCONNECTED;
         np_vlink_down(link, UCS_ERR_NO_MEMORY);
         return UCS_ERR_NO_MEMORY;
     }
 
-    link->conn->link = link;
-    flight->gate    &= ~NP_GATE_UNCONNECTED;
-    np_hello_begin(link->conn, &link->dev_addr, &link->addr);
     return np_flight_is_down(flight) ? flight->status : UCS_ERR_NO_RESOURCE;
-}
-
-/* The target's word on messages up to this one, once */
-static void np_vlink_want(np_vlink_t *link, uint32_t seq)
-{
-    if ((int32_t)(seq - link->conn->tx_wanted) > 0) {
-        np_conn_owe_ack(link->conn);
-    }
 }
 
 void np_vlink_ask(np_flight_t *flight)
@@ -91,7 +79,7 @@ void np_vlink_ask(np_flight_t *flight)
     np_vput_confirm(link);
     if ((link->conn != NULL) && (link->conn->state == NP_CONN_READY) &&
         !np_vlink_has_acked(link, flight->put)) {
-        np_vlink_want(link, flight->put);
+        np_conn_want_ack(link->conn, flight->put);
     }
 }
 
@@ -219,11 +207,7 @@ ucs_status_t np_vlink_check(np_vlink_t *link)
     if (link->flight.gate & NP_GATE_UNCONNECTED) {
         np_vlink_connect(&link->flight); /* that finds out as well */
     } else {
-        /* the queue pair may just be replaced, or be when the probe is lost */
-        link->conn->is_checked = 1;
-        if (np_conn_has_room(link->conn)) {
-            np_conn_probe(link->conn);
-        }
+        np_conn_check(link->conn);
     }
     return UCS_OK;
 }

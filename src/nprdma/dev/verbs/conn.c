@@ -443,6 +443,15 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
     }
 }
 
+void np_conn_check(np_conn_t *conn)
+{
+    /* the queue pair may just be replaced, or be when the probe is lost */
+    conn->is_checked = 1;
+    if (np_conn_has_room(conn)) {
+        np_conn_probe(conn);
+    }
+}
+
 void np_conn_close(np_conn_t *conn)
 {
     np_vmsg_t bye = {.kind = NP_VMSG_BYE};

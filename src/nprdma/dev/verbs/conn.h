@@ -175,6 +175,10 @@ typedef struct np_vreply {
 /** A queue pair in state INIT, and its record; NULL: logged */
 np_conn_t *np_conn_create(np_vport_t *port, int is_link);
 
+/** Begin to connect a link, which may be down when this returns; 0: no
+ *  memory */
+int np_conn_connect(np_vlink_t *link);
+
 /** Let one of the link's queue pairs hear of the other's numbers: RTR and RTS.
  *  UCS_ERR_IO_ERROR: logged. */
 ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer);
@@ -303,6 +307,13 @@ void np_conn_heard_write(np_conn_t *conn);
 
 /** Does anybody wait for the other side? */
 int np_conn_expects(const np_conn_t *conn);
+
+/** Link: somebody waits for the target's word on messages up to this one: ask
+ *  for it, once */
+void np_conn_want_ack(np_conn_t *conn, uint32_t seq);
+
+/** Link: its user asks whether the other side is there: it fails if not */
+void np_conn_check(np_conn_t *conn);
 
 /** Link: somebody waits until it may send more */
 void np_conn_want_credit(np_conn_t *conn);

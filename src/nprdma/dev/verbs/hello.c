@@ -114,8 +114,9 @@ static void np_hello_find_way(np_conn_t *conn, const uint8_t *gid, uint16_t lid)
     conn->ah           = np_nic_address(conn->port->nic, gid, lid);
 }
 
-void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
-                    const np_vport_addr_t *addr)
+/* Ask for a connection */
+static void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
+                           const np_vport_addr_t *addr)
 {
     np_vport_t *port = conn->port;
 
@@ -129,6 +130,20 @@ void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
     np_hello_find_way(conn, dev_addr->gid, dev_addr->lid);
     np_hello_fill(conn, NP_HELLO_REQUEST, addr->cookie);
     np_hello_progress(port);
+}
+
+int np_conn_connect(np_vlink_t *link)
+{
+    np_conn_t *conn = np_conn_create(link->port, 1);
+
+    link->conn = conn;
+    if (conn == NULL) {
+        return 0;
+    }
+
+    conn->link = link;
+    np_hello_begin(conn, &link->dev_addr, &link->addr);
+    return 1;
 }
 
 void np_hello_again(np_conn_t *conn)

@@ -14,11 +14,7 @@
 /** A key that all ports share: what protects a port is its cookie */
 #define NP_HELLO_QKEY  0x4e505244u
 
-/** Ask for a connection; repeated by np_hello_progress */
-void np_hello_begin(np_conn_t *conn, const np_vdev_addr_t *dev_addr,
-                    const np_vport_addr_t *addr);
-
-/** The same for the connection's new queue pair */
+/** Ask for a connection's new queue pair; repeated by np_hello_progress */
 void np_hello_again(np_conn_t *conn);
 
 /** Tell the link that its queue pair has failed here, or that the port closes.

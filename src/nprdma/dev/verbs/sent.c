@@ -56,6 +56,13 @@ void np_conn_acked(np_conn_t *conn, uint32_t seq)
     conn->tx_acked = seq;
 }
 
+void np_conn_want_ack(np_conn_t *conn, uint32_t seq)
+{
+    if ((int32_t)(seq - conn->tx_wanted) > 0) {
+        np_conn_owe_ack(conn);
+    }
+}
+
 void np_conn_spill(np_conn_t *conn, const np_sq_entry_t *entry)
 {
     np_vport_t *port = conn->port;
