@@ -30,9 +30,8 @@
 
 /* Largest chunk of a connection whose queue pair has failed once: a transfer
  * goes on from the last whole chunk, which must get through a network that
- * loses packets before the next queue pair fails. And of a transfer that begins
- * when all others have registered as much as they may. */
-#define NP_VMOVE_SMALL  ((size_t)(64 * UCS_KBYTE))
+ * loses packets before the next queue pair fails */
+#define NP_VMOVE_SMALL  NP_LEASE_SMALL
 
 /* What is brought in at once for a peer's transfer, if there is so much */
 #define NP_VMOVE_BRING  ((size_t)(1 * UCS_MBYTE))
@@ -62,11 +61,8 @@ static uint8_t *np_vmove_local(const np_vmove_t *move, size_t offset)
 
 void np_vmove_begin(np_vop_t *op)
 {
-    size_t chunk = op->port->config.chunk;
+    size_t chunk = np_lease_size(op->port, op->move.len);
 
-    if (chunk == 0) {
-        chunk = np_nic_chunk(op->port->nic, op->move.len);
-    }
     if (ucs_unlikely(op->conn->epoch > 0)) {
         chunk = ucs_min(chunk, NP_VMOVE_SMALL);
     }
@@ -78,58 +74,30 @@ void np_vmove_begin(np_vop_t *op)
     np_vop_todo(op);
 }
 
-/* What an operation that is over has registered: given back when the other side
- * and the program have been told (seed FRRWP: off the critical path) */
-typedef struct np_vspent {
-    struct ibv_mr *mrs[NP_VDEPTH_MAX];
-    unsigned      count;
-} np_vspent_t;
-
-static void np_vmove_spend(np_vop_t *op, np_vspent_t *spent)
+/* What an operation that is over has leased: given back when the other side and
+ * the program have been told (seed FRRWP: off the critical path) */
+static void np_vmove_spend(np_vop_t *op, np_leases_t *spent)
 {
-    np_vchunk_t *chunk;
+    np_vmove_t *move = &op->move;
 
-    for (spent->count = 0; np_vmove_chunks(&op->move) > 0;) {
-        chunk = &op->move.chunks[op->move.chunk_head++ % NP_VDEPTH_MAX];
-        if (chunk->mr != NULL) {
-            op->port->registered -= chunk->len;
-            if (!np_conn_dereg_late(op->conn, chunk->mr)) {
-                spent->mrs[spent->count++] = chunk->mr;
-            }
-            chunk->mr = NULL;
-        }
-    }
-}
-
-static void np_vspent_dereg(const np_vspent_t *spent)
-{
-    unsigned i;
-
-    for (i = 0; i < spent->count; ++i) {
-        np_nic_dereg(spent->mrs[i]);
+    for (spent->count = 0; np_vmove_chunks(move) > 0; ++move->chunk_head) {
+        np_lease_spend(op->conn, &move->chunks[move->chunk_head %
+                                               NP_VDEPTH_MAX].lease, spent);
     }
 }
 
 static void np_vmove_pop_chunk(np_vop_t *op)
 {
-    np_vchunk_t *chunk = &op->move.chunks[op->move.chunk_head++ %
-                                          NP_VDEPTH_MAX];
-
-    if (chunk->mr != NULL) {
-        op->port->registered -= chunk->len;
-        if (!np_conn_dereg_late(op->conn, chunk->mr)) {
-            np_nic_dereg(chunk->mr);
-        }
-        chunk->mr = NULL;
-    }
+    np_lease_end(op->conn, &op->move.chunks[op->move.chunk_head++ %
+                                            NP_VDEPTH_MAX].lease);
 }
 
 void np_vmove_release(np_vop_t *op)
 {
-    np_vspent_t spent;
+    np_leases_t spent;
 
     np_vmove_spend(op, &spent);
-    np_vspent_dereg(&spent);
+    np_leases_end(&spent);
 }
 
 /* Bytes that need not move again */
@@ -225,35 +193,13 @@ static void np_vmove_want(np_vop_t *op, size_t offset, size_t len)
     }
 }
 
-/* Bytes of the next piece. What all transfers have registered is pinned, so it
- * is bounded: 0: when a piece of this one is done. One that has none gets a
- * small one in any case, since its peer may wait for it, and with it one of
- * ours. */
+/* Bytes of the next piece; 0: when a piece of this transfer is done */
 static size_t np_vmove_next_len(const np_vop_t *op)
 {
     const np_vmove_t *move = &op->move;
-    const np_vport_t *port = op->port;
-    const size_t len       = ucs_min(move->chunk, move->len - move->next);
 
-    if ((port->registered == 0) || port->config.is_sequential ||
-        ((port->registered + len) <= port->config.pin_max)) {
-        return len;
-    }
-    return (np_vmove_chunks(move) > 0) ? 0 :
-           ucs_min(len, NP_VMOVE_SMALL);
-}
-
-/* Some kernels register for a device what its process may not read. So what a
- * peer asks for is looked at before; what the program itself puts is its own
- * affair. */
-static ucs_status_t np_vmove_look(np_vop_t *op, size_t len)
-{
-    const np_vmove_t *move = &op->move;
-
-    return ((op->link == NULL) && move->is_source &&
-            op->port->nic->is_forced) ?
-           np_access_bring_in((uintptr_t)np_vmove_local(move, move->next), len,
-                              0) : UCS_OK;
+    return np_lease_room(op->port, ucs_min(move->chunk, move->len - move->next),
+                         np_vmove_chunks(move) > 0);
 }
 
 /* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for
@@ -266,8 +212,8 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
 {
     np_vmove_t *move   = &op->move;
     np_vchunk_t *chunk = &move->chunks[move->chunk_tail % NP_VDEPTH_MAX];
-    int access         = move->is_source ? 0 : IBV_ACCESS_LOCAL_WRITE |
-                                               IBV_ACCESS_REMOTE_WRITE;
+    unsigned flags     = (move->is_source ? 0 : NP_LEASE_WRITE) |
+                         ((op->link == NULL) ? NP_LEASE_PEERS : 0);
     ucs_status_t status;
     size_t len;
 
@@ -289,13 +235,8 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
             return UCS_ERR_NO_RESOURCE;
         }
 
-        status = np_vmove_look(op, len);
-        if (ucs_unlikely(status != UCS_OK)) {
-            break;
-        }
-
-        status = np_nic_reg(op->port->nic, np_vmove_local(move, move->next),
-                            len, access, &chunk->mr);
+        status = np_lease_take(op->port, np_vmove_local(move, move->next), len,
+                               flags, &chunk->lease);
         if ((status != UCS_ERR_EXCEEDS_LIMIT) ||
             (move->chunk <= NP_VPORT_CHUNK_MIN)) {
             break;
@@ -311,7 +252,6 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
     chunk->len    = len;
     chunk->posted = 0;
     move->next   += len;
-    op->port->registered += len;
     ++move->chunk_tail;
     *chunk_p      = chunk;
     return UCS_OK;
@@ -459,7 +399,7 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
         ++move->posted;
         move->moved += len;
         np_conn_write(op->conn, np_vmove_local(move, move->moved - len),
-                      chunk->mr->lkey,
+                      np_lease_key(&chunk->lease),
                       ready->addr + (move->moved - len - ready->offset),
                       ready->rkey, len,
                       (move->moved == end) ? &op->super.name : NULL, op, index);
@@ -519,11 +459,11 @@ static int np_vmove_prepare_source(np_vop_t *op)
 /* One of a link's is complete */
 static void np_vmove_finish(np_vop_t *op)
 {
-    np_vspent_t spent;
+    np_leases_t spent;
 
     np_vmove_spend(op, &spent);
     np_op_finish(&op->super, UCS_OK);
-    np_vspent_dereg(&spent);
+    np_leases_end(&spent);
 }
 
 static int np_vmove_is_sent(const np_vmove_t *move)
@@ -629,7 +569,7 @@ static void np_vmove_say_ready(np_vop_t *op, const np_vchunk_t *chunk)
     ctl.body.addr   = (uintptr_t)np_vmove_local(&op->move, chunk->offset);
     ctl.body.len    = chunk->len;
     ctl.body.offset = chunk->offset;
-    ctl.body.rkey   = (chunk->mr == NULL) ? 0 : chunk->mr->rkey;
+    ctl.body.rkey   = np_lease_rkey(&chunk->lease);
     np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl));
 }
 
@@ -666,7 +606,7 @@ static int np_vmove_expose(np_vop_t *op)
         }
 
         chunk         = &move->chunks[move->chunk_tail++ % NP_VDEPTH_MAX];
-        chunk->mr     = NULL;
+        chunk->lease  = (np_lease_t){0};
         chunk->posted = 0;
         chunk->offset = move->next;
         chunk->len    = ucs_min(move->len - move->next,

@@ -16,7 +16,7 @@
 #include "../mem/entries.h"
 
 /** Chunks of a transfer that one side may have registered */
-#define NP_VDEPTH_MAX    8
+#define NP_VDEPTH_MAX    NP_LEASES_MAX
 
 /** Transfers that a peer may have in work here */
 #define NP_VSERVED_MAX   256
@@ -30,10 +30,10 @@
 
 /** A piece that is registered */
 typedef struct np_vchunk {
-    size_t        offset;   /**< in the transfer */
-    size_t        len;
-    struct ibv_mr *mr;      /**< NULL: by messages */
-    unsigned      posted;   /**< writes of it that are under way */
+    size_t     offset;      /**< in the transfer */
+    size_t     len;
+    np_lease_t lease;       /**< none: by messages */
+    unsigned   posted;      /**< writes of it that are under way */
 } np_vchunk_t;
 
 /** A piece of the sink that may be written */

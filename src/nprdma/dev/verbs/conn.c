@@ -214,35 +214,6 @@ void np_conn_break(np_conn_t *conn)
     }
 }
 
-int np_conn_dereg_late(np_conn_t *conn, struct ibv_mr *mr)
-{
-    np_conn_mr_t *late;
-
-    if (ucs_likely(!conn->is_broken)) {
-        return 0;
-    }
-
-    late = malloc(sizeof(*late));
-    if (late == NULL) {
-        return 0;
-    }
-
-    *late          = (np_conn_mr_t){conn->late_mrs, mr};
-    conn->late_mrs = late;
-    return 1;
-}
-
-static void np_conn_dereg_all_late(np_conn_t *conn)
-{
-    np_conn_mr_t *late;
-
-    while ((late = conn->late_mrs) != NULL) {
-        conn->late_mrs = late->next;
-        np_nic_dereg(late->mr);
-        free(late);
-    }
-}
-
 /* Nothing of its queue pair moves any more. Operations see to themselves. */
 static void np_conn_stop(np_conn_t *conn)
 {
@@ -305,7 +276,7 @@ static void np_conn_end_qp(np_conn_t *conn, struct ibv_qp *qp)
     }
     ibv_destroy_qp(qp);
     conn->is_broken = 0;
-    np_conn_dereg_all_late(conn);
+    np_lease_end_kept(conn);
     np_conn_drop_posted(conn);
 }
 

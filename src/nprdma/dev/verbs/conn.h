@@ -10,6 +10,7 @@
 #define NP_CONN_H_
 
 #include "bring.h"
+#include "lease.h"
 #include "vport.h"
 
 /** Every so many work requests ask for a completion */
@@ -58,12 +59,6 @@ typedef struct np_vresult {
     uint64_t value;
 } np_vresult_t;
 
-/** A registration that is given back when its queue pair is destroyed */
-typedef struct np_conn_mr {
-    struct np_conn_mr *next;
-    struct ibv_mr     *mr;
-} np_conn_mr_t;
-
 /** Owner: its port. */
 struct np_conn {
     ucs_list_link_t list;
@@ -78,7 +73,7 @@ struct np_conn {
     ucs_status_t    status;      /**< why it is dead */
     struct ibv_qp   *qp;         /**< NULL: dead, and nobody's */
     int             is_broken;   /**< by ourselves: it is in error */
-    np_conn_mr_t    *late_mrs;   /**< see np_conn_dereg_late */
+    struct np_kept_lease *kept_leases; /**< see np_lease_end */
     uint32_t        qpn;
     uint32_t        generation;  /**< of the queue pair, in this port */
     uint32_t        epoch;       /**< queue pairs that it had before */
@@ -182,15 +177,6 @@ int np_conn_connect(np_vlink_t *link);
 /** Let one of the link's queue pairs hear of the other's numbers: RTR and RTS.
  *  UCS_ERR_IO_ERROR: logged. */
 ucs_status_t np_conn_activate(np_conn_t *conn, const np_hello_t *peer);
-
-/**
- * Give a registration back that its queue pair may still hold, if that is
- * broken: when it is destroyed. Soft-RoCE forgets the last registration that
- * was written to if the error comes between the write's completion and its end,
- * and to give that back would take 50 s. Returns 0: the caller does it, at any
- * time.
- */
-int np_conn_dereg_late(np_conn_t *conn, struct ibv_mr *mr);
 
 /** It does not work any more; its link is told */
 void np_conn_fail(np_conn_t *conn, ucs_status_t status);

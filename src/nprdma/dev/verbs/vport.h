@@ -255,6 +255,7 @@ struct np_vport {
     ucs_list_link_t         dying;      /**< conn->list: in error, or closing */
     ucs_list_link_t         replies;    /**< conn->due: owe an answer */
     ucs_list_link_t         asking;     /**< conn->asking: wait for an answer */
+    size_t                  registered; /**< bytes of leases; see pin_max */
     int                     has_views;  /**< memory may move one-sided */
     struct np_nic_views     *own;       /**< the last that were used, or NULL */
     int                     event_fd;   /**< epoll: channel, timer, bell */
@@ -299,7 +300,6 @@ struct np_vport {
                                              it is to be tried again */
 
     /* owned by the layers above */
-    size_t                  registered; /**< bytes, by transfers; see pin_max */
     np_flights_t            flights;
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
     ucs_list_link_t         asked;      /**< peers that wait for views */
