@@ -22,7 +22,6 @@
 
 #include "vremote.h"
 
-#include "../dev/verbs/views.h"
 #include "../mem/signature.h"
 #include "../pause.h"
 
@@ -57,38 +56,21 @@ static UCS_F_ALWAYS_INLINE uint32_t np_vone_bits(np_dir_t dir)
     return (dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE;
 }
 
-/* Our own views of an address; NULL: not yet, or never */
-static np_nic_views_t *np_vone_own(np_vport_t *port, uint64_t va)
-{
-    uint32_t arena = np_arena_of(va);
-
-    if (ucs_unlikely((port->own == NULL) || (port->own->arena != arena))) {
-        port->own = np_views_get(port->nic, arena);
-        if (port->own == NULL) {
-            return NULL;
-        }
-    }
-    if (ucs_likely(np_views_state(port->own) == NP_VIEWS_READY)) {
-        return port->own;
-    }
-
-    np_views_again(port->own);
-    return NULL;
-}
-
 int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr, size_t len)
 {
     np_vport_t *port = link->port;
-    np_nic_views_t *own;
+    np_view_t own;
+    int is_there;
 
     if ((iovcnt != 1) ||
         ((dir == NP_DIR_PUT) && (len <= port->config.put_once))) {
         return 0;
     }
 
-    own = np_vone_own(port, (uintptr_t)iov[0].base);
-    return (np_vremote_get(link, addr, 1) != NULL) && (own != NULL);
+    is_there = np_vport_view(port, (uintptr_t)iov[0].base, 1,
+                             dir == NP_DIR_GET, &own);
+    return (np_vremote_get(link, addr, 1) != NULL) && is_there;
 }
 
 int np_vone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
@@ -187,8 +169,7 @@ static int np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, uint64_t *addr,
                             uint32_t *lkey)
 {
     const np_vone_t *one = &op->one;
-    const np_views_part_t *part;
-    np_nic_views_t *own;
+    np_view_t own;
 
     if (one->unpack != NULL) {
         *addr = (uintptr_t)piece->scratch;
@@ -202,19 +183,14 @@ static int np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, uint64_t *addr,
         return 1;
     }
 
-    own = np_vone_own(op->port, *addr);
-    if (own == NULL) {
+    if (!np_vport_view(op->port, *addr, piece->len, one->dir == NP_DIR_GET,
+                       &own) ||
+        !np_vpiece_bring_in(op, piece, own.region)) {
         return 0;
     }
 
-    part = np_views_part(own, *addr, piece->len);
-    if ((part == NULL) || !np_vpiece_bring_in(op, piece, own->region)) {
-        return 0;
-    }
-
-    piece->region = own->region;
-    *lkey         = (one->dir == NP_DIR_GET) ? part->write->lkey :
-                    part->read->lkey;
+    piece->region = own.region;
+    *lkey         = own.key;
     return 1;
 }
 
@@ -353,12 +329,6 @@ static int np_vpiece_advance(np_vop_t *op, uint32_t index)
     return posted != NP_VPOST_NO_ROOM;
 }
 
-/* Bytes up to the next multiple of @a size, a power of two */
-static uint64_t np_vone_room(uint64_t va, uint64_t size)
-{
-    return size - (va & (size - 1));
-}
-
 /* The next piece: none crosses the end of a region of a view's row (nor, hence,
  * of an arena), on either side */
 static void np_vone_cut(np_vop_t *op)
@@ -368,16 +338,16 @@ static void np_vone_cut(np_vop_t *op)
     uint64_t remote    = one->remote + one->next;
     uint64_t local     = (uintptr_t)one->base + one->next;
     np_vremote_t *row  = np_vremote_get(op->link, remote, 1);
+    uint64_t size      = (row == NULL) ? NP_ARENA_SIZE :
+                         (UINT64_C(1) << row->shift);
 
     *piece = (np_vpiece_t){
         .offset = one->next,
         .len    = ucs_min(one->len - one->next, NP_VPIECE_SIZE)
     };
-    piece->len = ucs_min(piece->len, np_vone_room(remote, (row == NULL) ?
-                         NP_ARENA_SIZE : (UINT64_C(1) << row->shift)));
+    piece->len = ucs_min(piece->len, size - (remote & (size - 1)));
     if ((one->unpack == NULL) && (op->copy == NULL)) {
-        piece->len = ucs_min(piece->len, np_vone_room(local,
-                             np_nic_view_size(op->port->nic)));
+        piece->len = ucs_min(piece->len, np_vport_view_room(op->port, local));
     }
 }
 

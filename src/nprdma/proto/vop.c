@@ -9,7 +9,6 @@
 #endif
 
 #include "vput.h"
-#include "vremote.h"
 
 #include "../trace.h"
 #include "../work.h"
@@ -218,11 +217,7 @@ static int np_vop_conn_awaits_write(const np_conn_t *conn)
 
 static unsigned np_vop_work(np_vport_t *port)
 {
-    unsigned count;
-
-    count  = np_work(&port->todo, np_vop_work_one);
-    count += np_vremote_answer(port);
-    return count;
+    return np_work(&port->todo, np_vop_work_one);
 }
 
 static unsigned np_vop_owner_work(np_vport_t *port, unsigned ticks)
@@ -245,7 +240,6 @@ static int np_vop_has_thread_work(np_vport_t *port)
 
 static void np_vop_port_closed(np_vport_t *port)
 {
-    np_vremote_drop_asked(port);
     np_flights_cleanup(&port->flights);
     np_stage_cleanup(&port->stage);
 }

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Views of others, and ours for others.
+ * Views of others.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -12,19 +12,9 @@
 
 #include "../clock.h"
 #include "../dev/verbs/views.h"
-#include "../mem/access.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/** A peer that waits for views. Owner: its port. */
-typedef struct np_vasked {
-    ucs_list_link_t list;        /**< of port->asked */
-    uint32_t        qpn;         /**< of its connection, and which life of it */
-    uint32_t        generation;
-    uint64_t        addr;        /**< as it has asked */
-    np_nic_views_t      *views;
-} np_vasked_t;
 
 
 static np_vremote_t *np_vremote_find(np_vlink_t *link, uint32_t arena)
@@ -267,112 +257,5 @@ void np_vremote_cleanup(np_vlink_t *link)
         remote        = link->remotes;
         link->remotes = remote->next;
         free(remote);
-    }
-}
-
-/* The keys of each region of the row */
-static void np_vremote_reply_row(np_conn_t *conn, const np_nic_views_t *views)
-{
-    np_vctl_t ctl = {
-        .msg  = {.kind = NP_VMSG_VIEWS},
-        .body = {
-            .status  = UCS_OK,
-            .addr    = views->region->va,
-            .len     = views->region->len,
-            .offset  = UINT64_C(1) << views->shift,
-            .compare = views->table->rkey
-        }
-    };
-    unsigned i;
-
-    for (i = 0; (i < views->count) && (conn->state == NP_CONN_READY); ++i) {
-        ctl.body.op       = i;
-        ctl.body.rkey     = views->parts[i].read->rkey;
-        ctl.body.reserved = views->parts[i].write->rkey;
-        np_conn_reply(conn, &ctl);
-    }
-}
-
-/* Returns 0: there is nothing to say yet */
-static int
-np_vremote_reply(np_conn_t *conn, uint64_t addr, np_nic_views_t *views)
-{
-    np_vctl_t ctl = {
-        .msg  = {.kind = NP_VMSG_VIEWS},
-        .body = {.addr = addr, .status = UCS_ERR_UNSUPPORTED}
-    };
-    np_views_state_t state = (views == NULL) ? NP_VIEWS_REFUSED :
-                             np_views_state(views);
-
-    if (state == NP_VIEWS_BUILDING) {
-        return 0;
-    }
-
-    if (state == NP_VIEWS_READY) {
-        np_vremote_reply_row(conn, views);
-        return 1;
-    }
-
-    if (state == NP_VIEWS_LATER) {
-        ctl.body.status = UCS_ERR_NO_RESOURCE;
-    }
-    np_conn_reply(conn, &ctl);
-    return 1;
-}
-
-void np_vremote_serve(np_conn_t *conn, const np_vbody_t *body)
-{
-    np_vport_t *port  = conn->port;
-    np_nic_views_t *views = NULL;
-    np_vasked_t *asked;
-
-    if (port->has_views && (np_access_check(body->addr, 1) == UCS_OK)) {
-        views = np_views_get(port->nic, np_arena_of(body->addr));
-    }
-    if (np_vremote_reply(conn, body->addr, views)) {
-        return;
-    }
-
-    asked = malloc(sizeof(*asked));
-    if (asked == NULL) {
-        (void)np_vremote_reply(conn, body->addr, NULL);
-        return;
-    }
-
-    *asked = (np_vasked_t){
-        .qpn        = conn->qpn,
-        .generation = conn->generation,
-        .addr       = body->addr,
-        .views      = views
-    };
-    ucs_list_add_tail(&port->asked, &asked->list);
-}
-
-unsigned np_vremote_answer(np_vport_t *port)
-{
-    np_vasked_t *asked, *next;
-    unsigned count = 0;
-    np_conn_t *conn;
-
-    ucs_list_for_each_safe(asked, next, &port->asked, list) {
-        conn = np_conn_find(port, asked->qpn);
-        if ((conn == NULL) || (conn->generation != asked->generation) ||
-            (conn->state != NP_CONN_READY) ||
-            np_vremote_reply(conn, asked->addr, asked->views)) {
-            ucs_list_del(&asked->list);
-            free(asked);
-            ++count;
-        }
-    }
-    return count;
-}
-
-void np_vremote_drop_asked(np_vport_t *port)
-{
-    np_vasked_t *asked;
-
-    while (!ucs_list_is_empty(&port->asked)) {
-        asked = ucs_list_extract_head(&port->asked, np_vasked_t, list);
-        free(asked);
     }
 }

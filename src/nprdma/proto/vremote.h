@@ -2,8 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What a link knows of its target's memory: the keys of its views, asked for at
- * first use, and the entries that were read last. And the other half: who gives
- * such keys away.
+ * first use, and the entries that were read last.
  *
  * Memory: for each link and arena 2.6 KiB, and 4 KiB for each 4 MiB whose
  * entries are known, of which a link knows 1 GiB at most.
@@ -97,14 +96,5 @@ ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body);
 void np_vremote_lost(np_vlink_t *link);
 
 void np_vremote_cleanup(np_vlink_t *link);
-
-/** A peer asks for the keys of an arena of ours */
-void np_vremote_serve(np_conn_t *conn, const np_vbody_t *body);
-
-/** Answer those whose views have been built; returns how many */
-unsigned np_vremote_answer(np_vport_t *port);
-
-/** Forget who has asked */
-void np_vremote_drop_asked(np_vport_t *port);
 
 #endif

@@ -241,7 +241,7 @@ ucs_status_t np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
     case NP_VMSG_ATOMIC:
         return np_vserve_atomic(conn, msg, body);
     case NP_VMSG_VIEWS:
-        np_vremote_serve(conn, body);
+        np_conn_tell_views(conn, body->addr);
         return UCS_OK;
     case NP_VMSG_READY:
     case NP_VMSG_DATA:

@@ -311,6 +311,10 @@ void np_conn_look(np_conn_t *conn);
 /** Answers and acknowledgements that were owed; returns how many */
 unsigned np_conn_send_due(np_conn_t *conn);
 
+/** A peer asks for the keys of our views at @a addr: it is told now, or when
+ *  they have been built */
+void np_conn_tell_views(np_conn_t *conn, uint64_t addr);
+
 /** RDMA Write; @a imm NULL: without immediate. There must be room. */
 void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
                    uint64_t remote, uint32_t rkey, size_t len,

@@ -16,6 +16,7 @@
 #define NP_VIEWS_H_
 
 #include "nic.h"
+#include "vwire.h"
 
 #include "../../mem/kmod.h"
 
@@ -31,11 +32,6 @@ typedef enum np_views_state {
     NP_VIEWS_LATER,     /**< refused for a time */
     NP_VIEWS_REFUSED    /**< for good */
 } np_views_state_t;
-
-/** Nanoseconds until what was refused for a time is tried again; twice as long
- *  after each time */
-#define NP_VIEWS_RETRY_MIN UINT64_C(100000000)
-#define NP_VIEWS_RETRY_MAX UINT64_C(60000000000)
 
 /** One place of the row */
 typedef struct np_views_part {

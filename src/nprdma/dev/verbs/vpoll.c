@@ -323,6 +323,7 @@ np_vport_work(np_vport_t *port, int is_send_due)
     if (ucs_unlikely(np_vport_has_work(port))) {
         count += np_late_progress(port);
         count += port->ops->work(port);
+        count += np_vport_tell_views(port);
     }
     if (ucs_unlikely((port->num_absent > 0) && (count == 0))) {
         port->ops->idle(port);

@@ -513,6 +513,7 @@ void np_vport_close(np_vport_t *port)
     np_vport_destroy_list(&port->ready);
     np_vport_destroy_list(&port->dying);
     np_vport_drop_all_kept(port);
+    np_vport_drop_asked(port);
     port->ops->closed(port);
     np_views_wait(port->nic);
     close(port->event_fd);

@@ -197,6 +197,13 @@ typedef struct np_vabsent {
     int      write;
 } np_vabsent_t;
 
+/** Memory of ours that an RNIC reaches without registering it */
+typedef struct np_view {
+    uint32_t                    key;
+    const struct np_kmod_region *region; /**< whose entries tell what is
+                                              there */
+} np_view_t;
+
 /** Messages that service threads keep at least */
 #define NP_VPORT_KEPT   256u
 
@@ -258,6 +265,7 @@ struct np_vport {
     size_t                  registered; /**< bytes of leases; see pin_max */
     int                     has_views;  /**< memory may move one-sided */
     struct np_nic_views     *own;       /**< the last that were used, or NULL */
+    ucs_list_link_t         asked;      /**< peers that wait for views */
     int                     event_fd;   /**< epoll: channel, timer, bell */
     int                     timer_fd;
     int                     bell_fd;    /**< threads wake the owner */
@@ -302,7 +310,6 @@ struct np_vport {
     /* owned by the layers above */
     np_flights_t            flights;
     ucs_list_link_t         todo;       /**< op->todo: have something to do */
-    ucs_list_link_t         asked;      /**< peers that wait for views */
     ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of
                                              the target's entries is not
                                              posted */
@@ -322,6 +329,24 @@ void np_vport_get_addr(np_vport_t *port, np_vport_addr_t *addr);
 
 /** By this device? Not who soft0 reaches, unless the user wants that. */
 int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr);
+
+/**
+ * The local view of [@a va, @a va + @a len), at least 1 byte. Views are made at
+ * first use.
+ *
+ * @param [in] to_write  To read from a peer into it; else it is sent from.
+ *
+ * @return 0: not yet, or never; or it is not all in one piece.
+ */
+int np_vport_view(np_vport_t *port, uint64_t va, uint64_t len, int to_write,
+                  np_view_t *view);
+
+/** Tell peers that have waited for views of ours which have been built since;
+ *  returns how many */
+unsigned np_vport_tell_views(np_vport_t *port);
+
+/** Forget who waits for views */
+void np_vport_drop_asked(np_vport_t *port);
 
 /** Returns how much was done */
 unsigned np_vport_progress(np_vport_t *port);
@@ -392,7 +417,17 @@ void np_vport_drop_all_kept(np_vport_t *port);
 /** Nothing that was kept for the owner is about @a conn any more */
 void np_vport_forget(np_vport_t *port, const np_conn_t *conn);
 
-/** Have the layers above something to do? */
+/** Bytes from @a va on of which one view of ours may have all */
+static UCS_F_ALWAYS_INLINE uint64_t
+np_vport_view_room(const np_vport_t *port, uint64_t va)
+{
+    const uint64_t size = np_nic_view_size(port->nic);
+
+    return size - (va & (size - 1));
+}
+
+/** Is there something to do for the layers above, or for peers that have asked
+ *  for views? */
 static UCS_F_ALWAYS_INLINE int np_vport_has_work(np_vport_t *port)
 {
     return !ucs_list_is_empty(&port->late) || !ucs_list_is_empty(&port->todo) ||

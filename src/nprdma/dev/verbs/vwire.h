@@ -115,6 +115,11 @@ typedef struct np_vctl {
     np_vbody_t body;
 } __attribute__((packed)) np_vctl_t;
 
+/** Nanoseconds until views that were refused for a time are tried again, by
+ *  their owner and by who asks for them; twice as long after each time */
+#define NP_VIEWS_RETRY_MIN UINT64_C(100000000)
+#define NP_VIEWS_RETRY_MAX UINT64_C(60000000000)
+
 /** Payload of PUT and DATA */
 #define NP_VSEG_DATA      (NP_VSEG_SIZE - sizeof(np_vctl_t))
 
