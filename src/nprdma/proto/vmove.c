@@ -193,15 +193,6 @@ static void np_vmove_want(np_vop_t *op, size_t offset, size_t len)
     }
 }
 
-/* Bytes of the next piece; 0: when a piece of this transfer is done */
-static size_t np_vmove_next_len(const np_vop_t *op)
-{
-    const np_vmove_t *move = &op->move;
-
-    return np_lease_room(op->port, ucs_min(move->chunk, move->len - move->next),
-                         np_vmove_chunks(move) > 0);
-}
-
 /* Register the next piece. UCS_ERR_NO_RESOURCE: later; op->bring says if for
  * the sake of its pages. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none
  * at all, and it goes by messages. What the program swaps by itself it may need
@@ -218,9 +209,11 @@ static ucs_status_t np_vmove_register(np_vop_t *op, np_vchunk_t **chunk_p)
     size_t len;
 
     for (;;) {
-        len = np_vmove_next_len(op);
+        len = np_lease_room(op->port,
+                            ucs_min(move->chunk, move->len - move->next),
+                            np_vmove_chunks(move) > 0);
         if (len == 0) {
-            return UCS_ERR_NO_RESOURCE;
+            return UCS_ERR_NO_RESOURCE; /* until a piece of it is done */
         }
 
         if (np_swap_range_touches((uintptr_t)np_vmove_local(move, move->next),
@@ -379,6 +372,7 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
 {
     np_vmove_t *move = &op->move;
     size_t end       = ready->offset + ready->len, len;
+    np_place_t to    = {.key = ready->rkey}, from;
     np_vchunk_t *chunk;
     uint32_t index;
 
@@ -397,12 +391,12 @@ static int np_vmove_write(np_vop_t *op, const np_vready_t *ready)
                       (size_t)op->port->nic->max_write);
         ++chunk->posted;
         ++move->posted;
+        to.addr      = ready->addr + (move->moved - ready->offset);
+        from         = np_lease_place(&chunk->lease,
+                                      np_vmove_local(move, move->moved));
         move->moved += len;
-        np_conn_write(op->conn, np_vmove_local(move, move->moved - len),
-                      np_lease_key(&chunk->lease),
-                      ready->addr + (move->moved - len - ready->offset),
-                      ready->rkey, len,
-                      (move->moved == end) ? &op->super.name : NULL, op, index);
+        np_conn_write_lease(op->conn, from, to, len, (move->moved == end) ?
+                            &op->super.name : NULL, op, index);
     }
     return 1;
 }

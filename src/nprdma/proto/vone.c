@@ -165,47 +165,45 @@ static void np_vpiece_look(np_vop_t *op, np_vpiece_t *piece, uint32_t index)
 }
 
 /* Where the bytes are: in our view, or in a buffer */
-static int np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, uint64_t *addr,
-                            uint32_t *lkey)
+static int
+np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, np_place_t *ours)
 {
     const np_vone_t *one = &op->one;
+    const uint64_t va    = np_vpiece_local(op, piece);
     np_view_t own;
 
     if (one->unpack != NULL) {
-        *addr = (uintptr_t)piece->scratch;
-        *lkey = op->port->mr->lkey;
+        *ours = np_vport_place(op->port, piece->scratch);
         return 1;
     }
 
-    *addr = np_vpiece_local(op, piece);
     if (op->copy != NULL) {
-        *lkey = op->port->mr->lkey;
+        *ours = np_vport_place(op->port, (void*)va);
         return 1;
     }
 
-    if (!np_vport_view(op->port, *addr, piece->len, one->dir == NP_DIR_GET,
+    if (!np_vport_view(op->port, va, piece->len, one->dir == NP_DIR_GET,
                        &own) ||
         !np_vpiece_bring_in(op, piece, own.region)) {
         return 0;
     }
 
     piece->region = own.region;
-    *lkey         = own.key;
+    *ours         = own.place;
     return 1;
 }
 
-static void np_vpiece_move(np_vop_t *op, np_vpiece_t *piece, uint64_t addr,
-                           uint32_t lkey, uint32_t index)
+static void np_vpiece_move(np_vop_t *op, np_vpiece_t *piece, np_place_t ours,
+                           uint32_t index)
 {
-    const uint64_t va             = np_vpiece_remote(op, piece);
-    const np_vremote_keys_t *keys = np_vremote_keys(piece->remote, va);
+    const int is_put        = op->one.dir == NP_DIR_PUT;
+    const np_place_t theirs = np_vremote_place(
+            piece->remote, np_vpiece_remote(op, piece), is_put);
 
-    if (op->one.dir == NP_DIR_GET) {
-        np_conn_rdma(op->conn, IBV_WR_RDMA_READ, addr, lkey, va, keys->read,
-                     piece->len, op, index);
+    if (!is_put) {
+        np_conn_read(op->conn, ours, theirs, piece->len, op, index);
     } else {
-        np_conn_rdma(op->conn, IBV_WR_RDMA_WRITE, addr, lkey, va, keys->write,
-                     piece->len, NULL, 0);
+        np_conn_write(op->conn, ours, theirs, piece->len);
         np_vpiece_look(op, piece, index);
         piece->has_looked = 1;
     }
@@ -216,9 +214,9 @@ static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
 {
     np_vone_t *one     = &op->one;
     np_vpiece_t *piece = &one->pieces[index % NP_VONE_DEPTH];
-    uint64_t va        = np_vpiece_remote(op, piece), addr;
+    uint64_t va        = np_vpiece_remote(op, piece);
     int is_put         = one->dir == NP_DIR_PUT, is_known;
-    uint32_t lkey;
+    np_place_t ours;
 
     piece->remote = np_vremote_get(op->link, va, piece->len);
     if (piece->remote == NULL) {
@@ -250,11 +248,11 @@ static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
     }
 
     if (is_known) {
-        if (!np_vpiece_choose(op, piece, &addr, &lkey)) {
+        if (!np_vpiece_choose(op, piece, &ours)) {
             return NP_VPOST_NOT;
         }
         piece->step = NP_VPIECE_MOVES;
-        np_vpiece_move(op, piece, addr, lkey, index);
+        np_vpiece_move(op, piece, ours, index);
     } else {
         piece->has_looked = 1;
         piece->step       = NP_VPIECE_LOOKS;

@@ -422,8 +422,8 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     put        = np_vput_place(link, batch, last, addr, len);
     put->entry = entry;
     memcpy(put->data, data, len);
-    np_conn_rdma(link->conn, IBV_WR_RDMA_WRITE, (uintptr_t)put->data, 0, addr,
-                 np_vremote_keys(remote, addr)->write, len, NULL, 0);
+    np_conn_write(link->conn, (np_place_t){.addr = (uintptr_t)put->data},
+                  np_vremote_place(remote, addr, 1), len);
     if (++batch->writes >=
         ucs_min(NP_VPUT_WRITES, link->conn->sq_mask / 2)) {
         np_vbatch_confirm(batch);

@@ -68,11 +68,14 @@ typedef struct np_vremote {
  *  one region of the row */
 np_vremote_t *np_vremote_get(np_vlink_t *link, uint64_t va, uint64_t len);
 
-/** The keys of the views at an address of it */
-static UCS_F_ALWAYS_INLINE const np_vremote_keys_t *
-np_vremote_keys(const np_vremote_t *remote, uint64_t va)
+/** An address of it in the read view, or in the write view */
+static UCS_F_ALWAYS_INLINE np_place_t
+np_vremote_place(const np_vremote_t *remote, uint64_t va, int to_write)
 {
-    return &remote->keys[(va - remote->va) >> remote->shift];
+    const np_vremote_keys_t *keys = &remote->keys[(va - remote->va) >>
+                                                  remote->shift];
+
+    return (np_place_t){va, to_write ? keys->write : keys->read};
 }
 
 /** The entries of these pages as they were read last; bits 0: not of all is

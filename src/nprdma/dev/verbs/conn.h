@@ -315,20 +315,30 @@ unsigned np_conn_send_due(np_conn_t *conn);
  *  they have been built */
 void np_conn_tell_views(np_conn_t *conn, uint64_t addr);
 
-/** RDMA Write; @a imm NULL: without immediate. There must be room. */
-void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
-                   uint64_t remote, uint32_t rkey, size_t len,
-                   const uint32_t *imm, np_vop_t *op, uint32_t chunk);
+/* The movers. There must be room for each; what has an operation is told of its
+ * completion (np_vport_ops_t::moved), with the number. */
 
-/**
- * RDMA Read, or Write without immediate. There must be room for it.
+/** Write a part of a chunk of @a op to where the peer has a lease.
  *
- * @param [in] op  Is told of its completion, with @a number; NULL: nobody is,
- *                 and another request follows.
- */
-void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode, uint64_t local,
-                  uint32_t lkey, uint64_t remote, uint32_t rkey, size_t len,
+ * @param [in] imm  What the peer is told when all up to here has come; NULL:
+ *                  nothing. */
+void np_conn_write_lease(np_conn_t *conn, np_place_t from, np_place_t to,
+                         size_t len, const uint32_t *imm, np_vop_t *op,
+                         uint32_t number);
+
+/** Write into a view; a Read follows, whose completion is that of both. Up to
+ *  port->max_inline bytes may be anywhere, and need not stay. */
+void np_conn_write(np_conn_t *conn, np_place_t from, np_place_t to, size_t len);
+
+/** Read from a view */
+void np_conn_read(np_conn_t *conn, np_place_t to, np_place_t from, size_t len,
                   np_vop_t *op, uint32_t number);
+
+/** Look: read the entries of the pages of [@a pages, @a pages + @a len), with
+ *  the key of their table, into a buffer of the port's, in order behind what
+ *  was posted */
+void np_conn_read_entries(np_conn_t *conn, void *buffer, np_place_t pages,
+                          size_t len, np_vop_t *op, uint32_t number);
 
 /** A message that fails if nobody is there. (A write of no bytes would do, but
  *  is not noticed to fail on Soft-RoCE.) */

@@ -79,13 +79,14 @@ void np_leases_end(np_leases_t *spent);
 /** The queue pair is destroyed: what was kept for it is given back */
 void np_lease_end_kept(np_conn_t *conn);
 
-/** Ours, for requests of our own */
-static UCS_F_ALWAYS_INLINE uint32_t np_lease_key(const np_lease_t *lease)
+/** For requests of our own, from @a addr on */
+static UCS_F_ALWAYS_INLINE np_place_t
+np_lease_place(const np_lease_t *lease, const void *addr)
 {
-    return lease->mr->lkey;
+    return (np_place_t){(uintptr_t)addr, lease->mr->lkey};
 }
 
-/** The peer's, which it writes with; 0: there is no lease */
+/** The key that a peer writes with; 0: there is no lease */
 static UCS_F_ALWAYS_INLINE uint32_t np_lease_rkey(const np_lease_t *lease)
 {
     return (lease->mr == NULL) ? 0 : lease->mr->rkey;

@@ -19,6 +19,12 @@ typedef struct np_nic_name {
     char name[NP_NIC_NAME_MAX];
 } np_nic_name_t;
 
+/** Where bytes are, of ours or a peer's, as an RNIC is told */
+typedef struct np_place {
+    uint64_t addr;
+    uint32_t key;
+} np_place_t;
+
 /** One port of an RNIC. Owner: nic.c, until the process ends; constant once
  *  np_nic_open has returned it, but for what happens to it and its views. */
 typedef struct np_nic {

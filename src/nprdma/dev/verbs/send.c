@@ -1,15 +1,14 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What connections send: messages, with what each tells beside what it is for,
- * and writes.
+ * What connections send: messages, with what each tells beside what it is for.
  */
 
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
 #endif
 
-#include "conn.h"
+#include "post.h"
 
 #include "../../engine.h"
 
@@ -94,8 +93,10 @@ static int np_conn_hears(np_conn_t *conn)
  * and fails if its queue pair is no more. (On Soft-RoCE it does not.) */
 static void np_conn_ping(np_conn_t *conn)
 {
+    const np_place_t nowhere = {0};
+
     if (np_conn_has_room(conn)) {
-        np_conn_write(conn, NULL, 0, 0, 0, 0, NULL, NULL, 0);
+        np_conn_write_lease(conn, nowhere, nowhere, 0, NULL, NULL, 0);
     }
 }
 
@@ -137,25 +138,7 @@ static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
     return 0;
 }
 
-/* The port's work request, which is filled for each post: to clear a new one
- * takes longer than all else */
-static UCS_F_ALWAYS_INLINE struct ibv_send_wr *
-np_conn_request(np_conn_t *conn, const void *data, size_t len, uint32_t lkey,
-                enum ibv_wr_opcode opcode, unsigned flags)
-{
-    np_vport_t *port = conn->port;
-
-    port->sge.addr      = (uintptr_t)data;
-    port->sge.length    = len;
-    port->wr.opcode     = opcode;
-    port->wr.send_flags = flags;
-    if (!(flags & IBV_SEND_INLINE)) {
-        port->sge.lkey  = lkey;
-    }
-    return &port->wr;
-}
-
-static __attribute__((noinline)) void
+__attribute__((noinline)) void
 np_conn_refused(np_conn_t *conn, int error, const np_sq_entry_t *entry)
 {
     np_error("%s: queue pair %u takes no request: %s", conn->port->nic->name,
@@ -164,33 +147,6 @@ np_conn_refused(np_conn_t *conn, int error, const np_sq_entry_t *entry)
         np_vport_buffer_put(conn->port, entry->buffer);
     }
     np_conn_fail(conn, UCS_ERR_IO_ERROR);
-}
-
-/* @a is_kept: the buffer is not given back by the completion */
-static UCS_F_ALWAYS_INLINE void
-np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer, int is_kept,
-             np_vop_t *op, uint32_t number)
-{
-    np_sq_entry_t *entry = &conn->sq[conn->sq_tail & conn->sq_mask];
-    struct ibv_send_wr *bad;
-    int ret;
-
-    wr->wr_id      = ((uint64_t)conn->generation << 32) | conn->sq_tail;
-    entry->buffer  = buffer;
-    entry->op      = op;
-    entry->chunk   = number;
-    entry->is_kept = is_kept;
-    ret            = ibv_post_send(conn->qp, wr, &bad);
-    if (ucs_unlikely(ret != 0)) {
-        np_conn_refused(conn, ret, entry);
-        return;
-    }
-
-    ++conn->sq_tail;
-    ++conn->port->posted;
-    if (op != NULL) {
-        ++conn->port->awaited;
-    }
 }
 
 np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind)
@@ -464,17 +420,6 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
     }
 }
 
-/* For tests: see np_vport_config_t::break_every. The queue pair fails when what
- * is in work is done, see np_vport_break_due. */
-static UCS_F_ALWAYS_INLINE void np_conn_count(np_conn_t *conn)
-{
-    if (ucs_unlikely(conn->port->config.break_every != 0) &&
-        ((++conn->num_posted % conn->port->config.break_every) == 0)) {
-        conn->break_due = 1;
-        np_vport_look_next(conn->port);
-    }
-}
-
 static UCS_F_ALWAYS_INLINE void
 np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len, void *buffer,
                      int is_kept)
@@ -487,8 +432,8 @@ np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len, void *buffer,
     if (ucs_unlikely(msg->flags & NP_VMSG_WAKE)) {
         flags |= IBV_SEND_SOLICITED;
     }
-    np_conn_post(conn, np_conn_request(conn, msg, len, conn->port->mr->lkey,
-                                       IBV_WR_SEND, flags),
+    np_conn_post(conn, np_conn_request(conn, np_vport_place(conn->port, msg),
+                                       len, IBV_WR_SEND, flags),
                  buffer, is_kept, NULL, conn->tx_seq);
     np_conn_count(conn);
 }
@@ -618,45 +563,6 @@ unsigned np_conn_send_due(np_conn_t *conn)
     ucs_list_del(&conn->due);
     ucs_list_head_init(&conn->due);
     return count;
-}
-
-void np_conn_write(np_conn_t *conn, const void *local, uint32_t lkey,
-                   uint64_t remote, uint32_t rkey, size_t len,
-                   const uint32_t *imm, np_vop_t *op, uint32_t chunk)
-{
-    unsigned flags = IBV_SEND_SIGNALED;
-    struct ibv_send_wr *wr;
-
-    if ((imm != NULL) && conn->is_distant) {
-        flags |= IBV_SEND_SOLICITED;
-    }
-
-    wr = np_conn_request(conn, local, len, lkey,
-                         (imm == NULL) ? IBV_WR_RDMA_WRITE :
-                         IBV_WR_RDMA_WRITE_WITH_IMM, flags);
-    wr->imm_data            = (imm == NULL) ? 0 : *imm;
-    wr->wr.rdma.remote_addr = remote;
-    wr->wr.rdma.rkey        = rkey;
-    conn->unsignaled        = 0;
-    np_conn_post(conn, wr, NULL, 0, op, chunk);
-}
-
-void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode, uint64_t local,
-                  uint32_t lkey, uint64_t remote, uint32_t rkey, size_t len,
-                  np_vop_t *op, uint32_t number)
-{
-    unsigned flags = (op != NULL) ? IBV_SEND_SIGNALED : 0;
-    struct ibv_send_wr *wr;
-
-    if ((opcode == IBV_WR_RDMA_WRITE) && (len <= conn->port->max_inline)) {
-        flags |= IBV_SEND_INLINE;
-    }
-    wr = np_conn_request(conn, (void*)local, len, lkey, opcode, flags);
-    wr->wr.rdma.remote_addr = remote;
-    wr->wr.rdma.rkey        = rkey;
-    conn->unsignaled = (op != NULL) ? 0 : (conn->unsignaled + 1);
-    np_conn_post(conn, wr, NULL, 0, op, number);
-    np_conn_count(conn);
 }
 
 void np_conn_probe(np_conn_t *conn)

@@ -199,7 +199,7 @@ typedef struct np_vabsent {
 
 /** Memory of ours that an RNIC reaches without registering it */
 typedef struct np_view {
-    uint32_t                    key;
+    np_place_t                  place;
     const struct np_kmod_region *region; /**< whose entries tell what is
                                               there */
 } np_view_t;
@@ -451,6 +451,13 @@ static inline uint8_t *np_vport_hello_buffer(np_vport_t *port, uint64_t index)
 {
     return np_vport_ud_buffer(port, NP_UD_BUFFERS) +
            (index * sizeof(np_hello_t));
+}
+
+/** Bytes of a buffer of the port's */
+static UCS_F_ALWAYS_INLINE np_place_t
+np_vport_place(const np_vport_t *port, const void *buffer)
+{
+    return (np_place_t){(uintptr_t)buffer, port->mr->lkey};
 }
 
 /** A send buffer of NP_VSEG_SIZE bytes; NULL: none is free now */

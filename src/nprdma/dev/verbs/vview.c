@@ -60,7 +60,9 @@ int np_vport_view(np_vport_t *port, uint64_t va, uint64_t len, int to_write,
         return 0;
     }
 
-    view->key    = to_write ? part->write->lkey : part->read->lkey;
+    view->place  = (np_place_t){
+        va, to_write ? part->write->lkey : part->read->lkey
+    };
     view->region = own->region;
     return 1;
 }
