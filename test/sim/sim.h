@@ -136,6 +136,9 @@ extern sim_process_t sim_processes[SIM_PROCESSES];
 extern sim_link_t sim_links[SIM_PROCESSES][SIM_PROCESSES];
 extern int sim_is_told;            /* each step is printed */
 
+/** The world's own seed */
+extern uint64_t sim_world;
+
 /** Numbers by the seed */
 void sim_seed(uint64_t seed);
 uint64_t sim_random(void);

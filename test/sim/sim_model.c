@@ -223,7 +223,9 @@ sim_op_t *sim_op_get(sim_kind_t kind, unsigned from, unsigned to)
                 .to      = to
             };
             for (p = 0; p < SIM_PROCESSES; ++p) {
-                sim_ops[i].life[p] = sim_links[from][p].life;
+                /* what begins while a life ends may end with it */
+                sim_ops[i].life[p] = sim_links[from][p].life -
+                                     (sim_links[from][p].is_ending != 0);
             }
             ++sim_num_ops;
             return &sim_ops[i];

@@ -159,6 +159,9 @@ static int sim_open(int has_views)
         }
     }
     mock_hold();
+    if ((sim_world % 2) == 0) {
+        mock_poll_some(sim_below);
+    }
     return 1;
 }
 
@@ -174,6 +177,7 @@ static void sim_close(void)
             }
         }
     }
+    mock_poll_some(NULL);
     mock_release();
     for (p = 0; p < SIM_PROCESSES; ++p) {
         np_vport_close(sim_ports[p]);
@@ -343,12 +347,23 @@ static unsigned sim_held_by(const np_conn_t *conn)
     return count;
 }
 
+static unsigned sim_held_by_all(const ucs_list_link_t *conns)
+{
+    unsigned count = 0;
+    const np_conn_t *conn;
+
+    ucs_list_for_each(conn, conns, list) {
+        count += sim_held_by(conn);
+    }
+    return count;
+}
+
 static int sim_is_port_clean(np_vport_t *port)
 {
-    unsigned held = 0;
-    np_conn_t *conn;
+    const unsigned held = sim_held_by_all(&port->ready) +
+                          sim_held_by_all(&port->connecting) +
+                          sim_held_by_all(&port->dying);
 
-    kh_foreach_value(&port->conns, conn, held += sim_held_by(conn));
     if ((port->registered == 0) && (port->num_served == 0) &&
         (port->num_free_send + held == port->send_buffers) &&
         ucs_list_is_empty(&port->todo)) {

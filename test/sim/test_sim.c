@@ -47,7 +47,7 @@ static const sim_kind_of_device_t sim_devices[] = {
     {"soft", &sim_soft, 1}, {"views", &sim_verbs, 1},
     {"leases", &sim_verbs, 0}};
 static sim_options_t sim_options;
-static uint64_t sim_this_seed;
+uint64_t sim_world;
 static const sim_kind_of_device_t *sim_this;
 static int sim_pipe[2];
 
@@ -72,7 +72,7 @@ static int sim_run(void)
         alarm(SIM_LIMIT * (1 + (sim_options.steps / SIM_STEPS)));
     }
     np_mutant = sim_options.mutant;
-    sim_seed(sim_this_seed);
+    sim_seed(sim_world);
     sim_world_open(sim_this->has_views);
     if (sim_options.is_sweep) {
         (void)sim_sweep(sim_options.pairs);
@@ -105,7 +105,7 @@ sim_one(const sim_kind_of_device_t *device, uint64_t seed, sim_counts_t *sum)
 
     sim           = device->device;
     sim_this      = device;
-    sim_this_seed = seed;
+    sim_world = seed;
     is_right      = tap_child(sim_run);
     if (is_right) {
         sim_add(sum);

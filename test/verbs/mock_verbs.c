@@ -26,6 +26,7 @@
 #define MOCK_INLINE  256u
 #define MOCK_MAX_MSG (1u << 20)
 #define MOCK_UNIT    64ul   /* nothing smaller of memory is torn */
+#define MOCK_POLL    6u    /* completions that a simulated poll finds: less */
 #define MOCK_CHOICES 64u    /* queue pairs that a simulation chooses from */
 
 /* Requests of a queue pair that mock_turn has looked at */
@@ -123,6 +124,7 @@ static uint32_t mock_last_qpn = 16;
 static mock_wr_t *mock_work;
 static mock_wr_t **mock_work_end = &mock_work;
 static int mock_is_held;
+static mock_below_t mock_poll_below;
 static unsigned mock_ahs;
 static unsigned mock_ahs_live;
 static unsigned mock_views_live;
@@ -134,6 +136,11 @@ static int mock_kernel = -1;  /* has none of its calls */
 static struct ibv_device mock_device = {.name = "mock0", .dev_name = "mock0"};
 static const uint8_t mock_gid[16] = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1};
 
+
+static int mock_min(int a, int b)
+{
+    return (a < b) ? a : b;
+}
 
 static void mock_unlock(pthread_mutex_t **lock)
 {
@@ -194,6 +201,9 @@ static int mock_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
     mock_wc_t *entry;
     int i;
 
+    if (mock_poll_below != NULL) { /* some may be seen later than others */
+        count = mock_min(count, mock_poll_below(MOCK_POLL));
+    }
     for (i = 0; (i < count) && (cq->first != NULL); ++i) {
         entry     = cq->first;
         wc[i]     = entry->wc;
@@ -902,6 +912,12 @@ static int mock_may_step(mock_wr_t *work)
 
     qp->passed = mock_is_read(work) ? MOCK_PASSED_READS : MOCK_PASSED_ALL;
     return 1;
+}
+
+void mock_poll_some(mock_below_t below)
+{
+    MOCK_LOCKED;
+    mock_poll_below = below;
 }
 
 unsigned mock_turn(mock_below_t below)

@@ -34,6 +34,10 @@ typedef unsigned (*mock_below_t)(unsigned bound);
  *  Returns how much was done; 0: nothing can be. */
 unsigned mock_turn(mock_below_t below);
 
+/** From now on a poll finds only some of the completions that there are; NULL:
+ *  as many as it asks for */
+void mock_poll_some(mock_below_t below);
+
 /** A connected queue pair fails, or it and its peer. What was done of its
  *  requests and has not completed completes as if it had not been done. Returns
  *  0: there is none. */
