@@ -89,12 +89,11 @@ np_fast_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
            np_fast_direct(link, key, addr) : NULL;
 }
 
-/** Put of what is ours, into mapped memory whose pages the target's write view
- *  has: what soft0 does for one DMA unit, without a call. Returns whether it
- *  was done. */
+/* One DMA unit of soft0, without a call, if the target's view has its pages.
+ * Returns whether it was done. */
 static UCS_F_ALWAYS_INLINE int
-np_fast_put(np_link_t *link, np_key_t *key, const void *data, size_t len,
-            uint64_t addr)
+np_fast_unit(np_dir_t dir, np_link_t *link, np_key_t *key, void *data,
+             size_t len, uint64_t addr)
 {
     np_moving_own_t *moving;
     int is_mapped;
@@ -108,16 +107,26 @@ np_fast_put(np_link_t *link, np_key_t *key, const void *data, size_t len,
     moving    = &link->drain.own[NP_MOVER_INITIATOR];
     np_moving_begin(moving);
     is_mapped = !np_moving_is_ended(moving) &&
-                np_dma_is_mapped(link->table, addr, len, NP_DIR_PUT);
+                np_dma_is_mapped(link->table, addr, len, dir);
     if (ucs_likely(is_mapped)) {
-        memcpy(ptr, data, len);
+        memcpy((dir == NP_DIR_PUT) ? ptr : data,
+               (dir == NP_DIR_PUT) ? data : ptr, len);
     }
     if (ucs_unlikely(!np_moving_end(moving) || !is_mapped)) {
         return 0;
     }
 
-    np_stats_moved(link->port->stats, NP_DIR_PUT, len);
+    np_stats_moved(link->port->stats, dir, len);
     return 1;
+}
+
+/** Put of what is ours, into mapped memory whose pages the target's write view
+ *  has. Returns whether it was done. */
+static UCS_F_ALWAYS_INLINE int
+np_fast_put(np_link_t *link, np_key_t *key, const void *data, size_t len,
+            uint64_t addr)
+{
+    return np_fast_unit(NP_DIR_PUT, link, key, (void*)data, len, addr);
 }
 
 /** Put of the program's bytes into mapped memory, if both sides' views have all
@@ -158,28 +167,7 @@ static UCS_F_ALWAYS_INLINE int
 np_fast_get(np_link_t *link, np_key_t *key, void *data, size_t len,
             uint64_t addr)
 {
-    np_moving_own_t *moving;
-    int is_mapped;
-    void *ptr;
-
-    ptr = np_fast_at_once(link, key, addr, len);
-    if (ucs_unlikely(ptr == NULL)) {
-        return 0;
-    }
-
-    moving    = &link->drain.own[NP_MOVER_INITIATOR];
-    np_moving_begin(moving);
-    is_mapped = !np_moving_is_ended(moving) &&
-                np_dma_is_mapped(link->table, addr, len, NP_DIR_GET);
-    if (ucs_likely(is_mapped)) {
-        memcpy(data, ptr, len);
-    }
-    if (ucs_unlikely(!np_moving_end(moving) || !is_mapped)) {
-        return 0;
-    }
-
-    np_stats_moved(link->port->stats, NP_DIR_GET, len);
-    return 1;
+    return np_fast_unit(NP_DIR_GET, link, key, data, len, addr);
 }
 
 static inline uint64_t
