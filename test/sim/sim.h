@@ -16,6 +16,7 @@
 
 #include "nprdma/np.h"
 #include "nprdma/iov.h"
+#include "nprdma/mem/key.h"
 
 #include <sys/types.h>
 
@@ -153,6 +154,12 @@ int sim_has_memory(uint64_t va);
 
 /** Where process @a from may write at @a to */
 uint64_t sim_addr(unsigned from, unsigned to, uint64_t offset);
+
+/** A key of that area; the world is wrong if there is none */
+np_key_t *sim_key(unsigned from, unsigned to);
+
+/** Do this for each two processes; returns 0 if it did so for one of them */
+int sim_for_links(int (*each)(unsigned from, unsigned to));
 
 /** What the engine tells */
 void sim_complete(void *comp, ucs_status_t status);

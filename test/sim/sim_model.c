@@ -82,6 +82,37 @@ uint64_t sim_addr(unsigned from, unsigned to, uint64_t offset)
     return (uintptr_t)sim_processes[to].area[from] + offset;
 }
 
+np_key_t *sim_key(unsigned from, unsigned to)
+{
+    np_packed_key_t packed;
+    np_arenas_t arenas;
+    np_key_t *key;
+
+    if (np_arenas_share(sim_addr(from, to, 0), SIM_AREA, &arenas) != UCS_OK) {
+        sim_wrong("no arenas");
+    }
+
+    np_key_pack_arenas(&packed, arenas);
+    if (np_key_unpack(&packed, &key) != UCS_OK) {
+        sim_wrong("no key");
+    }
+    return key;
+}
+
+int sim_for_links(int (*each)(unsigned from, unsigned to))
+{
+    unsigned p, q;
+
+    for (p = 0; p < SIM_PROCESSES; ++p) {
+        for (q = 0; q < SIM_PROCESSES; ++q) {
+            if ((p != q) && !each(p, q)) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
 /* Memory across the border of two arenas, of whose pairs this is the n-th */
 static uint8_t *sim_map(unsigned n, size_t len)
 {

@@ -101,24 +101,17 @@ static int sim_open_port(unsigned p)
 
 static int sim_open_link(unsigned from, unsigned to)
 {
-    void *area = sim_processes[to].area[from];
-    np_packed_key_t packed;
     np_port_addr_t addr;
-    np_arenas_t arenas;
 
-    if (np_arenas_share((uintptr_t)area, SIM_AREA, &arenas) != UCS_OK) {
-        return 0;
-    }
-
-    np_key_pack_arenas(&packed, arenas);
     np_port_get_addr(sim_ports[to], &addr);
     np_link_init(&sim_slinks[from][to], sim_ports[from], &addr);
-    return np_key_unpack(&packed, &sim_keys[from][to]) == UCS_OK;
+    sim_keys[from][to] = sim_key(from, to);
+    return 1;
 }
 
 static int sim_open(int has_views)
 {
-    unsigned p, q;
+    unsigned p;
 
     if (!sim_open_engine()) {
         return 0;
@@ -128,35 +121,23 @@ static int sim_open(int has_views)
             return 0;
         }
     }
-    for (p = 0; p < SIM_PROCESSES; ++p) {
-        for (q = 0; q < SIM_PROCESSES; ++q) {
-            if ((p != q) && !sim_open_link(p, q)) {
-                return 0;
-            }
-        }
-    }
     np_pause_hook = sim_on_pause;
-    return 1;
+    return sim_for_links(sim_open_link);
 }
 
-static void sim_close_link(unsigned from, unsigned to)
+static int sim_close_link(unsigned from, unsigned to)
 {
     np_proto_close_link(&sim_slinks[from][to]);
     np_key_release(sim_keys[from][to]);
+    return 1;
 }
 
 static void sim_close(void)
 {
-    unsigned p, q;
+    unsigned p;
 
     np_pause_hook = NULL;
-    for (p = 0; p < SIM_PROCESSES; ++p) {
-        for (q = 0; q < SIM_PROCESSES; ++q) {
-            if (p != q) {
-                sim_close_link(p, q);
-            }
-        }
-    }
+    (void)sim_for_links(sim_close_link);
     for (p = 0; p < SIM_PROCESSES; ++p) {
         np_proto_close(sim_ports[p]);
     }
@@ -280,10 +261,8 @@ static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
     if (is_cancelled) {
         sim_cancel(from, to);
     }
-    sim_close_link(from, to);
-    if (!sim_open_link(from, to)) {
-        sim_wrong("no other link");
-    }
+    (void)sim_close_link(from, to);
+    (void)sim_open_link(from, to);
 }
 
 /* Nothing moves by itself, nor fails and is made good, nor takes its time */
@@ -307,23 +286,22 @@ static void sim_give(void *va, size_t len, int write)
     (void)np_mapper_fault_in((uintptr_t)va, len, write);
 }
 
+static int sim_is_link_clean(unsigned from, unsigned to)
+{
+    const np_link_t *link = &sim_slinks[from][to];
+
+    if ((link->flight.outstanding == 0) && (link->answers_used == 0)) {
+        return 1;
+    }
+
+    printf("# %u -> %u: %u operations are outstanding, answers %#lx\n", from,
+           to, link->flight.outstanding, (unsigned long)link->answers_used);
+    return 0;
+}
+
 static int sim_is_clean(void)
 {
-    int is_clean = 1;
-    unsigned p, q;
-
-    for (p = 0; p < SIM_PROCESSES; ++p) {
-        for (q = 0; q < SIM_PROCESSES; ++q) {
-            if ((p != q) && ((sim_slinks[p][q].flight.outstanding > 0) ||
-                             (sim_slinks[p][q].answers_used != 0))) {
-                printf("# %u -> %u: %u operations are outstanding, answers "
-                       "%#lx\n", p, q, sim_slinks[p][q].flight.outstanding,
-                       (unsigned long)sim_slinks[p][q].answers_used);
-                is_clean = 0;
-            }
-        }
-    }
-    return is_clean;
+    return sim_for_links(sim_is_link_clean);
 }
 
 const sim_device_t sim_soft = {

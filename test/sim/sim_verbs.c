@@ -108,24 +108,24 @@ static void sim_make_views(const void *va, size_t len)
 
 static int sim_open_link(unsigned from, unsigned to)
 {
-    void *area = sim_processes[to].area[from];
     np_vport_addr_t addr;
     np_vdev_addr_t dev_addr;
-    np_packed_key_t packed;
-    np_arenas_t arenas;
 
-    if (np_arenas_share((uintptr_t)area, SIM_AREA, &arenas) != UCS_OK) {
-        return 0;
-    }
-
-    np_key_pack_arenas(&packed, arenas);
     np_vport_get_dev_addr(sim_ports[to], &dev_addr);
     np_vport_get_addr(sim_ports[to], &addr);
     np_vlink_init(&sim_vlinks[from][to], sim_ports[from], &dev_addr, &addr);
+    sim_keys[from][to] = sim_key(from, to);
     if (sim_ports[to]->has_views) {
-        sim_make_views(area, SIM_AREA);
+        sim_make_views(sim_processes[to].area[from], SIM_AREA);
     }
-    return np_key_unpack(&packed, &sim_keys[from][to]) == UCS_OK;
+    return 1;
+}
+
+static int sim_close_link(unsigned from, unsigned to)
+{
+    np_vlink_close(&sim_vlinks[from][to]);
+    np_key_release(sim_keys[from][to]);
+    return 1;
 }
 
 static int sim_may_map(uint64_t va)
@@ -135,7 +135,7 @@ static int sim_may_map(uint64_t va)
 
 static int sim_open(int has_views)
 {
-    unsigned p, q;
+    unsigned p;
 
     mock_kmod_may_map   = sim_may_map;
     mock_kmod_is_loaded = has_views;
@@ -147,17 +147,11 @@ static int sim_open(int has_views)
         if (!sim_open_port(p)) {
             return 0;
         }
-    }
-    for (p = 0; p < SIM_PROCESSES; ++p) {
         if (sim_ports[p]->has_views) {
             sim_make_views(sim_processes[p].pool, SIM_POOL);
         }
-        for (q = 0; q < SIM_PROCESSES; ++q) {
-            if ((p != q) && !sim_open_link(p, q)) {
-                return 0;
-            }
-        }
     }
+    (void)sim_for_links(sim_open_link);
     mock_hold();
     if ((sim_world % 2) == 0) {
         mock_poll_some(sim_below);
@@ -167,16 +161,9 @@ static int sim_open(int has_views)
 
 static void sim_close(void)
 {
-    unsigned p, q;
+    unsigned p;
 
-    for (p = 0; p < SIM_PROCESSES; ++p) {
-        for (q = 0; q < SIM_PROCESSES; ++q) {
-            if (p != q) {
-                np_vlink_close(&sim_vlinks[p][q]);
-                np_key_release(sim_keys[p][q]);
-            }
-        }
-    }
+    (void)sim_for_links(sim_close_link);
     mock_poll_some(NULL);
     mock_release();
     for (p = 0; p < SIM_PROCESSES; ++p) {
@@ -292,11 +279,8 @@ static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
     if (is_cancelled) {
         sim_cancel(from, to);
     }
-    np_vlink_close(&sim_vlinks[from][to]);
-    np_key_release(sim_keys[from][to]);
-    if (!sim_open_link(from, to)) {
-        sim_wrong("no other link");
-    }
+    (void)sim_close_link(from, to);
+    (void)sim_open_link(from, to);
 }
 
 static unsigned sim_turn(void)
@@ -376,8 +360,10 @@ static int sim_is_port_clean(np_vport_t *port)
     return 0;
 }
 
-static int sim_is_link_clean(const np_vlink_t *link)
+static int sim_is_link_clean(unsigned from, unsigned to)
 {
+    const np_vlink_t *link = &sim_vlinks[from][to];
+
     const unsigned ones = np_flight_one_sided(&link->flight);
 
     if ((link->flight.outstanding == 0) && (ones == 0)) {
@@ -391,14 +377,11 @@ static int sim_is_link_clean(const np_vlink_t *link)
 
 static int sim_is_clean(void)
 {
-    int is_clean = 1;
-    unsigned p, q;
+    int is_clean = sim_for_links(sim_is_link_clean);
+    unsigned p;
 
     for (p = 0; p < SIM_PROCESSES; ++p) {
         is_clean &= sim_is_port_clean(sim_ports[p]);
-        for (q = 0; q < SIM_PROCESSES; ++q) {
-            is_clean &= (p == q) || sim_is_link_clean(&sim_vlinks[p][q]);
-        }
     }
 
     if (mock_live_mrs() != SIM_PROCESSES) {

@@ -33,7 +33,6 @@ typedef struct sim_kind_of_device {
 typedef struct sim_options {
     const char    *device;    /* NULL: each in turn */
     uint64_t      seed;
-    int           has_seed;
     unsigned long steps;
     double        seconds;    /* 0: one world of each device */
     np_mutant_t   mutant;
