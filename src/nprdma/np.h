@@ -83,6 +83,9 @@ typedef enum np_dir {
 /** Takes what a buffered read has brought */
 typedef void (*np_unpack_t)(void *arg, const void *data, size_t len);
 
+/** Write into a buffer; returns how many bytes */
+typedef size_t (*np_pack_t)(void *dest, void *arg);
+
 typedef enum np_atomic_op {
     NP_ATOMIC_ADD,
     NP_ATOMIC_AND,

@@ -19,7 +19,7 @@
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/dev/soft/vm.h"
 #include "nprdma/mem/segment.h"
-#include "nprdma/proto/am.h"
+#include "nprdma/face/soft.h"
 
 #include <uct/api/uct.h>
 
@@ -202,7 +202,7 @@ static int info_send_word(const np_engine_config_t *engine,
 
     np_link_init(&link, port, addr);
     do {
-        status = np_am_reserve_inline(&link, &slot);
+        status = np_soft_reserve_inline(&link, &slot);
     } while (status == UCS_ERR_NO_RESOURCE);
     if (status != UCS_OK) {
         return 1;

@@ -20,6 +20,7 @@
 #include "nprdma/mem/signature.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/copy.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/fault.h"
 #include "nprdma/proto/request.h"
 #include "nprdma/proto/rma.h"
@@ -123,7 +124,7 @@ static void say_files(void)
         number[port]);
     say("docs/man/nprdma_info.1", "allows %s descriptors for each peer",
         number[peer]);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(first);
     np_proto_close(second);
 }

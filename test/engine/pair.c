@@ -5,7 +5,8 @@
 #include "tap.h"
 
 #include "nprdma/clock.h"
-#include "nprdma/proto/am.h"
+#include "nprdma/face/soft.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 
 #include <dirent.h>
@@ -71,7 +72,7 @@ void pair_send(np_link_t *link)
 {
     np_slot_t *slot;
 
-    if (np_am_reserve_inline(link, &slot) == UCS_OK) {
+    if (np_soft_reserve_inline(link, &slot) == UCS_OK) {
         memset(slot->data, 1, 8);
         np_fast_send_inline(link, slot, 5, 8);
     }
@@ -122,7 +123,7 @@ void pair_open(const char *name, pair_t *pair)
 
 void pair_close(pair_t *pair)
 {
-    np_proto_close_link(&pair->link);
+    np_ep_close(&pair->link.flight);
     np_proto_close(pair->initiator);
     np_proto_close(pair->target);
 }

@@ -8,6 +8,7 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/mem/table.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 
 #include <errno.h>
@@ -162,7 +163,7 @@ static int barrier_child_later(void)
         pair_progress(pair.initiator);
     }
     TAP_CHILD_CHECK(late.drain.own[NP_MOVER_INITIATOR].is_fenced);
-    np_proto_close_link(&late);
+    np_ep_close(&late.flight);
     pair_close(&pair);
     return 0;
 }

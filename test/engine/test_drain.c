@@ -11,6 +11,7 @@
 #include "tap.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 
 #include <errno.h>
@@ -131,7 +132,7 @@ static int drain_pair(void)
     pair_link(initiator, target, &link);
     pair_send(&link);
     TAP_CHILD_CHECK(pair_wait_received(target, initiator, 1));
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(initiator);
     np_proto_close(target);
     return 0;

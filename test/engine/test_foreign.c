@@ -15,6 +15,7 @@
 #include "nprdma/dev/soft/mail.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/table.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 
 #include <fcntl.h>
@@ -162,7 +163,7 @@ static int foreign_child_to_target(void)
             peers += (target->peers[i] != NULL);
         }
         TAP_CHILD_CHECK(peers == 1);
-        np_proto_close_link(&link);
+        np_ep_close(&link.flight);
         for (i = 0; (i < PROGRESS_MAX) && (target->num_peers > 0); ++i) {
             pair_progress(target);
         }
@@ -246,7 +247,7 @@ static int foreign_child_bell(void)
     ++link.ctl.tail;
     np_mail_ring_now(&link);
     --link.ctl.tail;
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(port);
     np_proto_close(other);
     return 0;
@@ -299,7 +300,7 @@ static int foreign_child_none_left(void)
     TAP_CHILD_CHECK(recv(pair.link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1);
     pair_send(&late);
     TAP_CHILD_CHECK(pair_wait_received(target, pair.initiator, 2));
-    np_proto_close_link(&late);
+    np_ep_close(&late.flight);
     pair_close(&pair);
     return 0;
 }

@@ -16,6 +16,7 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 
@@ -170,8 +171,8 @@ static int helped_begin(np_link_t *link, int sock, uint8_t *ours,
     TAP_CHILD_CHECK(np_mapper_fault_in((uintptr_t)ours, HELPED_SIZE, 1) ==
                     UCS_OK);
     *done = UCS_INPROGRESS;
-    TAP_CHILD_CHECK(np_rma_move(NP_DIR_GET, link, key, &iov, 1, hello.va,
-                                done) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_ep_move(NP_DIR_GET, &link->flight, key, &iov, 1,
+                               hello.va, done) == UCS_INPROGRESS);
     TAP_CHILD_CHECK(ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST]));
     link->shm->shares[0].args.cpu = -1; /* it helps, wherever we run */
     TAP_CHILD_CHECK(helped_tell(sock) && helped_hear(sock));
@@ -222,7 +223,7 @@ static int helped_child(int is_paged, int is_killed)
     for (i = 0; (i < HELPED_SIZE) && (ours[i] == HELPED_AFTER); ++i) {
     }
     TAP_CHILD_CHECK(i == HELPED_SIZE);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(helped_port);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/rma.h"
 
 #include <signal.h>
@@ -52,8 +53,8 @@ static void hostile_slot(const char *name, int ctl, unsigned kind, uint32_t len,
     pair_send(&good_link);
     TAP_CHECK(pair_wait_received(target, good, 3), "%s: others go on", name);
 
-    np_proto_close_link(&bad_link);
-    np_proto_close_link(&good_link);
+    np_ep_close(&bad_link.flight);
+    np_ep_close(&good_link.flight);
     np_proto_close(bad);
     np_proto_close(good);
     np_proto_close(target);
@@ -77,7 +78,7 @@ static void hostile_changed_slot(void)
     TAP_CHECK(slot.rma.status == UCS_ERR_INVALID_PARAM,
               "changed slot: refused, not for want of the address: %d",
               slot.rma.status);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(bad);
     np_proto_close(target);
 }
@@ -108,14 +109,14 @@ static void hostile_gone_meanwhile(void)
     np_port_arm(target); /* so that it must be told */
     np_proto_close(target);
 
-    status = np_rma_move(NP_DIR_PUT, &link, key, &iov, 1, (uintptr_t)page,
-                         &done);
+    status = np_ep_move(NP_DIR_PUT, &link.flight, key, &iov, 1,
+                        (uintptr_t)page, &done);
     for (i = 0; (i < PROGRESS_MAX) && (done == UCS_INPROGRESS); ++i) {
         pair_progress(port);
     }
     TAP_CHECK((status != UCS_INPROGRESS) || (done != UCS_INPROGRESS),
               "gone: the transfer ends (%d, %d)", status, done);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_key_release(key);
     np_proto_close(port);
     munmap(page, 4096);
@@ -149,7 +150,7 @@ static void hostile_moving(void)
               "always moving: others go on");
     TAP_CHECK(!np_moving_is_ended(&good_link.drain.own[NP_MOVER_INITIATOR]),
               "always moving: nobody else is given up");
-    np_proto_close_link(&good_link);
+    np_ep_close(&good_link.flight);
     np_proto_close(good);
     pair_close(&pair);
 }
@@ -281,7 +282,7 @@ static void hostile_hello(const char *name, np_msg_t msg, int with_fds)
     pair_link(good, target, &link);
     pair_send(&link);
     TAP_CHECK(pair_wait_received(target, good, 1), "%s: others go on", name);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(good);
     np_proto_close(target);
 }

@@ -10,6 +10,7 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/rma.h"
 
 #include <string.h>
@@ -50,8 +51,8 @@ static void hostile_claims(void)
     np_key_pack_arenas(&packed, arenas);
     packed.engine_id = pair.link.addr.engine_id;
     TAP_CHECK(np_key_unpack(&packed, &key) == UCS_OK, "claims: a key");
-    status = np_rma_move(NP_DIR_PUT, &pair.link, key, &iov, 1, (uintptr_t)his,
-                         &done);
+    status = np_ep_move(NP_DIR_PUT, &pair.link.flight, key, &iov, 1,
+                        (uintptr_t)his, &done);
     TAP_CHECK((status == UCS_INPROGRESS) && (pair.link.shares_used == 1),
               "claims: a copy is shared (%d)", status);
 

@@ -19,6 +19,7 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/proto/atomic.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 #include "nprdma/proto/serve.h"
@@ -95,17 +96,19 @@ static void link_world_close(link_world_t *world)
 
 static ucs_status_t link_add(link_world_t *world, uint64_t *result, void *done)
 {
-    return np_atomic_post(&world->pair.link, world->key, NP_ATOMIC_ADD,
-                          sizeof(uint64_t), 1, 0, (uintptr_t)world->mem, result,
-                          done);
+    return np_ep_atomic(&world->pair.link.flight, world->key,
+                        &(np_atomic_t){.addr = (uintptr_t)world->mem,
+                                       .value = 1, .op = NP_ATOMIC_ADD,
+                                       .size = sizeof(uint64_t)},
+                        result, done);
 }
 
 static ucs_status_t link_put(link_world_t *world, uint64_t offset, size_t len)
 {
     static const uint8_t data[128];
 
-    return np_rma_put_copied(&world->pair.link, world->key, data, len,
-                             (uintptr_t)world->mem + offset);
+    return np_ep_put_copied(&world->pair.link.flight, world->key, data, len,
+                            (uintptr_t)world->mem + offset);
 }
 
 static int link_wait(pair_t *pair, const ucs_status_t *done)
@@ -264,8 +267,8 @@ static void link_swap(void)
     np_mapper_fault_in((uintptr_t)world.mem, LINK_PAGE, 1);
     iov           = (np_iov_t){link_swapped, LINK_PAGE};
     np_pause_hook = link_swap_out;
-    status        = np_rma_move(NP_DIR_GET, &world.pair.link, world.key, &iov,
-                                1, (uintptr_t)world.mem, &done);
+    status        = np_ep_move(NP_DIR_GET, &world.pair.link.flight, world.key,
+                               &iov, 1, (uintptr_t)world.mem, &done);
     TAP_CHECK((status == UCS_OK) ||
               ((status == UCS_INPROGRESS) && link_wait(&world.pair, &done)),
               "swapped: it goes while it is read into (%d)", status);
@@ -286,7 +289,7 @@ static link_world_t link_parents;
 static int link_child(void)
 {
     np_drain();
-    np_proto_close_link(&link_parents.pair.link);
+    np_ep_close(&link_parents.pair.link.flight);
     np_proto_close(link_parents.pair.initiator);
     np_proto_close(link_parents.pair.target);
     return 0;
@@ -392,8 +395,8 @@ static void link_note_room(void)
               "note room: there is room for one request (%u are sent)",
               count - 1);
     world.key->segment_id = LINK_NO_SEGMENT; /* to be asked for, by a note */
-    status = np_rma_put_copied(link, world.key, &byte, 1,
-                               (uintptr_t)world.mem);
+    status = np_ep_put_copied(&link->flight, world.key, &byte, 1,
+                              (uintptr_t)world.mem);
     TAP_CHECK(status == UCS_OK, "note room: which the put finds (%s)",
               ucs_status_string(status));
     TAP_CHECK(np_rma_may_put(link, (uintptr_t)world.mem + 1, 1) ==
@@ -566,7 +569,7 @@ static void link_evicted(void)
               "evicted: all of the ring is free (%u of %u)",
               atomic_load(link->data.head), link->data.tail);
     for (i = 0; i < LINK_MANY; ++i) {
-        np_proto_close_link(&links[i]);
+        np_ep_close(&links[i].flight);
     }
     np_proto_close(port);
     np_proto_close(target);
@@ -737,7 +740,7 @@ static void link_backlog(void)
     while (count > 0) {
         close(fds[--count]);
     }
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(port);
     np_proto_close(target);
 }
@@ -760,7 +763,7 @@ static void link_sleeper(void)
     TAP_CHECK(pair_wait_received(target, port, 1), "sleeper: and hears of it");
     TAP_CHECK((np_port_arm(target) == UCS_OK) && (poll(&pfd, 1, 0) == 0),
               "sleeper: asleep again");
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(port);
     np_proto_close(target);
 }
@@ -854,8 +857,8 @@ static int link_child_crowded(void)
         pair_progress(port);
     }
     TAP_CHILD_CHECK((early.target != NULL) && (target->num_unanswered == 0));
-    np_proto_close_link(&early);
-    np_proto_close_link(&late);
+    np_ep_close(&early.flight);
+    np_ep_close(&late.flight);
     np_proto_close(port);
     np_proto_close(target);
     return 0;
@@ -881,7 +884,7 @@ static int link_child_serves(void)
     TAP_CHILD_CHECK(accept(link_served->listen_fd, NULL, NULL) >= 0);
     np_inbox_end(link_served);
     np_inbox_end(port);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(port);
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/table.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 
@@ -188,7 +189,7 @@ static int process_child_ends(void)
     }
     TAP_CHILD_CHECK(process_port->num_peers == 0);
     process_forget(&world);
-    np_proto_close_link(&process_link);
+    np_ep_close(&process_link.flight);
     np_proto_close(process_port);
     return 0;
 }
@@ -238,8 +239,8 @@ static int process_child_stranger(void)
     /* one that arrives, so that all that can be known of it is known */
     do {
         done   = UCS_INPROGRESS;
-        status = np_rma_move(NP_DIR_PUT, &process_link, key, &iov, 1,
-                             PROCESS_VA, &done);
+        status = np_ep_move(NP_DIR_PUT, &process_link.flight, key, &iov, 1,
+                            PROCESS_VA, &done);
         for (i = 0; (status == UCS_INPROGRESS) && (done == UCS_INPROGRESS); ++i) {
             pair_progress(process_port);
             np_port_housekeep(process_port);
@@ -274,9 +275,9 @@ static int process_child_stranger(void)
 
     for (dir = NP_DIR_GET; dir <= NP_DIR_PUT; ++dir) {
         done   = UCS_INPROGRESS;
-        status = np_rma_move(dir, &process_link, key,
-                             (dir == NP_DIR_PUT) ? &iov : &iov_was, 1,
-                             PROCESS_VA, &done);
+        status = np_ep_move(dir, &process_link.flight, key,
+                            (dir == NP_DIR_PUT) ? &iov : &iov_was, 1,
+                            PROCESS_VA, &done);
         TAP_CHILD_CHECK(status != UCS_OK);
         TAP_CHILD_CHECK((was[0] == 0) && (was[63] == 0));
     }
@@ -286,7 +287,7 @@ static int process_child_stranger(void)
     TAP_CHILD_CHECK((done != UCS_OK) && (was[0] == 0));
     process_forget(&world);
     np_key_release(key);
-    np_proto_close_link(&process_link);
+    np_ep_close(&process_link.flight);
     np_proto_close(process_port);
     return 0;
 }

@@ -44,7 +44,7 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/signature.h"
 #include "nprdma/pause.h"
-#include "nprdma/proto/am.h"
+#include "nprdma/face/soft.h"
 #include "nprdma/proto/atomic.h"
 #include "nprdma/proto/rma.h"
 

@@ -3,6 +3,8 @@
 
 #include "test_race.h"
 
+#include "nprdma/proto/ep.h"
+
 #include <string.h>
 
 /* Points of its own at which an actor stops, besides at none */
@@ -282,11 +284,16 @@ static uint64_t race_lock_before;
 
 static void race_lock_post(void)
 {
-    race_lock_status = np_atomic_post(&race.second, race.key, NP_ATOMIC_CSWAP,
-                                      sizeof(uint64_t), RACE_LOCK_THEIRS,
-                                      RACE_LOCK_FREE,
-                                      race_va(&race_remote, race_mailbox_at),
-                                      &race_lock_before, &race_lock_comp);
+    race_lock_status = np_ep_atomic(&race.second.flight, race.key,
+                                    &(np_atomic_t){
+                                        .addr = race_va(&race_remote,
+                                                        race_mailbox_at),
+                                        .value = RACE_LOCK_THEIRS,
+                                        .compare = RACE_LOCK_FREE,
+                                        .op = NP_ATOMIC_CSWAP,
+                                        .size = sizeof(uint64_t)
+                                    },
+                                    &race_lock_before, &race_lock_comp);
 }
 
 static void race_lock_atomic_run(const race_transfer_t *transfer,
@@ -354,7 +361,7 @@ static int race_fence_send(void)
     unsigned i;
 
     for (i = 0; i < RACE_PROGRESS; ++i) {
-        if (np_am_reserve_inline(&race.link, &slot) == UCS_OK) {
+        if (np_soft_reserve_inline(&race.link, &slot) == UCS_OK) {
             memset(slot->data, 1, sizeof(uint64_t));
             np_fast_send_inline(&race.link, slot, 1, sizeof(uint64_t));
             return 1;

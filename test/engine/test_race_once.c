@@ -11,6 +11,8 @@
 
 #include "test_race.h"
 
+#include "nprdma/proto/ep.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -317,10 +319,12 @@ void race_bounded(void)
     race_transfer_reset(&transfer, RACE_ALL_REMOTE_OUT);
     for (count = 0; (count < RACE_KEPT_MAX) && (status == UCS_OK);
          count += status == UCS_OK) {
-        status = np_rma_put_copied(
-                &race.link, race.key, data + (count * RACE_KEPT_LEN),
-                RACE_KEPT_LEN,
-                race_va(&race_remote, NP_PAGE_SIZE + (count * RACE_KEPT_LEN)));
+        status = np_ep_put_copied(&race.link.flight, race.key,
+                                  data + (count * RACE_KEPT_LEN),
+                                  RACE_KEPT_LEN,
+                                  race_va(&race_remote,
+                                          NP_PAGE_SIZE +
+                                          (count * RACE_KEPT_LEN)));
     }
 
     /* slots of the control ring, or of the data ring */

@@ -3,6 +3,8 @@
 
 #include "test_race.h"
 
+#include "nprdma/proto/ep.h"
+
 #include <string.h>
 #include <sys/mman.h>
 
@@ -182,8 +184,8 @@ int race_open(const race_setting_t *setting)
 
 void race_close(void)
 {
-    np_proto_close_link(&race.link);
-    np_proto_close_link(&race.second);
+    np_ep_close(&race.link.flight);
+    np_ep_close(&race.second.flight);
     np_proto_close(race.from);
     np_proto_close(race.to);
     np_key_release(race.key);

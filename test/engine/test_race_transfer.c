@@ -3,6 +3,8 @@
 
 #include "test_race.h"
 
+#include "nprdma/proto/ep.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -122,30 +124,35 @@ race_transfer_call(const race_transfer_t *transfer, race_comp_t *comp)
     iovcnt = race_iov(transfer, iov);
     switch (transfer->how) {
     case RACE_GET:
-        return np_rma_move(NP_DIR_GET, &race.link, race.key, iov, iovcnt, addr,
-                           comp);
+        return np_ep_move(NP_DIR_GET, &race.link.flight, race.key, iov,
+                          iovcnt, addr, comp);
     case RACE_GET_UNPACK:
-        return np_rma_get_unpack(&race.link, race.key, transfer->len, addr,
-                                 race_unpack, NULL, comp);
+        return np_ep_get_unpack(&race.link.flight, race.key, transfer->len,
+                                addr, race_unpack, NULL, comp);
     case RACE_PUT:
-        return np_rma_move(NP_DIR_PUT, &race.link, race.key, iov, iovcnt, addr,
-                           comp);
+        return np_ep_move(NP_DIR_PUT, &race.link.flight, race.key, iov,
+                          iovcnt, addr, comp);
     case RACE_PUT_COPIED:
-        return np_rma_put_copied(&race.link, race.key, data, transfer->len,
-                                 addr);
+        return np_ep_put_copied(&race.link.flight, race.key, data,
+                                transfer->len, addr);
     case RACE_PUT_SHORT:
-        return np_rma_put_short(&race.link, race.key, data, transfer->len,
+        return np_soft_put_short(&race.link, race.key, data, transfer->len,
                                 addr);
     case RACE_ADD:
-        return np_atomic_post(&race.link, race.key, NP_ATOMIC_ADD,
-                              transfer->len, RACE_ADDEND, 0, addr,
-                              &race_old_word, comp);
+        return np_ep_atomic(&race.link.flight, race.key,
+                            &(np_atomic_t){.addr = addr, .value = RACE_ADDEND,
+                                           .op = NP_ATOMIC_ADD,
+                                           .size = transfer->len},
+                            &race_old_word, comp);
     default:
         memcpy(&expected, race_remote.content[RACE_OLD] + transfer->remote,
                sizeof(expected));
-        return np_atomic_post(&race.link, race.key, NP_ATOMIC_CSWAP,
-                              transfer->len, RACE_SWAPPED, expected, addr,
-                              &race_old_word, comp);
+        return np_ep_atomic(&race.link.flight, race.key,
+                            &(np_atomic_t){.addr = addr, .value = RACE_SWAPPED,
+                                           .compare = expected,
+                                           .op = NP_ATOMIC_CSWAP,
+                                           .size = transfer->len},
+                            &race_old_word, comp);
     }
 }
 

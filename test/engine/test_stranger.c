@@ -16,7 +16,8 @@
 #include "nprdma/dev/soft/inbox.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/segment.h"
-#include "nprdma/proto/am.h"
+#include "nprdma/face/soft.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/svc/service.h"
 
@@ -122,7 +123,7 @@ static void stranger_crowd(void)
 
     pair_send(&link);
     TAP_CHECK(pair_wait_received(target, port, 2), "strangers: peers stay");
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(port);
     np_proto_close(target);
 }
@@ -265,7 +266,7 @@ static void stranger_flood(void)
               "strangers: in a flood of %u all of 8 peers come in (%u)",
               flood.count, pair_received);
     for (i = 0; i < 8; ++i) {
-        np_proto_close_link(&links[i]);
+        np_ep_close(&links[i].flight);
     }
     np_proto_close(port);
     np_proto_close(target);
@@ -313,7 +314,7 @@ static int stranger_among_rings(void)
         nanosleep(&pause, NULL);
     }
     np_inbox_end(target);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
     np_proto_close(port);
     np_proto_close(target);
     close(fd);

@@ -17,6 +17,7 @@
 #include "nprdma/mem/segment.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/pause.h"
+#include "nprdma/proto/ep.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -318,7 +319,7 @@ static void sender_close_link(sender_t *sender)
 {
     if (sender->has_link) {
         victim_begin();
-        np_proto_close_link(&sender->link);
+        np_ep_close(&sender->link.flight);
         victim_end();
         sender->has_link = 0;
     }
@@ -473,7 +474,7 @@ static void expect_honest(void)
     pair_send(&from_victim);
     victim_end();
     expect_received("others do not go on", 3);
-    np_proto_close_link(&link);
+    np_ep_close(&link.flight);
 }
 
 /* Nothing of what was sent stays */

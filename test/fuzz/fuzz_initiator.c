@@ -13,8 +13,9 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/segment.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/am.h"
+#include "nprdma/face/soft.h"
 #include "nprdma/proto/atomic.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/rma.h"
 
 #include <fcntl.h>
@@ -243,12 +244,12 @@ static void post_message(size_t len)
     void *data;
 
     if (len <= NP_SLOT_INLINE) {
-        if (np_am_reserve_inline(&link_, &slot) == UCS_OK) {
+        if (np_soft_reserve_inline(&link_, &slot) == UCS_OK) {
             memset(slot->data, 1, len);
             np_fast_send_inline(&link_, slot, 5, len);
         }
     } else if ((len <= (PAYLOAD / 2 - NP_FAST_SKEW)) &&
-               (np_am_reserve(&link_, len, &data, &start) == UCS_OK)) {
+               (np_soft_reserve(&link_, len, &data, &start) == UCS_OK)) {
         memset(data, 1, len);
         np_fast_send(&link_, 5, start, len);
     }
@@ -271,25 +272,31 @@ static void post(const fuzz_record_t *record)
 
     switch (record->a & 7) {
     case 0:
-        np_rma_move(NP_DIR_PUT, &link_, key, &iov, 1, addr, comp);
+        np_ep_move(NP_DIR_PUT, &link_.flight, key, &iov, 1, addr, comp);
         break;
     case 1:
-        np_rma_move(NP_DIR_GET, &link_, key, &iov, 1, addr, comp);
+        np_ep_move(NP_DIR_GET, &link_.flight, key, &iov, 1, addr, comp);
         break;
     case 2:
-        np_rma_put_short(&link_, key, buffer, small, addr);
+        np_soft_put_short(&link_, key, buffer, small, addr);
         break;
     case 3:
-        np_rma_get_bcopy(&link_, key, small, addr, initiator_unpack, buffer,
+        np_soft_get_bcopy(&link_, key, small, addr, initiator_unpack, buffer,
                          comp);
         break;
     case 4:
         np_rma_get_now(&link_, key, buffer, small, addr);
         break;
     case 5:
-        np_atomic_post(&link_, key, (np_atomic_op_t)(record->b >> 8) %
-                       NP_ATOMIC_LAST, word, 1, 2, addr & ~(word - 1), buffer,
-                       comp);
+        np_ep_atomic(&link_.flight, key,
+                     &(np_atomic_t){
+                         .addr = addr & ~(word - 1),
+                         .value = 1,
+                         .compare = 2,
+                         .op = (record->b >> 8) % NP_ATOMIC_LAST,
+                         .size = word
+                     },
+                     buffer, comp);
         break;
     case 6:
         post_message(len);
@@ -522,7 +529,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_fail("operations that never end", &link_, link_.flight.outstanding);
     }
 
-    np_proto_close_link(&link_);
+    np_ep_close(&link_.flight);
     if (target_shm != NULL) {
         munmap(target_shm, target_size);
     }

@@ -16,6 +16,7 @@
 #include "nprdma/dev/verbs/hello.h"
 #include "nprdma/dev/verbs/views.h"
 #include "nprdma/mem/mapper.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/vop.h"
 #include "nprdma/proto/vput.h"
 
@@ -280,14 +281,14 @@ static void open_link(unsigned n)
         np_vlink_init(&links[n], port, &dev, &addr);
         is_open[n] = 1;
     }
-    (void)np_vlink_check(&links[n]);
+    (void)np_ep_check(&links[n].flight);
 }
 
 static void close_link(unsigned n)
 {
     if (is_open[n]) {
-        np_vlink_cancel(&links[n], UCS_ERR_CANCELED);
-        np_vlink_close(&links[n]);
+        np_ep_cancel(&links[n].flight, UCS_ERR_CANCELED);
+        np_ep_close(&links[n].flight);
         is_open[n] = 0;
     }
 }
@@ -314,29 +315,34 @@ static void post(np_vlink_t *link, const fuzz_record_t *record)
         (void)np_vlink_am_short(link, 1, 2, &result, sizeof(result));
         break;
     case 1:
-        (void)np_vlink_put_copied(link, key, (void*)FUZZ_THEIRS, small, addr);
+        (void)np_ep_put_copied(&link->flight, key, (void*)FUZZ_THEIRS, small,
+                               addr);
         break;
     case 2:
     case 3:
-        (void)np_vlink_move((record->a % 9) == 2 ? NP_DIR_PUT : NP_DIR_GET,
-                            link, key, &iov, 1, addr, NULL);
+        (void)np_ep_move((record->a % 9) == 2 ? NP_DIR_PUT : NP_DIR_GET,
+                         &link->flight, key, &iov, 1, addr, NULL);
         break;
     case 4:
-        (void)np_vlink_get_unpack(link, key, small, addr, unpack, (void*)small,
-                                  NULL);
+        (void)np_ep_get_unpack(&link->flight, key, small, addr, unpack,
+                               (void*)small, NULL);
         break;
     case 5:
-        (void)np_vlink_atomic(link, key, record->b % NP_ATOMIC_LAST, 8, 1, 2,
-                              addr & ~7ul, &result, NULL);
+        (void)np_ep_atomic(&link->flight, key,
+                           &(np_atomic_t){.addr = addr & ~7ul, .value = 1,
+                                          .compare = 2,
+                                          .op = record->b % NP_ATOMIC_LAST,
+                                          .size = 8},
+                           &result, NULL);
         break;
     case 6:
-        (void)np_vlink_flush(link, NULL);
+        (void)np_ep_flush(&link->flight, NULL);
         break;
     case 7:
-        (void)np_vlink_put_bcopy(link, key, pack, (void*)small, addr);
+        (void)np_ep_put_packed(&link->flight, key, pack, (void*)small, addr);
         break;
     default:
-        np_vlink_fence(link);
+        np_ep_fence(&link->flight);
         break;
     }
 }

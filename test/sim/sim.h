@@ -17,6 +17,7 @@
 #include "nprdma/np.h"
 #include "nprdma/iov.h"
 #include "nprdma/mem/key.h"
+#include "nprdma/proto/ep.h"
 
 #include <sys/types.h>
 
@@ -92,24 +93,15 @@ typedef struct sim_device {
     /** @a has_views: of memory, in which pages may be absent */
     int          (*open)(int has_views);
     void         (*close)(void);
+    np_flights_t *(*links)(unsigned process);
+    np_flight_t  *(*link)(unsigned from, unsigned to);
+    np_key_t     *(*key)(unsigned from, unsigned to);
     ucs_status_t (*put)(unsigned from, unsigned to, const void *data,
                         size_t len, uint64_t addr);
-    ssize_t      (*put_packed)(unsigned from, unsigned to, size_t len,
-                               uint64_t addr, sim_op_t *op);
-    ucs_status_t (*move)(np_dir_t dir, unsigned from, unsigned to,
-                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                         sim_op_t *op);
     ucs_status_t (*unpack)(unsigned from, unsigned to, size_t len,
                            uint64_t addr, sim_op_t *op);
-    ucs_status_t (*atomic)(unsigned from, unsigned to, np_atomic_op_t what,
-                           size_t size, uint64_t value, uint64_t compare,
-                           uint64_t addr, uint64_t *result, sim_op_t *op);
     ucs_status_t (*message)(unsigned from, unsigned to, const void *data,
                             size_t len, unsigned how);
-    ucs_status_t (*flush)(unsigned from, unsigned to, sim_op_t *op);
-    ucs_status_t (*flush_port)(unsigned from, sim_op_t *op);
-    void         (*fence)(unsigned from, unsigned to);
-    void         (*fence_port)(unsigned from);
     unsigned     (*progress)(unsigned process);
     /** One step of what moves by itself; 0: there is nothing to do */
     unsigned     (*turn)(void);
@@ -117,8 +109,6 @@ typedef struct sim_device {
      *  which uses the area that is the present one. @a is_cancelled: and before
      *  that all of it is cancelled. */
     void         (*reopen)(unsigned from, unsigned to, int is_cancelled);
-    /** All that is under way ends, and nothing begins any more */
-    void         (*cancel)(unsigned from, unsigned to);
     /** Something fails that the engine must make good; 0: nothing could */
     int          (*fail)(void);
     void         (*take)(void *va, size_t len);
@@ -165,9 +155,6 @@ int sim_for_links(int (*each)(unsigned from, unsigned to));
 void sim_complete(void *comp, ucs_status_t status);
 void sim_message(unsigned to, const void *data, size_t len);
 void sim_take_bytes(void *op, const void *data, size_t len);
-
-/** Bytes of a put that is packed */
-size_t sim_pack(void *dest, void *op);
 
 /** What a step of the world has done so far */
 typedef struct sim_counts {

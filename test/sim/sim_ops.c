@@ -91,7 +91,7 @@ void sim_put_copied(unsigned from, unsigned to)
     sim_op_put(op);
 }
 
-size_t sim_pack(void *dest, void *arg)
+static size_t sim_pack(void *dest, void *arg)
 {
     sim_op_t *op = arg;
 
@@ -107,8 +107,8 @@ void sim_put_packed(unsigned from, unsigned to)
     ssize_t len;
 
     sim_begin(op, sim->max_copied);
-    len = sim->put_packed(from, to, op->len, sim_addr(from, to, op->offset),
-                          op);
+    len = np_ep_put_packed(sim->link(from, to), sim->key(from, to), sim_pack,
+                           op, sim_addr(from, to, op->offset));
     if (!sim_is_refused((len < 0) ? (ucs_status_t)len : UCS_OK,
                         "a packed put")) {
         sim_tell("%u -> %u: %lu: packed put of %zu at %#lx", from, to,
@@ -155,8 +155,8 @@ void sim_move(np_dir_t dir, unsigned from, unsigned to)
     sim_tell("%u -> %u: %lu: %s of %zu at %#lx in %zu pieces", from, to,
              op->number, (dir == NP_DIR_PUT) ? "put" : "get", op->len,
              op->offset, op->iovcnt);
-    status = sim->move(dir, from, to, op->iov, op->iovcnt,
-                       sim_addr(from, to, op->offset), op);
+    status = np_ep_move(dir, sim->link(from, to), sim->key(from, to), op->iov,
+                        op->iovcnt, sim_addr(from, to, op->offset), op);
     if (sim_is_refused(status, "a transfer")) {
         sim_tell("refused");
         sim_op_put(op);
@@ -235,6 +235,7 @@ void sim_atomic(unsigned from, unsigned to)
     const int has_result      = (what >= NP_ATOMIC_SWAP) || (sim_below(2) == 0);
     sim_op_t *op              = sim_op_get(SIM_ATOMIC, from, to);
     uint64_t value            = sim_random(), compare, old = 0, new;
+    np_atomic_t request;
     ucs_status_t status;
 
     if (!sim_may_fence(from, to)) { /* it comes after all that was before */
@@ -251,9 +252,15 @@ void sim_atomic(unsigned from, unsigned to)
     compare    = (sim_below(2) == 0) ? old : value;
     op->value  = old;
     op->result = has_result ? 0 : old;
-    status     = sim->atomic(from, to, what, size, value, compare,
-                             sim_addr(from, to, op->offset),
-                             has_result ? &op->result : NULL, op);
+    request    = (np_atomic_t){
+        .addr    = sim_addr(from, to, op->offset),
+        .value   = value,
+        .compare = compare,
+        .op      = what,
+        .size    = size
+    };
+    status     = np_ep_atomic(sim->link(from, to), sim->key(from, to), &request,
+                              has_result ? &op->result : NULL, op);
     if (sim_is_refused(status, "an atomic")) {
         sim_op_put(op);
         return;
@@ -334,7 +341,7 @@ void sim_flush(unsigned from, unsigned to)
     ucs_status_t status;
 
     op->upto[to] = sim_links[from][to].number;
-    status       = sim->flush(from, to, op);
+    status       = np_ep_flush(sim->link(from, to), op);
     if (sim_is_refused(status, "a flush")) {
         sim_op_put(op);
         return;
@@ -357,7 +364,7 @@ void sim_flush_port(unsigned from)
     for (p = 0; p < SIM_PROCESSES; ++p) {
         op->upto[p] = sim_links[from][p].number;
     }
-    status = sim->flush_port(from, op);
+    status = np_eps_flush(sim->links(from), op);
     if (sim_is_refused(status, "a flush of a port")) {
         sim_op_put(op);
         return;
@@ -376,7 +383,7 @@ void sim_fence(unsigned from, unsigned to)
         return;
     }
 
-    sim->fence(from, to);
+    np_ep_fence(sim->link(from, to));
     sim_links[from][to].fence = sim_links[from][to].number;
     sim_tell("%u -> %u: fence of %lu", from, to, sim_links[from][to].fence);
 }
@@ -390,7 +397,7 @@ void sim_fence_port(unsigned from)
             return;
         }
     }
-    sim->fence_port(from);
+    np_eps_fence(sim->links(from));
     for (p = 0; p < SIM_PROCESSES; ++p) {
         sim_links[from][p].fence = sim_links[from][p].number;
     }
@@ -413,8 +420,9 @@ void sim_get_bad(unsigned from, unsigned to)
 
     op->offset += SIM_AREA;
     op->is_bad  = 1;
-    status      = sim->move(NP_DIR_GET, from, to, op->iov, op->iovcnt,
-                            sim_addr(from, to, op->offset), op);
+    status      = np_ep_move(NP_DIR_GET, sim->link(from, to),
+                             sim->key(from, to), op->iov, op->iovcnt,
+                             sim_addr(from, to, op->offset), op);
     if (status == UCS_INPROGRESS) {
         sim_tell("%u -> %u: %lu: bad get of %zu", from, to, op->number,
                  op->len);

@@ -12,8 +12,9 @@
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/pause.h"
-#include "nprdma/proto/am.h"
+#include "nprdma/face/soft.h"
 #include "nprdma/proto/atomic.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"
 
@@ -127,7 +128,7 @@ static int sim_open(int has_views)
 
 static int sim_close_link(unsigned from, unsigned to)
 {
-    np_proto_close_link(&sim_slinks[from][to]);
+    np_ep_close(&sim_slinks[from][to].flight);
     np_key_release(sim_keys[from][to]);
     return 1;
 }
@@ -143,55 +144,33 @@ static void sim_close(void)
     }
 }
 
+static np_flights_t *sim_flights(unsigned process)
+{
+    return &sim_ports[process]->flights;
+}
+
+static np_flight_t *sim_flight(unsigned from, unsigned to)
+{
+    return &sim_slinks[from][to].flight;
+}
+
+static np_key_t *sim_device_key(unsigned from, unsigned to)
+{
+    return sim_keys[from][to];
+}
+
 static ucs_status_t sim_put(unsigned from, unsigned to, const void *data,
                             size_t len, uint64_t addr)
 {
-    return np_rma_put_short(&sim_slinks[from][to], sim_keys[from][to], data,
+    return np_soft_put_short(&sim_slinks[from][to], sim_keys[from][to], data,
                             len, addr);
-}
-
-static ssize_t sim_put_packed(unsigned from, unsigned to, size_t len,
-                              uint64_t addr, sim_op_t *op)
-{
-    np_link_t *link = &sim_slinks[from][to];
-    ucs_status_t status;
-    void *bounce;
-
-    status = np_rma_may_put(link, addr, len);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    bounce = np_rma_bounce(sim_ports[from]);
-    sim_pack(bounce, op);
-    status = np_rma_put_copied(link, sim_keys[from][to], bounce, len, addr);
-    if (status == UCS_ERR_NO_RESOURCE) {
-        sim_wrong("refused after it was packed");
-    }
-    return (status == UCS_OK) ? (ssize_t)len : status;
-}
-
-static ucs_status_t sim_move(np_dir_t dir, unsigned from, unsigned to,
-                             const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                             sim_op_t *op)
-{
-    return np_rma_move(dir, &sim_slinks[from][to], sim_keys[from][to], iov,
-                       iovcnt, addr, op);
 }
 
 static ucs_status_t sim_unpack(unsigned from, unsigned to, size_t len,
                                uint64_t addr, sim_op_t *op)
 {
-    return np_rma_get_bcopy(&sim_slinks[from][to], sim_keys[from][to], len,
+    return np_soft_get_bcopy(&sim_slinks[from][to], sim_keys[from][to], len,
                             addr, sim_take_bytes, op, op);
-}
-
-static ucs_status_t sim_atomic(unsigned from, unsigned to, np_atomic_op_t what,
-                               size_t size, uint64_t value, uint64_t compare,
-                               uint64_t addr, uint64_t *result, sim_op_t *op)
-{
-    return np_atomic_post(&sim_slinks[from][to], sim_keys[from][to], what,
-                          size, value, compare, addr, result, op);
 }
 
 static ucs_status_t sim_send(unsigned from, unsigned to, const void *data,
@@ -204,7 +183,7 @@ static ucs_status_t sim_send(unsigned from, unsigned to, const void *data,
     void *area;
 
     if ((how == 0) && (len <= NP_SLOT_INLINE)) {
-        status = np_am_reserve_inline(link, &slot);
+        status = np_soft_reserve_inline(link, &slot);
         if (status == UCS_OK) {
             memcpy(slot->data, data, len);
             np_fast_send_inline(link, slot, 1, len);
@@ -212,32 +191,12 @@ static ucs_status_t sim_send(unsigned from, unsigned to, const void *data,
         return status;
     }
 
-    status = np_am_reserve(link, len, &area, &start);
+    status = np_soft_reserve(link, len, &area, &start);
     if (status == UCS_OK) {
         memcpy(area, data, len);
         np_fast_send(link, 1, start, len);
     }
     return status;
-}
-
-static ucs_status_t sim_flush(unsigned from, unsigned to, sim_op_t *op)
-{
-    return np_flight_flush(&sim_slinks[from][to].flight, op);
-}
-
-static ucs_status_t sim_flush_port(unsigned from, sim_op_t *op)
-{
-    return np_flights_flush(&sim_ports[from]->flights, op);
-}
-
-static void sim_fence(unsigned from, unsigned to)
-{
-    np_flight_fence(&sim_slinks[from][to].flight);
-}
-
-static void sim_fence_port(unsigned from)
-{
-    np_flights_fence(&sim_ports[from]->flights);
 }
 
 static unsigned sim_progress(unsigned process)
@@ -247,19 +206,10 @@ static unsigned sim_progress(unsigned process)
            np_port_work(sim_ports[process]);
 }
 
-static void sim_cancel(unsigned from, unsigned to)
-{
-    np_link_t *link = &sim_slinks[from][to];
-
-    link->flight.is_reported = 1;
-    np_link_down(link, UCS_ERR_CANCELED);
-    np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
-}
-
 static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
 {
     if (is_cancelled) {
-        sim_cancel(from, to);
+        np_ep_cancel(sim_flight(from, to), UCS_ERR_CANCELED);
     }
     (void)sim_close_link(from, to);
     (void)sim_open_link(from, to);
@@ -307,19 +257,14 @@ static int sim_is_clean(void)
 const sim_device_t sim_soft = {
     .open       = sim_open,
     .close      = sim_close,
+    .links      = sim_flights,
+    .link       = sim_flight,
+    .key        = sim_device_key,
     .put        = sim_put,
-    .put_packed = sim_put_packed,
-    .move       = sim_move,
     .unpack     = sim_unpack,
-    .atomic     = sim_atomic,
     .message    = sim_send,
-    .flush      = sim_flush,
-    .flush_port = sim_flush_port,
-    .fence      = sim_fence,
-    .fence_port = sim_fence_port,
     .progress   = sim_progress,
     .reopen     = sim_reopen,
-    .cancel     = sim_cancel,
     .turn       = sim_turn,
     .fail       = sim_nothing,
     .take       = sim_take,

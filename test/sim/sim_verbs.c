@@ -15,6 +15,7 @@
 #include "nprdma/dev/verbs/views.h"
 #include "nprdma/engine.h"
 #include "nprdma/mem/arena.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/vlink.h"
 #include "nprdma/svc/service.h"
 
@@ -123,7 +124,7 @@ static int sim_open_link(unsigned from, unsigned to)
 
 static int sim_close_link(unsigned from, unsigned to)
 {
-    np_vlink_close(&sim_vlinks[from][to]);
+    np_ep_close(&sim_vlinks[from][to].flight);
     np_key_release(sim_keys[from][to]);
     return 1;
 }
@@ -171,41 +172,33 @@ static void sim_close(void)
     }
 }
 
+static np_flights_t *sim_flights(unsigned process)
+{
+    return &sim_ports[process]->flights;
+}
+
+static np_flight_t *sim_flight(unsigned from, unsigned to)
+{
+    return &sim_vlinks[from][to].flight;
+}
+
+static np_key_t *sim_device_key(unsigned from, unsigned to)
+{
+    return sim_keys[from][to];
+}
+
 static ucs_status_t sim_put(unsigned from, unsigned to, const void *data,
                             size_t len, uint64_t addr)
 {
-    return np_vlink_put_copied(&sim_vlinks[from][to], sim_keys[from][to], data,
-                               len, addr);
-}
-
-static ssize_t sim_put_packed(unsigned from, unsigned to, size_t len,
-                              uint64_t addr, sim_op_t *op)
-{
-    return np_vlink_put_bcopy(&sim_vlinks[from][to], sim_keys[from][to],
-                              sim_pack, op, addr);
-}
-
-static ucs_status_t sim_move(np_dir_t dir, unsigned from, unsigned to,
-                             const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                             sim_op_t *op)
-{
-    return np_vlink_move(dir, &sim_vlinks[from][to], sim_keys[from][to], iov,
-                         iovcnt, addr, op);
+    return np_ep_put_copied(&sim_vlinks[from][to].flight, sim_keys[from][to],
+                            data, len, addr);
 }
 
 static ucs_status_t sim_unpack(unsigned from, unsigned to, size_t len,
                                uint64_t addr, sim_op_t *op)
 {
-    return np_vlink_get_unpack(&sim_vlinks[from][to], sim_keys[from][to], len,
-                               addr, sim_take_bytes, op, op);
-}
-
-static ucs_status_t sim_atomic(unsigned from, unsigned to, np_atomic_op_t what,
-                               size_t size, uint64_t value, uint64_t compare,
-                               uint64_t addr, uint64_t *result, sim_op_t *op)
-{
-    return np_vlink_atomic(&sim_vlinks[from][to], sim_keys[from][to], what,
-                           size, value, compare, addr, result, op);
+    return np_ep_get_unpack(&sim_vlinks[from][to].flight, sim_keys[from][to],
+                            len, addr, sim_take_bytes, op, op);
 }
 
 typedef struct sim_packed_text {
@@ -244,40 +237,15 @@ static ucs_status_t sim_send(unsigned from, unsigned to, const void *data,
     }
 }
 
-static ucs_status_t sim_flush(unsigned from, unsigned to, sim_op_t *op)
-{
-    return np_vlink_flush(&sim_vlinks[from][to], op);
-}
-
-static ucs_status_t sim_flush_port(unsigned from, sim_op_t *op)
-{
-    return np_vport_flush(sim_ports[from], op);
-}
-
-static void sim_fence(unsigned from, unsigned to)
-{
-    np_vlink_fence(&sim_vlinks[from][to]);
-}
-
-static void sim_fence_port(unsigned from)
-{
-    np_vport_fence(sim_ports[from]);
-}
-
 static unsigned sim_progress(unsigned process)
 {
     return np_vport_progress(sim_ports[process]);
 }
 
-static void sim_cancel(unsigned from, unsigned to)
-{
-    np_vlink_cancel(&sim_vlinks[from][to], UCS_ERR_CANCELED);
-}
-
 static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
 {
     if (is_cancelled) {
-        sim_cancel(from, to);
+        np_ep_cancel(sim_flight(from, to), UCS_ERR_CANCELED);
     }
     (void)sim_close_link(from, to);
     (void)sim_open_link(from, to);
@@ -401,19 +369,14 @@ static int sim_is_clean(void)
 const sim_device_t sim_verbs = {
     .open       = sim_open,
     .close      = sim_close,
+    .links      = sim_flights,
+    .link       = sim_flight,
+    .key        = sim_device_key,
     .put        = sim_put,
-    .put_packed = sim_put_packed,
-    .move       = sim_move,
     .unpack     = sim_unpack,
-    .atomic     = sim_atomic,
     .message    = sim_send,
-    .flush      = sim_flush,
-    .flush_port = sim_flush_port,
-    .fence      = sim_fence,
-    .fence_port = sim_fence_port,
     .progress   = sim_progress,
     .reopen     = sim_reopen,
-    .cancel     = sim_cancel,
     .turn       = sim_turn,
     .fail       = sim_fail,
     .take       = sim_take,

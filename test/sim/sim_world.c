@@ -238,7 +238,7 @@ static void sim_world_completed(unsigned from)
         (sim_links[from][to].life < (SIM_LIVES - 1))) {
         sim_tell("%u -> %u: cancelled within a completion", from, to);
         sim_links[from][to].is_ending = 1;
-        sim->cancel(from, to);
+        np_ep_cancel(sim->link(from, to), UCS_ERR_CANCELED);
     }
     sim_operate(from, to);
     --depth;
@@ -319,7 +319,7 @@ void sim_settle_down(void)
         for (q = 0; q < SIM_PROCESSES; ++q) {
             op->upto[q] = sim_links[p][q].number;
         }
-        if (sim->flush_port(p, op) == UCS_OK) {
+        if (np_eps_flush(sim->links(p), op) == UCS_OK) {
             sim_complete(op, UCS_OK);
         }
     }

@@ -38,7 +38,7 @@ ENGINE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/dev',
           'src/nprdma/proto', 'src/nprdma/svc', 'src/nprdma/dev/soft',
           'src/nprdma/dev/verbs', 'src/nprdma/dev/sim']
 DEVICE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/svc', 'src/nprdma/dev']
-FACE = ENGINE + ['src/nprdma/extension']
+FACE = ENGINE + ['src/nprdma/face', 'src/nprdma/extension']
 
 # include/nprdma is below all. What is directly in src/nprdma is the ground of
 # the engine; extension.h alone is its roof, the table that libnprdma calls.
@@ -53,6 +53,7 @@ USES = {
     'src/nprdma/dev/verbs': DEVICE,
     'src/nprdma/dev/sim': DEVICE,
     'src/nprdma/proto': DEVICE,
+    'src/nprdma/face': ENGINE,
     'src/nprdma/extension': ENGINE,
     'src/uct/nprdma': FACE,
     'src/ucp-hooks': FACE,

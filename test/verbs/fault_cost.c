@@ -19,6 +19,7 @@
 #include "sides.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/stats.h"
 #include "nprdma/svc/service.h"
 
@@ -125,7 +126,7 @@ static int target(const np_vport_config_t *config, int fd)
             obey(shared->order);
         }
     }
-    np_vlink_close(&back);
+    np_ep_close(&back.flight);
     np_vport_close(port);
     return 0;
 }
@@ -188,8 +189,8 @@ static void post(np_dir_t dir, size_t offset, size_t len, comp_t *comp)
     ucs_status_t status;
 
     *comp = (comp_t){0};
-    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, side.area + offset,
-                               comp));
+    POST(status, np_ep_move(dir, &link_.flight, key, &iov, 1,
+                            side.area + offset, comp));
     if (status != UCS_INPROGRESS) {
         *comp = (comp_t){1, status};
     }

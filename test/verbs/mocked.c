@@ -8,6 +8,7 @@
 #include "mocked.h"
 
 #include "nprdma/mem/arena.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/svc/service.h"
 
 #include <sched.h>
@@ -86,7 +87,7 @@ ucs_status_t mocked_flush(void)
     mocked_comp_t comp = {0, UCS_OK};
     ucs_status_t status;
 
-    MOCKED_POST(status, np_vlink_flush(&link_, &comp));
+    MOCKED_POST(status, np_ep_flush(&link_.flight, &comp));
     if (status == UCS_INPROGRESS) {
         status = mocked_wait(mocked_is_done, &comp, NULL) ? comp.status :
                  UCS_ERR_TIMED_OUT;
@@ -101,8 +102,8 @@ ucs_status_t mocked_begin(np_dir_t dir, void *bytes, size_t len, void *remote,
     ucs_status_t status;
 
     *comp = (mocked_comp_t){0, UCS_OK};
-    MOCKED_POST(status, np_vlink_move(dir, &link_, key, &iov, 1,
-                                      (uintptr_t)remote, comp));
+    MOCKED_POST(status, np_ep_move(dir, &link_.flight, key, &iov, 1,
+                                   (uintptr_t)remote, comp));
     return status;
 }
 
@@ -211,7 +212,7 @@ int mocked_start(np_service_mode_t service, int has_module,
 
 void mocked_end(void)
 {
-    np_vlink_close(&link_);
+    np_ep_close(&link_.flight);
     np_key_release(key);
     np_vport_close(ours);
     np_vport_close(theirs);

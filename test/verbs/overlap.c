@@ -13,6 +13,8 @@
 #define _GNU_SOURCE
 #include "sides.h"
 
+#include "nprdma/proto/ep.h"
+
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -93,8 +95,8 @@ static double measure_put(np_key_t *key, uint8_t *mine, const side_t *to,
     }
 
     start = now();
-    POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1, to->area,
-                               &comp));
+    POST(status, np_ep_move(NP_DIR_PUT, &link_.flight, key, &iov, 1, to->area,
+                            &comp));
     if ((status != UCS_INPROGRESS) || !wait_until(is_done, &comp) ||
         (comp.status != UCS_OK)) {
         return -1;

@@ -6,6 +6,7 @@
 
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/svc/service.h"
 
 #include <pthread.h>
@@ -106,7 +107,7 @@ void close_links(np_vlink_t *links)
     int i;
 
     for (i = 0; i < LINKS; ++i) {
-        np_vlink_close(&links[i]);
+        np_ep_close(&links[i].flight);
     }
 }
 
@@ -236,6 +237,6 @@ int flush(void)
     comp_t comp = {0, UCS_OK};
     ucs_status_t status;
 
-    POST(status, np_vlink_flush(&link_, &comp));
+    POST(status, np_ep_flush(&link_.flight, &comp));
     return goes_well(status, &comp);
 }

@@ -9,6 +9,7 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/mem/arena.h"
+#include "nprdma/proto/ep.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -171,7 +172,7 @@ np_key_t *link_sides(int fd, const side_t *ours, side_t *theirs)
 
 void leave_sides(np_key_t *key)
 {
-    np_vlink_close(&link_);
+    np_ep_close(&link_.flight);
     np_key_release(key);
     np_vport_close(port);
 }

@@ -15,6 +15,7 @@
 #include "sides.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/stats.h"
 #include "nprdma/svc/service.h"
 #include "../engine/tap.h"
@@ -170,8 +171,8 @@ static int lane_post(lane_t *lane, unsigned i, np_dir_t dir, size_t len,
     } else if (!target_gets(offset, len, seed)) {
         return 0;
     }
-    POST(status, np_vlink_move(lane->dirs[i], lane->link, key, &iov, 1,
-                               side.area + offset, &lane->comps[i]));
+    POST(status, np_ep_move(lane->dirs[i], &lane->link->flight, key, &iov, 1,
+                            side.area + offset, &lane->comps[i]));
     if (status == UCS_OK) {
         lane->comps[i].count = 1;
     }
@@ -321,7 +322,7 @@ int main(int argc, char **argv)
     set_gap("microseconds", 0);
     shared->stop = 1;
     TAP_CHECK(has_ended_well(target_pid), "the target ends well");
-    np_vlink_close(&other);
+    np_ep_close(&other.flight);
     leave_sides(key);
     printf("1..%u\n", tap_count);
     return tap_failures != 0;

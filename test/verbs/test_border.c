@@ -12,6 +12,7 @@
 #include "sides.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/vremote.h"
 #include "nprdma/stats.h"
 #include "nprdma/svc/service.h"
@@ -98,7 +99,7 @@ static int move(np_dir_t dir, uint8_t *local, size_t len, uint64_t remote)
     comp_t comp        = {0};
     ucs_status_t status;
 
-    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, remote, &comp));
+    POST(status, np_ep_move(dir, &link_.flight, key, &iov, 1, remote, &comp));
     return (status == UCS_OK) ||
            ((status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
             (comp.status == UCS_OK));

@@ -12,6 +12,7 @@
 
 #include "../engine/tap.h"
 
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/vop.h"
 #include "nprdma/svc/service.h"
 
@@ -53,8 +54,8 @@ static int start_put(np_vlink_t *link, comp_t *comp, uint64_t seed)
 
     *comp = (comp_t){0, UCS_OK};
     fill(mine, seed, AREA);
-    POST(status, np_vlink_move(NP_DIR_PUT, link, key, &iov, 1, theirs.area,
-                               comp));
+    POST(status, np_ep_move(NP_DIR_PUT, &link->flight, key, &iov, 1,
+                            theirs.area, comp));
     return status == UCS_INPROGRESS;
 }
 
@@ -154,7 +155,7 @@ static void test_wrong(const char *name, uint64_t offset, uint64_t len,
     TAP_CHECK((comp.count == 1) && (comp.status != UCS_OK),
               "and its put, with an error");
     down = UCS_OK;
-    np_vlink_close(&link);
+    np_ep_close(&link.flight);
     TAP_CHECK(start_put(&link_, &other, 5) && put_is_right(&other, 5),
               "another link goes on");
 }
@@ -174,8 +175,8 @@ static void test_cancel(void)
         if (i % 2) {
             np_vport_progress(port);
         }
-        np_vlink_cancel(&link, UCS_ERR_CANCELED);
-        np_vlink_close(&link);
+        np_ep_cancel(&link.flight, UCS_ERR_CANCELED);
+        np_ep_close(&link.flight);
         if ((comp.count != 1) || ((comp.status != UCS_OK) &&
                                   (comp.status != UCS_ERR_CANCELED))) {
             break;

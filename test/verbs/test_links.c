@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "scene.h"
 
+#include "nprdma/proto/ep.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -72,8 +74,12 @@ static void test_failing_atomics(void)
     ok  = process_vm_readv(target_pid, &here, 1, &there, 1, 0) == 8;
     was = value;
     for (i = 0; (i < 20) && ok; ++i) {
-        POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD, 8, 1, 0,
-                                     side.area + 64, &results[i], &comp[i]));
+        POST(status, np_ep_atomic(&link_.flight, key,
+                                  &(np_atomic_t){.addr = side.area + 64,
+                                                 .value = 1,
+                                                 .op = NP_ATOMIC_ADD,
+                                                 .size = 8},
+                                  &results[i], &comp[i]));
         ok = status == UCS_INPROGRESS;
         if ((i % 4) == 3) {
             fail_one(i / 4);
@@ -95,7 +101,8 @@ static int move_interrupted(np_dir_t dir, unsigned i)
     comp_t comp  = {0, UCS_OK};
     ucs_status_t status;
 
-    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, side.area, &comp));
+    POST(status, np_ep_move(dir, &link_.flight, key, &iov, 1, side.area,
+                            &comp));
     np_vport_progress(port);
     fail_one(i);
     return goes_well(status, &comp);
@@ -155,7 +162,8 @@ void test_numbers(void)
         return; /* something is under way */
     }
 
-    POST(status, np_vlink_put_copied(&link_, key, &value, 8, side.area + 128));
+    POST(status, np_ep_put_copied(&link_.flight, key, &value, 8,
+                                  side.area + 128));
     for (i = 0; ok && (i < 5); ++i) {
         ok           = (status == UCS_OK) && flush();
         shared->skip = count;
@@ -167,9 +175,9 @@ void test_numbers(void)
             ok = status == UCS_OK;
         }
         ok = ok && wait_until(has_received, &received);
-        POST(status, np_vlink_flush(&link_, &comp));
+        POST(status, np_ep_flush(&link_.flight, &comp));
         ok = ok && ((status == UCS_OK) || (status == UCS_INPROGRESS));
-        np_vlink_fence(&link_);
+        np_ep_fence(&link_.flight);
         POST(status, np_vlink_am_short(&link_, 1, 1, NULL, 0));
     }
     TAP_CHECK(ok && (status == UCS_OK), "message numbers begin anew");
@@ -205,7 +213,7 @@ void test_crowd(void)
               "many links do not wait for each other's completions");
     printf("# %u stalls\n", stalls);
     for (i = 0; i < links; ++i) {
-        np_vlink_close(&crowd[i]);
+        np_ep_close(&crowd[i].flight);
     }
 }
 
@@ -231,7 +239,7 @@ void test_closing(void)
                 fail_conn(link.conn);
             }
         }
-        np_vlink_close(&link);
+        np_ep_close(&link.flight);
     }
     TAP_CHECK((status == UCS_OK) && wait_until(has_received, &count) &&
               (shared->received == count) && (shared->wrong == 0),
@@ -259,7 +267,7 @@ void test_forgetting(void)
                 (i < (2 * link.conn->credits)); ++i) {
         POST(status, np_vlink_am_short(&link, 1, 1, NULL, 0));
     }
-    np_vlink_close(&link);
+    np_ep_close(&link.flight);
     TAP_CHECK((status == UCS_OK) && wait_until(has_conns, &one),
               "a link that is closed is forgotten");
 }
@@ -334,7 +342,7 @@ void test_flood(void)
               "it gets them all");
 out:
     for (i = 0; i < FLOODS; ++i) {
-        np_vlink_close(&links[i]);
+        np_ep_close(&links[i].flight);
     }
 }
 
@@ -392,5 +400,5 @@ void test_stranger(void)
     TAP_CHECK((down != UCS_OK) && ((now() - start) < (LIMIT / 2)),
               "who does not know the cookie is refused");
     down = UCS_OK;
-    np_vlink_close(&link);
+    np_ep_close(&link.flight);
 }

@@ -16,6 +16,7 @@
 #include "nprdma/dev/verbs/views.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/vop.h"
 #include "nprdma/svc/service.h"
 
@@ -46,9 +47,12 @@ static ucs_status_t atomic_add(void *at, uint64_t value, mocked_comp_t *comp)
     ucs_status_t status;
 
     *comp = (mocked_comp_t){0, UCS_OK};
-    MOCKED_POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD,
-                                        sizeof(value), value, 0, (uintptr_t)at,
-                                        &result, comp));
+    MOCKED_POST(status, np_ep_atomic(&link_.flight, key,
+                                     &(np_atomic_t){.addr = (uintptr_t)at,
+                                                    .value = value,
+                                                    .op = NP_ATOMIC_ADD,
+                                                    .size = sizeof(value)},
+                                     &result, comp));
     return status;
 }
 
@@ -68,8 +72,8 @@ static int order_after(int has_module)
         TAP_CHILD_CHECK(nprdma_extension_v1.set_order(2) == 0);
         memset(mine, i + 1, sizes[i]);
         status = (i < 2) ?
-                 np_vlink_put_copied(&link_, key, mine, sizes[i],
-                                     (uintptr_t)area) :
+                 np_ep_put_copied(&link_.flight, key, mine, sizes[i],
+                                  (uintptr_t)area) :
                  mocked_begin(NP_DIR_PUT, mine, sizes[i], area, &comp);
         TAP_CHILD_CHECK(status == ((i < 2) ? UCS_OK : UCS_INPROGRESS));
         TAP_CHILD_CHECK(nprdma_extension_v1.set_order(0) == 0);
@@ -106,11 +110,11 @@ static int waits_are_counted(void)
     mock_hold();
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
                     UCS_INPROGRESS);
-    status = np_vlink_put_copied(&link_, key, mine, 8,
-                                 (uintptr_t)area + (1 << 20));
+    status = np_ep_put_copied(&link_.flight, key, mine, 8,
+                              (uintptr_t)area + (1 << 20));
     TAP_CHILD_CHECK((status == UCS_OK) &&
                     (ours->stats->order_waits == before));
-    status = np_vlink_put_copied(&link_, key, mine, 8, (uintptr_t)area);
+    status = np_ep_put_copied(&link_.flight, key, mine, 8, (uintptr_t)area);
     TAP_CHILD_CHECK((status == UCS_ERR_NO_RESOURCE) &&
                     (ours->stats->order_waits == (before + 1)));
     mock_release();
@@ -150,16 +154,16 @@ static int atomic_is_not_overtaken(void)
     TAP_CHILD_CHECK(atomic_add(word, 1, &added) == UCS_INPROGRESS);
     put = (mocked_comp_t){0, UCS_OK};
     for (i = 0; i < 1000; ++i) { /* theirs does not look */
-        status = np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
-                               (uintptr_t)word, &put);
+        status = np_ep_move(NP_DIR_PUT, &link_.flight, key, &iov, 1,
+                            (uintptr_t)word, &put);
         if (status != UCS_ERR_NO_RESOURCE) {
             break;
         }
         np_vport_progress(ours);
     }
     if (status == UCS_ERR_NO_RESOURCE) {
-        MOCKED_POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
-                                          (uintptr_t)word, &put));
+        MOCKED_POST(status, np_ep_move(NP_DIR_PUT, &link_.flight, key, &iov,
+                                       1, (uintptr_t)word, &put));
     }
     TAP_CHILD_CHECK(status == UCS_INPROGRESS);
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, NULL));
@@ -177,14 +181,14 @@ static int flush_tells(void)
     ucs_status_t status;
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
-    TAP_CHILD_CHECK(np_vport_flush(ours, &late) == UCS_OK);
+    TAP_CHILD_CHECK(np_eps_flush(&ours->flights, &late) == UCS_OK);
     mock_hold();
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
                     UCS_INPROGRESS);
-    TAP_CHILD_CHECK(np_vport_flush(ours, &flush) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_eps_flush(&ours->flights, &flush) == UCS_INPROGRESS);
     np_conn_fail(link_.conn, UCS_ERR_CONNECTION_RESET);
     /* it has failed, and nobody has been told: what is flushed is not there */
-    status = np_vport_flush(ours, &late);
+    status = np_eps_flush(&ours->flights, &late);
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
     TAP_CHILD_CHECK(put.status == UCS_ERR_CONNECTION_RESET);
     TAP_CHILD_CHECK(flush.status == UCS_ERR_CONNECTION_RESET);
@@ -207,12 +211,12 @@ static int flush_waits(void)
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
                     UCS_INPROGRESS);
     np_conn_fail(link_.conn, UCS_ERR_CONNECTION_RESET);
-    TAP_CHILD_CHECK(np_vlink_flush(&link_, &flush) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_ep_flush(&link_.flight, &flush) == UCS_INPROGRESS);
     TAP_CHILD_CHECK((put.count == 0) && (flush.count == 0));
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
     TAP_CHILD_CHECK((put.status == UCS_ERR_CONNECTION_RESET) &&
                     (flush.status == UCS_ERR_CONNECTION_RESET));
-    TAP_CHILD_CHECK(np_vlink_flush(&link_, &flush) ==
+    TAP_CHILD_CHECK(np_ep_flush(&link_.flight, &flush) ==
                     UCS_ERR_CONNECTION_RESET);
     mock_release();
     mocked_end();
@@ -229,10 +233,10 @@ static int cancel_is_the_end(void)
     TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
     MOCKED_POST(status, send_message());
     TAP_CHILD_CHECK(status == UCS_OK);
-    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+    np_ep_cancel(&link_.flight, UCS_ERR_CANCELED);
     TAP_CHILD_CHECK(send_message() == UCS_ERR_CANCELED);
-    TAP_CHILD_CHECK(np_vlink_flush(&link_, NULL) == UCS_ERR_CANCELED);
-    TAP_CHILD_CHECK(np_vport_flush(ours, NULL) == UCS_OK);
+    TAP_CHILD_CHECK(np_ep_flush(&link_.flight, NULL) == UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK(np_eps_flush(&ours->flights, NULL) == UCS_OK);
     np_conn_fail(link_.conn, UCS_ERR_CONNECTION_RESET);
     np_vport_progress(ours);
     TAP_CHILD_CHECK(down == UCS_OK);
@@ -247,7 +251,7 @@ static void no_put_once(np_vport_config_t *config)
 
 static void cancel_again(mocked_comp_t *comp)
 {
-    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+    np_ep_cancel(&link_.flight, UCS_ERR_CANCELED);
 }
 
 /* Who is told that a transfer is cancelled may cancel in there, too */
@@ -262,11 +266,11 @@ static int cancel_within_cancel(void)
     mock_hold();
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 65536, area, &put) ==
                     UCS_INPROGRESS);
-    status = np_vlink_put_copied(&link_, key, mine, 8,
-                                 (uintptr_t)area + (1 << 20));
+    status = np_ep_put_copied(&link_.flight, key, mine, 8,
+                              (uintptr_t)area + (1 << 20));
     TAP_CHILD_CHECK((status == UCS_OK) && (link_.flight.outstanding == 2));
     mocked_completed = cancel_again;
-    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+    np_ep_cancel(&link_.flight, UCS_ERR_CANCELED);
     TAP_CHILD_CHECK((put.count == 1) && (put.status == UCS_ERR_CANCELED) &&
                     (link_.flight.outstanding == 0));
     mock_release();
@@ -284,10 +288,10 @@ static int flush_tells_of_ignored(void)
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
     munmap(area, MOCKED_AREA);
-    MOCKED_POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, &iov, 1,
-                                      (uintptr_t)area, NULL));
+    MOCKED_POST(status, np_ep_move(NP_DIR_PUT, &link_.flight, key, &iov, 1,
+                                   (uintptr_t)area, NULL));
     TAP_CHILD_CHECK(status == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(np_vlink_flush(&link_, &flush) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_ep_flush(&link_.flight, &flush) == UCS_INPROGRESS);
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
     TAP_CHILD_CHECK((flush.count == 1) && (flush.status != UCS_OK));
     np_vport_progress(ours);
@@ -302,7 +306,7 @@ static mocked_comp_t nested = {0, UCS_OK};
 static void flush_once(mocked_comp_t *comp)
 {
     mocked_completed = NULL;
-    nested_status    = np_vport_flush(ours, &nested);
+    nested_status    = np_eps_flush(&ours->flights, &nested);
 }
 
 /* Who is told that one transfer is cancelled flushes the port: another one has
@@ -318,12 +322,12 @@ static int flush_within_cancel(void)
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area + (1 << 20),
                                  &second) == UCS_INPROGRESS);
     mocked_completed = flush_once;
-    np_vlink_cancel(&link_, UCS_ERR_CANCELED);
+    np_ep_cancel(&link_.flight, UCS_ERR_CANCELED);
     TAP_CHILD_CHECK((first.count == 1) && (second.count == 1));
     TAP_CHILD_CHECK(nested_status == UCS_INPROGRESS);
     TAP_CHILD_CHECK((nested.count == 1) &&
                     (nested.status == UCS_ERR_CANCELED));
-    TAP_CHILD_CHECK(np_vport_flush(ours, NULL) == UCS_OK);
+    TAP_CHILD_CHECK(np_eps_flush(&ours->flights, NULL) == UCS_OK);
     mock_release();
     mocked_end();
     return 0;
@@ -338,8 +342,8 @@ static int flush_ends(void)
     mock_hold();
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
                     UCS_INPROGRESS);
-    TAP_CHILD_CHECK(np_vport_flush(ours, &flush) == UCS_INPROGRESS);
-    np_vlink_close(&link_);
+    TAP_CHILD_CHECK(np_eps_flush(&ours->flights, &flush) == UCS_INPROGRESS);
+    np_ep_close(&link_.flight);
     TAP_CHILD_CHECK((put.count == 0) && (flush.count == 1) &&
                     (flush.status == UCS_ERR_CANCELED));
     mock_release();
@@ -379,7 +383,7 @@ static int flush_without_names(void)
     for (left = 0; left < 2; ++left) {
         next     = ours->flights.free_ops->next_free;
         free_ops = take_ops(left);
-        status   = np_vport_flush(ours, &flush);
+        status   = np_eps_flush(&ours->flights, &flush);
         TAP_CHILD_CHECK(status == UCS_ERR_NO_RESOURCE);
         TAP_CHILD_CHECK(ucs_list_is_empty(&link_.flight.flushes));
         TAP_CHILD_CHECK((left == 0) || (ours->flights.free_ops == free_ops));
@@ -387,7 +391,7 @@ static int flush_without_names(void)
         free_ops->next_free    = next;
         ours->flights.max_ops  = NP_OP_NAMES;
     }
-    TAP_CHILD_CHECK(np_vport_flush(ours, &flush) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(np_eps_flush(&ours->flights, &flush) == UCS_INPROGRESS);
     mock_release();
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
     TAP_CHILD_CHECK((flush.count == 1) && (put.count == 1));
@@ -407,7 +411,7 @@ static int put_without_names(void)
     next     = ours->flights.free_ops->next_free;
     free_ops = take_ops(0);
     memset(mine, 5, 8);
-    status = np_vlink_put_copied(&link_, key, mine, 8, (uintptr_t)area);
+    status = np_ep_put_copied(&link_.flight, key, mine, 8, (uintptr_t)area);
     TAP_CHILD_CHECK((status == UCS_OK) && (link_.flight.outstanding == 0));
     ours->flights.free_ops = free_ops;
     free_ops->next_free    = next;
@@ -429,7 +433,7 @@ static int answer_is_an_error(np_hello_kind_t kind, int32_t number,
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
     np_vlink_init(&other, ours, &link_.dev_addr, &link_.addr);
     mock_hold();
-    TAP_CHILD_CHECK(np_vlink_check(&other) == UCS_OK);
+    TAP_CHILD_CHECK(np_ep_check(&other.flight) == UCS_OK);
     hello        = other.conn->hello;
     hello.kind   = kind;
     hello.status = number;
@@ -441,7 +445,7 @@ static int answer_is_an_error(np_hello_kind_t kind, int32_t number,
     TAP_CHILD_CHECK(down == expected);
     status = np_vlink_am_short(&other, 1, 7, NULL, 0);
     TAP_CHILD_CHECK(status == expected);
-    np_vlink_close(&other);
+    np_ep_close(&other.flight);
     mocked_end();
     return 0;
 }
@@ -506,8 +510,8 @@ static int crowd_is_bounded(void)
 
     for (tries = 0; (taken < COUNT) && (tries < 20000); ++tries) {
         iov    = (np_iov_t){mine + (taken * LEN), LEN};
-        status = np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1,
-                               (uintptr_t)area + (taken * LEN), &comps[taken]);
+        status = np_ep_move(NP_DIR_GET, &link_.flight, key, &iov, 1,
+                            (uintptr_t)area + (taken * LEN), &comps[taken]);
         TAP_CHILD_CHECK((status == UCS_INPROGRESS) ||
                         (status == UCS_ERR_NO_RESOURCE));
         taken += (status == UCS_INPROGRESS);
@@ -910,23 +914,23 @@ static int nothing(int has_module)
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, has_module, NULL));
     TAP_CHILD_CHECK(!has_module || mocked_warm());
-    MOCKED_POST(packed, np_vlink_put_bcopy(&link_, none, pack_nothing, NULL,
-                                           0));
+    MOCKED_POST(packed, np_ep_put_packed(&link_.flight, none, pack_nothing,
+                                         NULL, 0));
     TAP_CHILD_CHECK(packed == 0);
-    MOCKED_POST(packed, np_vlink_put_bcopy(&link_, key, pack_nothing, NULL,
-                                           (uintptr_t)area));
+    MOCKED_POST(packed, np_ep_put_packed(&link_.flight, key, pack_nothing,
+                                         NULL, (uintptr_t)area));
     TAP_CHILD_CHECK(packed == 0);
-    MOCKED_POST(status, np_vlink_put_copied(&link_, none, NULL, 0, 0));
+    MOCKED_POST(status, np_ep_put_copied(&link_.flight, none, NULL, 0, 0));
     TAP_CHILD_CHECK(status == UCS_OK);
-    MOCKED_POST(status, np_vlink_get_unpack(&link_, none, 0, 0, unpack_nothing,
-                                            NULL, &comp));
+    MOCKED_POST(status, np_ep_get_unpack(&link_.flight, none, 0, 0,
+                                         unpack_nothing, NULL, &comp));
     TAP_CHILD_CHECK(status == UCS_OK);
     for (dir = NP_DIR_GET; dir <= NP_DIR_PUT; ++dir) {
-        MOCKED_POST(status, np_vlink_move(dir, &link_, none, &empty, 1, 0,
-                                          &comp));
+        MOCKED_POST(status, np_ep_move(dir, &link_.flight, none, &empty, 1, 0,
+                                       &comp));
         TAP_CHILD_CHECK(status == UCS_OK);
-        MOCKED_POST(status, np_vlink_move(dir, &link_, none, NULL, 0, 0,
-                                          &comp));
+        MOCKED_POST(status, np_ep_move(dir, &link_.flight, none, NULL, 0, 0,
+                                       &comp));
         TAP_CHILD_CHECK(status == UCS_OK);
     }
     TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, 100, area) == UCS_OK);
@@ -984,13 +988,13 @@ static int down_is_told(void)
     np_vport_progress(ours);
     TAP_CHILD_CHECK(first->flight.is_reported);
     np_vlink_down(second, UCS_ERR_IO_ERROR);
-    np_vlink_close(first);
+    np_ep_close(&first->flight);
     memset(first, 0xff, sizeof(*first));
     free(first);
     np_vport_progress(ours);
     TAP_CHILD_CHECK(second->flight.is_reported &&
                     ucs_list_is_empty(&ours->flights.down));
-    np_vlink_close(second);
+    np_ep_close(&second->flight);
     free(second);
     mocked_end();
     return 0;
@@ -1020,13 +1024,13 @@ static int answers_go_first(void)
     get_iov.base = mine;
     put_iov.base = mine + (1 << 20);
     mock_hold();
-    TAP_CHILD_CHECK(np_vlink_move(NP_DIR_PUT, &link_, key, &put_iov, 1,
-                                  (uintptr_t)area + (1 << 20), &put) ==
+    TAP_CHILD_CHECK(np_ep_move(NP_DIR_PUT, &link_.flight, key, &put_iov, 1,
+                               (uintptr_t)area + (1 << 20), &put) ==
                     UCS_INPROGRESS);
     for (round = 0; (round < 10000) && !(get.count && put.count); ++round) {
         if (round == 2) {
-            TAP_CHILD_CHECK(np_vlink_move(NP_DIR_GET, &link_, key, &get_iov, 1,
-                                          (uintptr_t)area, &get) ==
+            TAP_CHILD_CHECK(np_ep_move(NP_DIR_GET, &link_.flight, key,
+                                       &get_iov, 1, (uintptr_t)area, &get) ==
                             UCS_INPROGRESS);
         }
         mock_step(2);
@@ -1068,11 +1072,11 @@ static int swapped_put_is_repeated(void)
     TAP_CHILD_CHECK(start_swapping());
     before   = num_messages;
     refusals = MANY_REFUSALS;
-    MOCKED_POST(status, np_vlink_put_copied(&link_, key, &first, sizeof(first),
-                                            (uintptr_t)area));
+    MOCKED_POST(status, np_ep_put_copied(&link_.flight, key, &first,
+                                         sizeof(first), (uintptr_t)area));
     TAP_CHILD_CHECK(status == UCS_OK);
-    MOCKED_POST(status, np_vlink_put_copied(&link_, key, &second,
-                                            sizeof(second), (uintptr_t)area));
+    MOCKED_POST(status, np_ep_put_copied(&link_.flight, key, &second,
+                                         sizeof(second), (uintptr_t)area));
     TAP_CHILD_CHECK(status == UCS_OK);
     MOCKED_POST(status, send_message());
     TAP_CHILD_CHECK(status == UCS_OK);

@@ -14,6 +14,7 @@
 
 #include "nprdma/engine.h"
 #include "nprdma/mem/signature.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/stats.h"
 #include "nprdma/svc/service.h"
 #include "../engine/tap.h"
@@ -142,8 +143,8 @@ static int move(np_dir_t dir, uint8_t *ours, size_t offset, size_t len)
     comp_t comp  = {0};
     ucs_status_t status;
 
-    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, side.area + offset,
-                               &comp));
+    POST(status, np_ep_move(dir, &link_.flight, key, &iov, 1,
+                            side.area + offset, &comp));
     if ((status == UCS_INPROGRESS) && wait_until(is_done, &comp)) {
         status = comp.status;
     }
@@ -164,8 +165,8 @@ static int get_copied(uint8_t *ours, size_t offset, size_t len)
     comp_t comp = {0};
     ucs_status_t status;
 
-    POST(status, np_vlink_get_unpack(&link_, key, len, side.area + offset,
-                                     take, ours, &comp));
+    POST(status, np_ep_get_unpack(&link_.flight, key, len, side.area + offset,
+                                  take, ours, &comp));
     return (status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
            (comp.status == UCS_OK);
 }
@@ -178,11 +179,11 @@ static int put_copied(const uint8_t *ours, size_t offset, size_t len)
     ucs_status_t status;
 
     memcpy(data, ours, len);
-    POST(status, np_vlink_put_copied(&link_, key, data, len,
-                                     side.area + offset));
+    POST(status, np_ep_put_copied(&link_.flight, key, data, len,
+                                  side.area + offset));
     memset(data, 0xee, len);
     if (status == UCS_OK) {
-        POST(status, np_vlink_flush(&link_, &comp));
+        POST(status, np_ep_flush(&link_.flight, &comp));
     }
     return (status == UCS_OK) ||
            ((status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
@@ -322,8 +323,8 @@ static void test_copied(void)
         if ((i % 50) == 0) {
             ok = tell(SWAP, 0, 8 * PAGE, 0);
         }
-        POST(status, np_vlink_put_copied(&link_, key, area, len,
-                                         side.area + ((i % 3) * 7000)));
+        POST(status, np_ep_put_copied(&link_.flight, key, area, len,
+                                      side.area + ((i % 3) * 7000)));
         ok &= status == UCS_OK;
     }
     ok &= put_copied(area, 30000, 100);
@@ -364,8 +365,8 @@ static void test_small(event_t event)
         if ((event != NOTHING) && ((i % 200) == 77)) {
             ok = tell(event, 0, end, 0);
         }
-        POST(status, np_vlink_put_copied(&link_, key, data, lens[place],
-                                         side.area + first + (place * step)));
+        POST(status, np_ep_put_copied(&link_.flight, key, data, lens[place],
+                                      side.area + first + (place * step)));
         memset(data, 0xee, sizeof(data));
         puts += status == UCS_OK;
         if ((i % 400) == 399) {
@@ -398,13 +399,16 @@ static void test_order(void)
     for (i = 0; i < 200; ++i) {
         fill(new, 2 * i, all);
         fill(old, (2 * i) + 1, all);
-        POST(status, np_vlink_put_copied(&link_, key, new, small, side.area));
+        POST(status, np_ep_put_copied(&link_.flight, key, new, small,
+                                      side.area));
         gets += (status == UCS_OK) && move(NP_DIR_GET, area, 0, all) &&
                 (memcmp(area, new, small) == 0);
 
-        POST(status, np_vlink_put_copied(&link_, key, old, small, side.area));
+        POST(status, np_ep_put_copied(&link_.flight, key, old, small,
+                                      side.area));
         if (status == UCS_OK) {
-            POST(status, np_vlink_put_copied(&link_, key, new, all, side.area));
+            POST(status, np_ep_put_copied(&link_.flight, key, new, all,
+                                          side.area));
         }
         puts += (status == UCS_OK) && target_has(0, 0, 0) &&
                 move(NP_DIR_GET, area, 0, all) && (memcmp(area, new, all) == 0);
@@ -428,13 +432,12 @@ static void test_word(void)
     for (i = 0; i < ucs_static_array_size(lens); ++i) {
         for (j = 0; (j < 1000) && (now() < end) && (down == UCS_OK);
              j += status == UCS_OK) {
-            status = np_vlink_put_copied(&link_, key, area, lens[i],
-                                         side.area + (((j * 8) % 3) * PAGE));
+            status = np_ep_put_copied(&link_.flight, key, area, lens[i],
+                                      side.area + (((j * 8) % 3) * PAGE));
             if ((status == UCS_ERR_NO_RESOURCE) &&
-                np_vlink_has_resources(&link_)) {
-                status = np_vlink_put_copied(&link_, key, area, lens[i],
-                                             side.area +
-                                             (((j * 8) % 3) * PAGE));
+                np_ep_has_resources(&link_.flight)) {
+                status = np_ep_put_copied(&link_.flight, key, area, lens[i],
+                                          side.area + (((j * 8) % 3) * PAGE));
                 lies  += status == UCS_ERR_NO_RESOURCE;
             }
             if (status == UCS_ERR_NO_RESOURCE) {

@@ -11,6 +11,7 @@
 #include "mocked.h"
 
 #include "nprdma/mem/region.h"
+#include "nprdma/proto/ep.h"
 
 #include <ucs/debug/log.h>
 
@@ -51,9 +52,9 @@ static ucs_status_t move_list(np_dir_t dir, uint8_t *bad)
     mocked_comp_t comp = {0, UCS_OK};
     ucs_status_t status;
 
-    MOCKED_POST(status, np_vlink_move(dir, &link_, key, iov,
-                                      ucs_static_array_size(iov),
-                                      (uintptr_t)area, &comp));
+    MOCKED_POST(status, np_ep_move(dir, &link_.flight, key, iov,
+                                   ucs_static_array_size(iov),
+                                   (uintptr_t)area, &comp));
     if (status == UCS_INPROGRESS) {
         status = mocked_wait(mocked_is_done, &comp, NULL) ? comp.status :
                  UCS_ERR_TIMED_OUT;
@@ -322,8 +323,8 @@ static int own_must_be_registered(void)
     TAP_CHILD_CHECK(errors_said == (4 * i));
     TAP_CHILD_CHECK(move_list(NP_DIR_PUT, end - 2999) == UCS_ERR_INVALID_ADDR);
     TAP_CHILD_CHECK(move_list(NP_DIR_PUT, end - 3000) == UCS_OK);
-    MOCKED_POST(status, np_vlink_put_copied(&link_, key, end, 8,
-                                            (uintptr_t)area));
+    MOCKED_POST(status, np_ep_put_copied(&link_.flight, key, end, 8,
+                                         (uintptr_t)area));
     TAP_CHILD_CHECK((status == UCS_OK) && (mocked_flush() == UCS_OK));
 
     np_region_put(half_of_mine);
@@ -413,8 +414,8 @@ static int few_pages_are_put(void)
     for (i = 0; i < NP_MAX_IOV; ++i) {
         iov[i] = (np_iov_t){mine + (i * 2 * FEW_PAGE), 100};
     }
-    MOCKED_POST(status, np_vlink_move(NP_DIR_PUT, &link_, key, iov, NP_MAX_IOV,
-                                      (uintptr_t)area, &comp));
+    MOCKED_POST(status, np_ep_move(NP_DIR_PUT, &link_.flight, key, iov,
+                                   NP_MAX_IOV, (uintptr_t)area, &comp));
     TAP_CHILD_CHECK((status == UCS_INPROGRESS) &&
                     mocked_wait(mocked_is_done, &comp, NULL) &&
                     (comp.status == UCS_OK));

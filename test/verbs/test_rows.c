@@ -14,6 +14,7 @@
 
 #include "nprdma/dev/verbs/dmabuf.h"
 #include "nprdma/dev/verbs/views.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/vremote.h"
 
 #include <ucs/config/global_opts.h>
@@ -181,16 +182,16 @@ static int cross_copied(uint64_t border)
         at = there - (sizes[i] / 2);
         fill(bytes, sizes[i], i);
         memset(at, 0, sizes[i]);
-        MOCKED_POST(status, np_vlink_put_copied(&link_, key, bytes, sizes[i],
-                                                (uintptr_t)at));
+        MOCKED_POST(status, np_ep_put_copied(&link_.flight, key, bytes,
+                                             sizes[i], (uintptr_t)at));
         TAP_CHILD_CHECK((status == UCS_OK) && (mocked_flush() == UCS_OK));
         TAP_CHILD_CHECK(memcmp(bytes, at, sizes[i]) == 0);
 
         comp = (mocked_comp_t){0, UCS_OK};
         memset(unpacked, 0, sizeof(unpacked));
-        MOCKED_POST(status, np_vlink_get_unpack(&link_, key, sizes[i],
-                                                (uintptr_t)at, on_unpack, NULL,
-                                                &comp));
+        MOCKED_POST(status, np_ep_get_unpack(&link_.flight, key, sizes[i],
+                                             (uintptr_t)at, on_unpack, NULL,
+                                             &comp));
         TAP_CHILD_CHECK((status == UCS_INPROGRESS) &&
                         mocked_wait(mocked_is_done, &comp, NULL) &&
                         (comp.status == UCS_OK));

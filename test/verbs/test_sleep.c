@@ -12,6 +12,7 @@
 #include "mocked.h"
 
 #include "nprdma/mem/mapper.h"
+#include "nprdma/proto/ep.h"
 #include "nprdma/proto/vop.h"
 
 #include <errno.h>
@@ -117,7 +118,7 @@ static int others_flush(void)
     mocked_comp_t comp = {0, UCS_OK};
     ucs_status_t status;
 
-    MOCKED_POST(status, np_vlink_flush(&other, &comp));
+    MOCKED_POST(status, np_ep_flush(&other.flight, &comp));
     return ends(status, &comp);
 }
 
@@ -151,14 +152,14 @@ static int others_go_on(void)
         iov = (np_iov_t){own, sizes[i]};
         memset(own, 40 + i, sizes[i]);
         comp = (mocked_comp_t){0, UCS_OK};
-        POST(status, np_vlink_move(NP_DIR_PUT, &other, key, &iov, 1,
-                                   (uintptr_t)there, &comp));
+        POST(status, np_ep_move(NP_DIR_PUT, &other.flight, key, &iov, 1,
+                                (uintptr_t)there, &comp));
         TAP_CHILD_CHECK(ends(status, &comp) && others_flush());
         TAP_CHILD_CHECK(memcmp(there, own, sizes[i]) == 0);
         memset(own, 0, sizes[i]);
         comp = (mocked_comp_t){0, UCS_OK};
-        POST(status, np_vlink_move(NP_DIR_GET, &other, key, &iov, 1,
-                                   (uintptr_t)there, &comp));
+        POST(status, np_ep_move(NP_DIR_GET, &other.flight, key, &iov, 1,
+                                (uintptr_t)there, &comp));
         TAP_CHILD_CHECK(ends(status, &comp));
         TAP_CHILD_CHECK(memcmp(there, own, sizes[i]) == 0);
     }
@@ -166,8 +167,12 @@ static int others_go_on(void)
     memset(there, 0, 8);
     for (i = 0; i < 20; ++i) {
         comp = (mocked_comp_t){0, UCS_OK};
-        POST(status, np_vlink_atomic(&other, key, NP_ATOMIC_ADD, 8, 1, 0,
-                                     (uintptr_t)there, &result, &comp));
+        POST(status, np_ep_atomic(&other.flight, key,
+                                  &(np_atomic_t){.addr = (uintptr_t)there,
+                                                 .value = 1,
+                                                 .op = NP_ATOMIC_ADD,
+                                                 .size = 8},
+                                  &result, &comp));
         TAP_CHILD_CHECK(ends(status, &comp) && (result == i));
     }
     if (computes == NULL) {
@@ -190,7 +195,7 @@ static int start_asleep(np_service_mode_t service)
 
 static int end_awake(void)
 {
-    np_vlink_close(&other);
+    np_ep_close(&other.flight);
     TAP_CHILD_CHECK(down == UCS_OK);
     mocked_end();
     TAP_CHILD_CHECK(!has_given_up);
@@ -209,8 +214,8 @@ static int one_sleeps(np_dir_t dir, size_t len, np_service_mode_t service)
     at = area + ((len < PAGE) ? 0 : 100);
     memset(mine, (dir == NP_DIR_PUT) ? 5 : 0, len);
     iov = (np_iov_t){mine, len};
-    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, (uintptr_t)at,
-                               &comp));
+    POST(status, np_ep_move(dir, &link_.flight, key, &iov, 1, (uintptr_t)at,
+                            &comp));
     TAP_CHILD_CHECK((status == UCS_OK) || (status == UCS_INPROGRESS));
     computes = (service == NP_SERVICE_OFF) ? NULL : theirs;
     TAP_CHILD_CHECK(others_go_on() == 0);
@@ -255,12 +260,15 @@ static int in_order(int has_atomics, int is_broken)
     for (i = 0; i < 3; ++i) {
         comps[i] = (mocked_comp_t){0, UCS_OK};
         if (has_atomics) {
-            POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD, 8, 1, 0,
-                                         (uintptr_t)area, &results[i],
-                                         &comps[i]));
+            POST(status, np_ep_atomic(&link_.flight, key,
+                                      &(np_atomic_t){.addr = (uintptr_t)area,
+                                                     .value = 1,
+                                                     .op = NP_ATOMIC_ADD,
+                                                     .size = 8},
+                                      &results[i], &comps[i]));
         } else {
-            POST(status, np_vlink_put_copied(&link_, key, &values[i], 8,
-                                             (uintptr_t)area));
+            POST(status, np_ep_put_copied(&link_.flight, key, &values[i], 8,
+                                          (uintptr_t)area));
         }
         TAP_CHILD_CHECK(status == (has_atomics ? UCS_INPROGRESS : UCS_OK));
     }
@@ -323,12 +331,16 @@ static int swapper_sleeps(void)
     fault_fd = -1;
     sem_init(&answers, 0, 0);
     TAP_CHILD_CHECK(pthread_create(&pager, NULL, answer_all, NULL) == 0);
-    POST(status, np_vlink_put_copied(&link_, key, &value, 8, (uintptr_t)area));
+    POST(status, np_ep_put_copied(&link_.flight, key, &value, 8,
+                                  (uintptr_t)area));
     TAP_CHILD_CHECK(status == UCS_OK);
     TAP_CHILD_CHECK(others_go_on() == 0);
     wake_up();
-    POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD, 8, 1, 0,
-                                 (uintptr_t)area, &result, &comp));
+    POST(status, np_ep_atomic(&link_.flight, key,
+                              &(np_atomic_t){.addr = (uintptr_t)area,
+                                             .value = 1, .op = NP_ATOMIC_ADD,
+                                             .size = 8},
+                              &result, &comp));
     TAP_CHILD_CHECK(ends(status, &comp) && (result == 9));
     TAP_CHILD_CHECK(*(uint64_t*)area == 10);
     np_mapper_remove_swapper((uintptr_t)area, ASLEEP);
@@ -342,10 +354,11 @@ static int port_closes(void)
     ucs_status_t status;
 
     TAP_CHILD_CHECK(start_asleep(NP_SERVICE_OFF) == 0);
-    POST(status, np_vlink_put_copied(&link_, key, &value, 8, (uintptr_t)area));
+    POST(status, np_ep_put_copied(&link_.flight, key, &value, 8,
+                                  (uintptr_t)area));
     TAP_CHILD_CHECK(status == UCS_OK);
     TAP_CHILD_CHECK(others_go_on() == 0);
-    np_vlink_close(&other);
+    np_ep_close(&other.flight);
     mocked_end();
     TAP_CHILD_CHECK(!has_answered);
     wake_up();

@@ -11,6 +11,7 @@
 #include "scene.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/proto/ep.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static int move(np_dir_t dir, void *bytes, size_t len, uint64_t addr)
     comp_t comp  = {0, UCS_OK};
     ucs_status_t status;
 
-    POST(status, np_vlink_move(dir, &link_, key, &iov, 1, addr, &comp));
+    POST(status, np_ep_move(dir, &link_.flight, key, &iov, 1, addr, &comp));
     return goes_well(status, &comp);
 }
 
@@ -97,8 +98,8 @@ void test_many(void)
     memset(comps, 0, sizeof(comps));
     for (i = 0; (status == UCS_OK) && (i < count); ++i) {
         iov = (np_iov_t){area + (i * len), len};
-        POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1,
-                                   side.area + (i * len), &comps[i]));
+        POST(status, np_ep_move(NP_DIR_GET, &link_.flight, key, &iov, 1,
+                                side.area + (i * len), &comps[i]));
         status = (status == UCS_INPROGRESS) ? UCS_OK : status;
     }
     for (i = 0; (status == UCS_OK) && (i < count); ++i) {
@@ -126,15 +127,15 @@ void test_small(void)
         here  = (struct iovec){back, sizes[i]};
         there = (struct iovec){(void*)side.area, sizes[i]};
         fill(data, sizes[i] + 5, sizes[i]);
-        POST(status, np_vlink_put_copied(&link_, key, data, sizes[i],
-                                         side.area));
+        POST(status, np_ep_put_copied(&link_.flight, key, data, sizes[i],
+                                      side.area));
         ok = ok && (status == UCS_OK) && flush() &&
              (process_vm_readv(target_pid, &here, 1, &there, 1, 0) ==
               (ssize_t)sizes[i]) && is_right(back, sizes[i] + 5, sizes[i]);
         memset(back, 0, sizes[i]);
         comp = (comp_t){0, UCS_OK};
-        POST(status, np_vlink_get_unpack(&link_, key, sizes[i], side.area,
-                                         unpack, back, &comp));
+        POST(status, np_ep_get_unpack(&link_.flight, key, sizes[i], side.area,
+                                      unpack, back, &comp));
         ok = ok && goes_well(status, &comp) && is_right(back, sizes[i] + 5, sizes[i]);
     }
     TAP_CHECK(ok, "small puts and gets");
@@ -149,8 +150,12 @@ void test_atomic(void)
 
     for (i = 0; i < 50; ++i) {
         comp = (comp_t){0, UCS_OK};
-        POST(status, np_vlink_atomic(&link_, key, NP_ATOMIC_ADD, 8, 3, 0,
-                                     side.area + 64, &result, &comp));
+        POST(status, np_ep_atomic(&link_.flight, key,
+                                  &(np_atomic_t){.addr = side.area + 64,
+                                                 .value = 3,
+                                                 .op = NP_ATOMIC_ADD,
+                                                 .size = 8},
+                                  &result, &comp));
         ok = ok && goes_well(status, &comp) &&
              ((i == 0) || (result == before + 3));
         before = result;
@@ -166,13 +171,14 @@ static void test_bad(void)
     comp_t comp       = {0, UCS_OK};
     ucs_status_t status;
 
-    POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1, 8192, &comp));
+    POST(status, np_ep_move(NP_DIR_GET, &link_.flight, key, &iov, 1, 8192,
+                            &comp));
     TAP_CHECK(status == UCS_ERR_INVALID_ADDR, "an address outside the key");
 
     munmap(hole, gone);
     iov = (np_iov_t){hole, gone};
-    POST(status, np_vlink_move(NP_DIR_GET, &link_, key, &iov, 1, side.area,
-                               &comp));
+    POST(status, np_ep_move(NP_DIR_GET, &link_.flight, key, &iov, 1,
+                            side.area, &comp));
     TAP_CHECK((status == UCS_INPROGRESS) && wait_until(is_done, &comp) &&
               (comp.status != UCS_OK),
               "memory of ours that is not there is an error of that get");
@@ -295,7 +301,7 @@ int main(int argc, char **argv)
     kill(target_pid, SIGKILL);
     waitpid(target_pid, &status, 0);
     end = now() + LIMIT;
-    np_vlink_check(&link_);
+    np_ep_check(&link_.flight);
     while ((down == UCS_OK) && (now() < end)) {
         np_vport_progress(port);
     }

@@ -10,9 +10,14 @@
 #ifndef NP_FLIGHT_H_
 #define NP_FLIGHT_H_
 
+#include "../iov.h"
+#include "../mem/key.h"
 #include "../mem/overlap.h"
+#include "../svc/turn.h"
 
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 typedef struct np_op np_op_t;
 typedef struct np_flight np_flight_t;
@@ -78,12 +83,38 @@ typedef struct np_flight_ops {
     /** An operation is not outstanding any more: give back what it holds. Its
      *  status is that of its end. */
     void (*ended)(np_op_t *op);
+    /** As np_ep_close */
+    void (*close)(np_flight_t *flight);
+    /** The link does not work any more, its user says: callbacks that follow
+     *  begin nothing more */
+    void (*end)(np_flight_t *flight, ucs_status_t status);
+    /** As np_ep_check */
+    ucs_status_t (*check)(np_flight_t *flight);
+
+    /** What np_ep_move and the others do, in a turn of the port's */
+    ucs_status_t (*move)(np_dir_t dir, np_flight_t *flight, np_key_t *key,
+                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                         void *comp);
+    ucs_status_t (*put_copied)(np_flight_t *flight, np_key_t *key,
+                               const void *data, size_t len, uint64_t addr);
+    ssize_t (*put_packed)(np_flight_t *flight, np_key_t *key, np_pack_t pack,
+                          void *arg, uint64_t addr);
+    ucs_status_t (*get_unpack)(np_flight_t *flight, np_key_t *key, size_t len,
+                               uint64_t addr, np_unpack_t unpack, void *arg,
+                               void *comp);
+    ucs_status_t (*atomic)(np_flight_t *flight, np_key_t *key,
+                           const np_atomic_t *request, void *result,
+                           void *comp);
 } np_flight_ops_t;
 
 /** What the links of a port share. Guarded as its port is. */
 typedef struct np_flights {
     const np_flight_ops_t *ops;
     np_user_t             user;
+    np_turn_t             *turn;    /**< the port's; NULL: no thread but its
+                                         owner uses it */
+    pid_t                 pid;      /**< whose the port is: a forked child's
+                                         not */
     ucs_list_link_t       busy;     /**< np_flight_t::busy */
     ucs_list_link_t       down;     /**< np_flight_t::down */
     np_op_t               *free_ops;
@@ -118,11 +149,13 @@ struct np_flight {
 
 static inline void np_flights_init(np_flights_t *all,
                                    const np_flight_ops_t *ops,
-                                   const np_user_t *user)
+                                   const np_user_t *user, np_turn_t *turn)
 {
     memset(all, 0, sizeof(*all));
     all->ops     = ops;
     all->user    = *user;
+    all->turn    = turn;
+    all->pid     = getpid();
     all->max_ops = ops->max_ops;
     ucs_list_head_init(&all->busy);
     ucs_list_head_init(&all->down);
@@ -139,6 +172,13 @@ static inline void np_flight_init(np_flight_t *flight, np_flights_t *all)
     ucs_list_head_init(&flight->ops);
     ucs_list_head_init(&flight->flushes);
     np_overlap_init(&flight->overlap);
+}
+
+/** Does the port belong to this process? What a forked child has inherited it
+ *  must leave alone: the device knows it as its parent's. */
+static inline int np_flights_are_ours(const np_flights_t *all)
+{
+    return all->pid == getpid();
 }
 
 /** The user of the link has others that wait, or none any more */

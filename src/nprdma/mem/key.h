@@ -64,13 +64,14 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p);
 void np_key_release(np_key_t *key);
 
 
-/** Does @a key cover [va, va + len)? The one check that guards every transfer
- *  at the initiator. */
+/** Is @a key for memory of this engine, and does it cover [va, va + len)? The
+ *  one check that guards every transfer at the initiator. */
 static UCS_F_ALWAYS_INLINE int
-np_key_covers(const np_key_t *key, uint64_t va, uint64_t len)
+np_key_covers(const np_key_t *key, uint64_t engine_id, uint64_t va,
+              uint64_t len)
 {
-    return (va >= key->first) && (va <= key->last) &&
-           (len <= (key->last - va + 1));
+    return (key->engine_id == engine_id) && (va >= key->first) &&
+           (va <= key->last) && (len <= (key->last - va + 1));
 }
 
 #endif

@@ -16,6 +16,8 @@
 #include "piece.h"
 #include "request.h"
 
+#include "../dev/soft/fast.h"
+
 #include "../engine.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"
@@ -36,9 +38,6 @@
  * bring in half of it, which takes longer than to copy it */
 #define NP_RMA_SHARE_COLD       4
 
-/* Largest buffered message: 8 KiB and its headers */
-#define NP_RMA_BCOPY       8256
-
 
 uint32_t np_rma_ring_piece(const np_port_config_t *config)
 {
@@ -51,7 +50,8 @@ size_t np_rma_max_bcopy(const np_port_config_t *config)
                    (size_t)(config->payload_size / 2) - NP_LINE);
 }
 
-void *np_rma_bounce(np_port_t *port)
+/* The port's buffer for what is packed, np_rma_max_bcopy() bytes */
+static void *np_rma_bounce(np_port_t *port)
 {
     if (ucs_unlikely(port->bounce == NULL)) {
         port->bounce = malloc(np_rma_max_bcopy(&port->config));
@@ -254,7 +254,7 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
         return UCS_OK;
     }
 
-    status = np_rma_enter(link, key, addr, len);
+    status = np_link_enter_key(link, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -269,11 +269,12 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
            UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
 }
 
-ucs_status_t np_rma_move(np_dir_t dir, np_link_t *link, np_key_t *key,
+ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                          const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                          void *comp)
 {
-    size_t len = np_iov_length(iov, iovcnt);
+    np_link_t *link  = np_link_of(flight);
+    size_t len       = np_iov_length(iov, iovcnt);
     np_piece_t piece = {
         .dir       = dir,
         .iov       = iov,
@@ -460,9 +461,10 @@ np_rma_send_put(np_link_t *link, const np_key_t *key, const np_iov_t *iov,
     return status;
 }
 
-ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
+ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
                                const void *data, size_t len, uint64_t addr)
 {
+    np_link_t *link  = np_link_of(flight);
     np_iov_t iov     = {(void*)data, len};
     np_piece_t piece = {
         .dir       = NP_DIR_PUT,
@@ -512,8 +514,7 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
 
         done = missing.range[0].offset;
         if (ucs_unlikely(done > 0)) {
-            /* there is room for that; the ring may be full, and what is there
-             * must not be written again */
+            /* there is room, and what is there must not be written again */
             return np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
                                 len - done, addr + done);
         }
@@ -522,25 +523,39 @@ ucs_status_t np_rma_put_copied(np_link_t *link, np_key_t *key,
     return np_rma_send_put(link, key, &iov, len, addr);
 }
 
-ucs_status_t np_rma_put_taken(np_link_t *link, np_key_t *key, const void *data,
-                              size_t len, uint64_t addr)
+ssize_t np_rma_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
+                          void *arg, uint64_t addr)
 {
-    uint8_t bytes[NP_RMA_BCOPY];
+    np_link_t *link  = np_link_of(flight);
+    const size_t max = np_rma_max_bcopy(&link->port->config);
+    ucs_status_t status;
+    size_t len;
+    void *bytes;
 
-    if (np_rma_is_too_long(len)) {
-        return UCS_ERR_INVALID_PARAM;
+    /* before anything is packed: what is packed is gone for the caller */
+    status = np_rma_may_put(link, addr, max);
+    if (status != UCS_OK) {
+        return status;
     }
 
-    if (len > 0) { /* else it may be at NULL */
-        memcpy(bytes, data, len);
+    bytes = np_rma_bounce(link->port);
+    if (bytes == NULL) {
+        return UCS_ERR_NO_MEMORY;
     }
-    return np_rma_put_ours(link, key, bytes, len, addr);
+
+    np_unit_assert_outside();
+    len    = pack(bytes, arg);
+    np_assertv(len <= max, "%zu bytes were packed", len);
+    status = np_rma_put_copied(flight, key, bytes, len, addr);
+    np_assertv(status != UCS_ERR_NO_RESOURCE, "refused after it was packed");
+    return (status == UCS_OK) ? (ssize_t)len : status;
 }
 
-ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
+ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
                                uint64_t addr, np_unpack_t unpack, void *arg,
                                void *comp)
 {
+    np_link_t *link  = np_link_of(flight);
     uint8_t bytes[NP_RMA_BCOPY];
     np_iov_t iov     = {bytes, len};
     np_piece_t piece = {
@@ -589,30 +604,4 @@ ucs_status_t np_rma_get_unpack(np_link_t *link, np_key_t *key, size_t len,
     op->rma.arg    = arg;
     np_rma_order(link, key, op, addr, len);
     return UCS_INPROGRESS;
-}
-
-ucs_status_t np_rma_get_taken(np_link_t *link, np_key_t *key, size_t len,
-                              uint64_t addr, np_unpack_t unpack, void *arg,
-                              void *comp)
-{
-    uint8_t bytes[NP_RMA_BCOPY];
-    ucs_status_t status;
-
-    if (len == 0) {
-        return UCS_OK;
-    }
-
-    status = np_rma_enter(link, key, addr, len);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    if (!np_rma_is_too_long(len) &&
-        np_fast_get(link, key, bytes, len, addr)) {
-        np_unit_assert_outside();
-        unpack(arg, bytes, len);
-        return UCS_OK;
-    }
-
-    return np_rma_get_unpack(link, key, len, addr, unpack, arg, comp);
 }

@@ -10,6 +10,7 @@
 
 #include "sop.h"
 
+#include "atomic.h"
 #include "copy.h"
 #include "fault.h"
 #include "request.h"
@@ -51,14 +52,9 @@ ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
            np_link_refuse(link);
 }
 
-static np_link_t *np_sop_link(np_flight_t *flight)
-{
-    return ucs_container_of(flight, np_link_t, flight);
-}
-
 static ucs_status_t np_sop_connect(np_flight_t *flight)
 {
-    np_link_t *link = np_sop_link(flight);
+    np_link_t *link = np_link_of(flight);
 
     return np_link_may_connect(link) ? np_link_connect(link) :
            UCS_ERR_NO_RESOURCE;
@@ -66,7 +62,7 @@ static ucs_status_t np_sop_connect(np_flight_t *flight)
 
 static int np_sop_has_room(np_flight_t *flight)
 {
-    np_link_t *link = np_sop_link(flight);
+    np_link_t *link = np_link_of(flight);
 
     if (link->flight.gate & NP_GATE_UNCONNECTED) {
         return np_link_may_connect(link);
@@ -112,7 +108,7 @@ static void np_sop_ended(np_op_t *super)
 
 static void np_sop_fail(np_flight_t *flight, ucs_status_t status)
 {
-    np_link_t *link = np_sop_link(flight);
+    np_link_t *link = np_link_of(flight);
 
     np_error("a request to process %d has failed: %s", link->process.pid,
              ucs_status_string(status));
@@ -209,7 +205,7 @@ static unsigned np_link_progress(ucs_list_link_t *busy)
  * parent. */
 static void np_sop_stop(np_flight_t *flight)
 {
-    np_link_t *link = np_sop_link(flight);
+    np_link_t *link = np_link_of(flight);
     np_sop_t *op;
 
     np_carry_hold(link, NULL);
@@ -272,14 +268,48 @@ static int np_sop_has_work(np_port_t *port)
     return !ucs_list_is_empty(&port->flights.down) || np_prepare_has_work();
 }
 
+/* np_flight_ops_t::close */
+static void np_sop_close(np_flight_t *flight)
+{
+    np_flight_cancel(flight, UCS_ERR_CANCELED);
+    ucs_list_del(&flight->down);
+    np_link_close(np_link_of(flight));
+}
+
+/* np_flight_ops_t::end */
+static void np_sop_end(np_flight_t *flight, ucs_status_t status)
+{
+    np_link_down(np_link_of(flight), status);
+}
+
+/* np_flight_ops_t::check */
+static ucs_status_t np_sop_check(np_flight_t *flight)
+{
+    np_link_t *link = np_link_of(flight);
+
+    if (!np_link_is_alive(link)) {
+        np_link_down(link, UCS_ERR_ENDPOINT_TIMEOUT);
+        np_flight_report(flight);
+    }
+    return UCS_OK;
+}
+
 static const np_flight_ops_t np_sop_flight_ops = {
-    .op_size  = sizeof(np_sop_t),
-    .max_ops  = UINT_MAX,
-    .connect  = np_sop_connect,
-    .has_room = np_sop_has_room,
-    .fail     = np_sop_fail,
-    .stop     = np_sop_stop,
-    .ended    = np_sop_ended
+    .op_size    = sizeof(np_sop_t),
+    .max_ops    = UINT_MAX,
+    .connect    = np_sop_connect,
+    .has_room   = np_sop_has_room,
+    .fail       = np_sop_fail,
+    .stop       = np_sop_stop,
+    .ended      = np_sop_ended,
+    .close      = np_sop_close,
+    .end        = np_sop_end,
+    .check      = np_sop_check,
+    .move       = np_rma_move,
+    .put_copied = np_rma_put_copied,
+    .put_packed = np_rma_put_packed,
+    .get_unpack = np_rma_get_unpack,
+    .atomic     = np_atomic_post
 };
 
 const np_port_ops_t np_proto_ops = {
@@ -294,13 +324,6 @@ ucs_status_t np_proto_open(const np_port_config_t *config,
                            const np_user_t *user, np_port_t **port_p)
 {
     return np_port_open(config, &np_proto_ops, user, port_p);
-}
-
-void np_proto_close_link(np_link_t *link)
-{
-    np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
-    ucs_list_del(&link->flight.down);
-    np_link_close(link);
 }
 
 void np_proto_close(np_port_t *port)

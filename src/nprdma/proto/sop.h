@@ -108,9 +108,6 @@ ucs_status_t np_proto_open(const np_port_config_t *config,
                            const np_user_t *user, np_port_t **port_p);
 void np_proto_close(np_port_t *port);
 
-/** Close a link; what is outstanding is cancelled */
-void np_proto_close_link(np_link_t *link);
-
 /** An operation from the free list; NULL if there is no memory */
 static inline np_sop_t *np_sop_get(np_port_t *port, np_op_kind_t kind,
                                    void *comp)
@@ -158,6 +155,16 @@ static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
 {
     return ucs_likely(link->flight.gate == 0) ? UCS_OK :
            np_flight_enter(&link->flight);
+}
+
+/** And one that is not empty, with this key? One of no bytes may come with
+ *  UCT_INVALID_RKEY, and has begun and ended. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_link_enter_key(np_link_t *link, const np_key_t *key, uint64_t addr,
+                  size_t len)
+{
+    return ucs_likely(np_key_covers(key, link->addr.engine_id, addr, len)) ?
+           np_link_enter(link) : UCS_ERR_INVALID_ADDR;
 }
 
 /** May a transfer of [@a addr, @a addr + @a len) start beside what is in

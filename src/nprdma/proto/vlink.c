@@ -30,32 +30,25 @@ void np_vlink_init(np_vlink_t *link, np_vport_t *port,
     ucs_list_head_init(&link->blocks);
 }
 
-static void np_vlink_end(np_vlink_t *link)
+void np_vlink_close(np_flight_t *flight)
 {
-    NP_TURN_WAIT(&link->port->turn);
-    np_conn_t *conn = link->conn;
+    np_vlink_t *link = np_vlink_of(flight);
+    np_conn_t *conn  = link->conn;
 
     link->conn = NULL;
     if (conn != NULL) {
-        if (link->flight.outstanding > 0) {
+        if (flight->outstanding > 0) {
             np_conn_kill(conn);
         } else {
             np_conn_close(conn);
         }
     }
 
-    np_flight_forget(&link->flight);
-    np_flight_cancel(&link->flight, UCS_ERR_CANCELED);
+    np_flight_forget(flight);
+    np_flight_cancel(flight, UCS_ERR_CANCELED);
     np_vput_cleanup(link);
     np_vremote_cleanup(link);
-    ucs_list_del(&link->flight.down);
-}
-
-void np_vlink_close(np_vlink_t *link)
-{
-    if (np_vport_is_ours(link->port)) {
-        np_vlink_end(link);
-    }
+    ucs_list_del(&flight->down);
 }
 
 ucs_status_t np_vlink_connect(np_flight_t *flight)
@@ -144,70 +137,21 @@ void np_vlink_stop(np_flight_t *flight)
     }
 }
 
-void np_vlink_cancel(np_vlink_t *link, ucs_status_t status)
+void np_vlink_end(np_flight_t *flight, ucs_status_t status)
 {
-    if (np_vport_is_ours(link->port)) {
-        NP_TURN_WAIT(&link->port->turn);
-        link->flight.is_reported = 1; /* its user knows */
-        (void)np_flight_end(&link->flight, status);
-        np_flight_cancel(&link->flight, status);
-    }
+    (void)np_flight_end(flight, status);
 }
 
-void np_vlink_set_pending(np_vlink_t *link, int has_pending)
+ucs_status_t np_vlink_check(np_flight_t *flight)
 {
-    if (np_vport_is_ours(link->port)) { /* a child may find a turn taken */
-        NP_TURN_WAIT(&link->port->turn); /* a thread's changes the gate, too */
-        np_flight_set_pending(&link->flight, has_pending);
-    }
-}
-
-ucs_status_t np_vlink_flush(np_vlink_t *link, void *comp)
-{
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-
-    return np_flight_flush(&link->flight, comp);
-}
-
-ucs_status_t np_vport_flush(np_vport_t *port, void *comp)
-{
-    NP_TURN_WAIT(&port->turn);
-
-    return np_flights_flush(&port->flights, comp);
-}
-
-void np_vlink_fence(np_vlink_t *link)
-{
-    NP_TURN_WAIT(&link->port->turn);
-
-    np_flight_fence(&link->flight);
-}
-
-void np_vport_fence(np_vport_t *port)
-{
-    NP_TURN_WAIT(&port->turn);
-
-    np_flights_fence(&port->flights);
-}
-
-int np_vlink_has_resources(np_vlink_t *link)
-{
-    NP_TURN_OR_RETURN(&link->port->turn, 0);
-
-    return np_flight_has_resources(&link->flight);
-}
-
-ucs_status_t np_vlink_check(np_vlink_t *link)
-{
-    NP_TURN_WAIT(&link->port->turn);
-    if (np_flight_is_down(&link->flight)) {
-        return link->flight.status;
+    if (np_flight_is_down(flight)) {
+        return flight->status;
     }
 
-    if (link->flight.gate & NP_GATE_UNCONNECTED) {
-        np_vlink_connect(&link->flight); /* that finds out as well */
+    if (flight->gate & NP_GATE_UNCONNECTED) {
+        np_vlink_connect(flight); /* that finds out as well */
     } else {
-        np_conn_check(link->conn);
+        np_conn_check(np_vlink_of(flight)->conn);
     }
     return UCS_OK;
 }

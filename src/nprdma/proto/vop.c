@@ -255,15 +255,23 @@ static void np_vop_fail(np_flight_t *flight, ucs_status_t status)
 }
 
 static const np_flight_ops_t np_vop_flight_ops = {
-    .op_size   = sizeof(np_vop_t),
-    .max_ops   = NP_OP_NAMES,
-    .has_taken = np_vop_has_taken,
-    .ask       = np_vlink_ask,
-    .connect   = np_vlink_connect,
-    .has_room  = np_vlink_has_room,
-    .fail      = np_vop_fail,
-    .stop      = np_vlink_stop,
-    .ended     = np_vop_ended
+    .op_size    = sizeof(np_vop_t),
+    .max_ops    = NP_OP_NAMES,
+    .has_taken  = np_vop_has_taken,
+    .ask        = np_vlink_ask,
+    .connect    = np_vlink_connect,
+    .has_room   = np_vlink_has_room,
+    .fail       = np_vop_fail,
+    .stop       = np_vlink_stop,
+    .ended      = np_vop_ended,
+    .close      = np_vlink_close,
+    .end        = np_vlink_end,
+    .check      = np_vlink_check,
+    .move       = np_vlink_move,
+    .put_copied = np_vlink_put_copied,
+    .put_packed = np_vlink_put_packed,
+    .get_unpack = np_vlink_get_unpack,
+    .atomic     = np_vlink_atomic
 };
 
 const np_vport_ops_t np_vlink_ops = {

@@ -230,8 +230,24 @@ int np_vlink_has_room(np_flight_t *flight);
 /** np_flight_ops_t::connect: begin the handshake */
 ucs_status_t np_vlink_connect(np_flight_t *flight);
 
-/** np_flight_ops_t::stop */
+/** np_flight_ops_t */
 void np_vlink_stop(np_flight_t *flight);
+void np_vlink_close(np_flight_t *flight);
+void np_vlink_end(np_flight_t *flight, ucs_status_t status);
+ucs_status_t np_vlink_check(np_flight_t *flight);
+ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
+                           const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                           void *comp);
+ucs_status_t np_vlink_put_copied(np_flight_t *flight, np_key_t *key,
+                                 const void *data, size_t len, uint64_t addr);
+ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
+                            void *arg, uint64_t addr);
+ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
+                                 uint64_t addr, np_unpack_t unpack, void *arg,
+                                 void *comp);
+ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
+                             const np_atomic_t *request, void *result,
+                             void *comp);
 
 /** It does not work any more; told in the next progress */
 void np_vlink_down(np_vlink_t *link, ucs_status_t status);

@@ -8,9 +8,8 @@
 #  include "config.h"
 #endif
 
-#include "vlink.h"
+#include "vop.h"
 
-#include "order.h"
 #include "vput.h"
 
 #include "../extension.h"
@@ -50,8 +49,7 @@ static UCS_F_ALWAYS_INLINE int
 np_vlink_has_key(const np_vlink_t *link, const np_key_t *key, uint64_t addr,
                  size_t len)
 {
-    return (len > 0) && (key->engine_id == link->addr.engine_id) &&
-           np_key_covers(key, addr, len);
+    return (len > 0) && np_key_covers(key, link->addr.engine_id, addr, len);
 }
 
 static UCS_F_ALWAYS_INLINE ucs_status_t
@@ -131,8 +129,8 @@ ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
            np_conn_am_short(link->conn, id, header, payload, len) : status;
 }
 
-ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id,
-                          size_t (*pack)(void *dest, void *arg), void *arg)
+ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id, np_pack_t pack,
+                          void *arg)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
     ucs_status_t status = np_vlink_enter(link);
@@ -219,11 +217,10 @@ np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
     np_flight_begun(&link->flight);
 }
 
-ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
-                           size_t (*pack)(void *dest, void *arg), void *arg,
-                           uint64_t addr)
+ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
+                            void *arg, uint64_t addr)
 {
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
     np_vctl_t *ctl;
     size_t len;
@@ -256,10 +253,10 @@ ssize_t np_vlink_put_bcopy(np_vlink_t *link, np_key_t *key,
     return len;
 }
 
-ucs_status_t np_vlink_put_copied(np_vlink_t *link, np_key_t *key,
+ucs_status_t np_vlink_put_copied(np_flight_t *flight, np_key_t *key,
                                  const void *data, size_t len, uint64_t addr)
 {
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
     np_vctl_t *ctl;
 
@@ -397,12 +394,12 @@ static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
     return op;
 }
 
-ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
+ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                            const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                            void *comp)
 {
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    size_t len = np_iov_length(iov, iovcnt);
+    np_vlink_t *link = np_vlink_of(flight);
+    const size_t len = np_iov_length(iov, iovcnt);
     ucs_status_t status;
     np_vop_t *op;
 
@@ -444,11 +441,11 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_vlink_t *link, np_key_t *key,
     return UCS_INPROGRESS;
 }
 
-ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
+ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
                                  uint64_t addr, np_unpack_t unpack, void *arg,
                                  void *comp)
 {
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
     np_vop_t *op;
 
@@ -488,26 +485,23 @@ ucs_status_t np_vlink_get_unpack(np_vlink_t *link, np_key_t *key, size_t len,
     return UCS_INPROGRESS;
 }
 
-ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
-                             np_atomic_op_t what, size_t size, uint64_t value,
-                             uint64_t compare, uint64_t addr, void *result,
+ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
+                             const np_atomic_t *request, void *result,
                              void *comp)
 {
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
+    np_vlink_t *link    = np_vlink_of(flight);
+    const uint64_t addr = request->addr;
     ucs_status_t status;
     np_vop_t *op;
 
-    status = np_flight_enter_atomic(&link->flight, addr, size);
-    if (status == UCS_OK) {
-        status = np_vlink_enter_key(link, key, addr, size);
-    }
+    status = np_vlink_enter_key(link, key, addr, request->size);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
     /* their answers are kept by the target until they have arrived */
-    if (link->flight.count[NP_OP_ATOMIC] >= link->conn->credits) {
-        return np_flight_refuse(&link->flight);
+    if (flight->count[NP_OP_ATOMIC] >= link->conn->credits) {
+        return np_flight_refuse(flight);
     }
 
     op = np_vlink_get_asking(link, NP_OP_ATOMIC, comp, &status);
@@ -516,23 +510,27 @@ ucs_status_t np_vlink_atomic(np_vlink_t *link, np_key_t *key,
     }
 
     op->atomic.result   = result;
-    op->atomic.size     = size;
+    op->atomic.size     = request->size;
     op->atomic.is_taken = 0;
     np_vop_post(link, op);
     op->request = (np_vctl_t){
-        .msg  = {.kind = NP_VMSG_ATOMIC, .id = what, .size = size},
+        .msg  = {
+            .kind = NP_VMSG_ATOMIC,
+            .id   = request->op,
+            .size = request->size
+        },
         .body = {
-            .op = op->super.name,
+            .op      = op->super.name,
             .addr    = addr,
-            .offset  = value,
-            .compare = compare
+            .offset  = request->value,
+            .compare = request->compare
         }
     };
     if (!np_vlink_ask_for(op)) {
         np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
-    np_op_order(&link->flight, &op->super, addr, size, 1);
-    np_flight_begun(&link->flight);
+    np_op_order(flight, &op->super, addr, request->size, 1);
+    np_flight_begun(flight);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }

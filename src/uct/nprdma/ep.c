@@ -19,9 +19,8 @@ uct_nprdma_ep_zcopy(np_dir_t dir, uct_nprdma_ep_t *ep, const uct_iov_t *iov,
     np_iov_t list[NP_MAX_IOV];
 
     UCT_CHECK_IOV_SIZE(iovcnt, (size_t)NP_MAX_IOV, "zcopy");
-    return uct_nprdma_ep_iface(ep)->device->move(
-            ep, dir, (np_key_t*)rkey, list, uct_nprdma_iov(iov, iovcnt, list),
-            remote_addr, comp);
+    return np_ep_move(dir, ep->link, (np_key_t*)rkey, list,
+                      uct_nprdma_iov(iov, iovcnt, list), remote_addr, comp);
 }
 
 ucs_status_t
@@ -54,19 +53,42 @@ uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
     return status;
 }
 
+ssize_t
+uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                        uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    ssize_t length;
+
+    length = np_ep_put_packed(ep->link, (np_key_t*)rkey, pack_cb, arg,
+                              remote_addr);
+    if (length >= 0) {
+        UCT_TL_EP_STAT_OP(&ep->super, PUT, BCOPY, length);
+    }
+    return length;
+}
+
+ucs_status_t
+uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+
+    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+    return np_ep_check(ep->link);
+}
+
 ucs_status_t
 uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
 {
-    uct_nprdma_ep_t *ep               = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-    const uct_nprdma_device_t *device = uct_nprdma_ep_iface(ep)->device;
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     ucs_status_t status;
 
     if (flags & UCT_FLUSH_FLAG_CANCEL) {
-        device->cancel(ep, UCS_ERR_CANCELED);
+        np_ep_cancel(ep->link, UCS_ERR_CANCELED);
         return UCS_OK;
     }
 
-    status = device->flush(ep, comp);
+    status = np_ep_flush(ep->link, comp);
     if (status == UCS_INPROGRESS) {
         UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super);
     } else {
@@ -80,7 +102,7 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
     uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
 
     ++ep->fences;
-    uct_nprdma_ep_iface(ep)->device->fence(ep);
+    np_ep_fence(ep->link);
     UCT_TL_EP_STAT_FENCE(&ep->super);
     return UCS_OK;
 }
@@ -108,16 +130,21 @@ uct_nprdma_ep_atomic(uct_ep_h tl_ep, np_atomic_op_t op, size_t size,
                      uint64_t value, uint64_t compare, uint64_t remote_addr,
                      uct_rkey_t rkey, void *result, uct_completion_t *comp)
 {
-    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    const np_atomic_t request = {
+        .addr    = remote_addr,
+        .value   = value,
+        .compare = compare,
+        .op      = op,
+        .size    = size
+    };
 
     if (op == NP_ATOMIC_LAST) {
         return UCS_ERR_UNSUPPORTED;
     }
 
     UCT_TL_EP_STAT_ATOMIC(&ep->super);
-    return uct_nprdma_ep_iface(ep)->device->atomic(ep, (np_key_t*)rkey, op,
-                                                   size, value, compare,
-                                                   remote_addr, result, comp);
+    return np_ep_atomic(ep->link, (np_key_t*)rkey, &request, result, comp);
 }
 
 ucs_status_t

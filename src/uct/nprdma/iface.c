@@ -197,10 +197,13 @@ void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.get.align_mtu       = 1;
 }
 
-ucs_status_t uct_nprdma_iface_flushed(uct_nprdma_iface_t *iface,
-                                      ucs_status_t status,
-                                      uct_completion_t *comp)
+ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
+                                    uct_completion_t *comp)
 {
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    ucs_status_t status;
+
+    status = np_eps_flush(iface->links, comp);
     if ((status == UCS_OK) && (comp == NULL) &&
         !ucs_arbiter_is_empty(&iface->arbiter)) {
         status = UCS_INPROGRESS; /* what waits for room counts for UCP */
@@ -212,6 +215,16 @@ ucs_status_t uct_nprdma_iface_flushed(uct_nprdma_iface_t *iface,
         UCT_TL_IFACE_STAT_FLUSH(&iface->super);
     }
     return status;
+}
+
+ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+
+    ++iface->fences;
+    np_eps_fence(iface->links);
+    UCT_TL_IFACE_STAT_FENCE(&iface->super);
+    return UCS_OK;
 }
 
 void uct_nprdma_complete(void *comp, ucs_status_t status)
@@ -249,8 +262,7 @@ uct_nprdma_iface_check_alignment(const uct_iface_params_t *params)
 UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
                     const uct_iface_params_t *params,
                     const uct_iface_config_t *config, uct_iface_ops_t *ops,
-                    uct_iface_internal_ops_t *internal_ops,
-                    const uct_nprdma_device_t *device)
+                    uct_iface_internal_ops_t *internal_ops)
 {
     const uct_iface_ops_t plain = *ops;
     ucs_status_t status;
@@ -284,7 +296,6 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
         return status;
     }
 
-    self->device = device;
     self->ops    = plain;
     self->fences = 0;
     ucs_arbiter_init(&self->arbiter);
@@ -299,7 +310,8 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 
 UCS_CLASS_DEFINE(uct_nprdma_iface_t, uct_base_iface_t)
 
-UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
+UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params,
+                    np_flight_t *link)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(params->iface,
                                                uct_nprdma_iface_t);
@@ -307,6 +319,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
 
+    self->link        = link;
     self->num_pending = 0;
     self->fences      = 0;
     self->fences_kept = 0;

@@ -12,6 +12,7 @@
 
 #include "nprdma.h"
 
+#include "../../nprdma/dev/soft/wire.h"
 #include "../../nprdma/mem/alloc.h"
 #include "../../nprdma/mem/arena.h"
 #include "../../nprdma/mem/key.h"

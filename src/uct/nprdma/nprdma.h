@@ -11,8 +11,7 @@
 #include "ucx_compat.h"
 
 #include "../../nprdma/engine.h"
-#include "../../nprdma/proto/atomic.h"
-#include "../../nprdma/proto/sop.h"
+#include "../../nprdma/proto/ep.h"
 
 #include <ucs/sys/string.h>
 #include <ucs/type/spinlock.h>
@@ -72,43 +71,21 @@ typedef enum uct_nprdma_kind {
 
 typedef struct uct_nprdma_ep uct_nprdma_ep_t;
 
-/** What pending.c and ep.c need of a device: all but small data, for which each
- *  has members of its own in the table of operations */
-typedef struct uct_nprdma_device {
-    /** Would an operation start? Looks past hold. */
-    int          (*has_resources)(uct_nprdma_ep_t *ep);
-    /** Operations from outside are refused, since others wait */
-    void         (*hold)(uct_nprdma_ep_t *ep, int is_held);
-    /** What comes later waits for what was posted */
-    void         (*fence)(uct_nprdma_ep_t *ep);
-    /** As np_atomic_post */
-    ucs_status_t (*atomic)(uct_nprdma_ep_t *ep, np_key_t *key,
-                           np_atomic_op_t op, size_t size, uint64_t value,
-                           uint64_t compare, uint64_t addr, void *result,
-                           void *comp);
-    /** As np_rma_move */
-    ucs_status_t (*move)(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
-                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                         void *comp);
-    /** As np_flight_flush and np_flight_cancel */
-    ucs_status_t (*flush)(uct_nprdma_ep_t *ep, void *comp);
-    void         (*cancel)(uct_nprdma_ep_t *ep, ucs_status_t status);
-} uct_nprdma_device_t;
-
 /** What interfaces of all devices share. Used by one thread at a time, or under
  *  its lock (mt.c). */
 typedef struct uct_nprdma_iface {
-    uct_base_iface_t          super;
-    const uct_nprdma_device_t *device;
-    ucs_arbiter_t             arbiter;   /**< of what waits for room */
-    unsigned                  max_bcopy;
-    unsigned                  fences;    /**< of the interface, ever */
-    ucs_recursive_spinlock_t  lock;      /**< only for multi-threaded workers */
-    uct_iface_ops_t           ops;       /**< those without the lock */
+    uct_base_iface_t         super;
+    np_flights_t             *links;    /**< the port's */
+    ucs_arbiter_t            arbiter;   /**< of what waits for room */
+    unsigned                 max_bcopy;
+    unsigned                 fences;    /**< of the interface, ever */
+    ucs_recursive_spinlock_t lock;      /**< only for multi-threaded workers */
+    uct_iface_ops_t          ops;       /**< those without the lock */
 } uct_nprdma_iface_t;
 
 struct uct_nprdma_ep {
     uct_base_ep_t       super;
+    np_flight_t         *link;        /**< its link's */
     ucs_arbiter_group_t arb_group;
     unsigned            num_pending;
     unsigned            fences;       /**< of the endpoint alone, ever */
@@ -118,9 +95,8 @@ struct uct_nprdma_ep {
 
 UCS_CLASS_DECLARE(uct_nprdma_iface_t, uct_md_h, uct_worker_h,
                   const uct_iface_params_t*, const uct_iface_config_t*,
-                  uct_iface_ops_t*, uct_iface_internal_ops_t*,
-                  const uct_nprdma_device_t*)
-UCS_CLASS_DECLARE(uct_nprdma_ep_t, const uct_ep_params_t*)
+                  uct_iface_ops_t*, uct_iface_internal_ops_t*)
+UCS_CLASS_DECLARE(uct_nprdma_ep_t, const uct_ep_params_t*, np_flight_t*)
 
 /** One for each kind of device; what iface_open does */
 UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_soft_iface_t, uct_iface_t, uct_md_h,
@@ -139,10 +115,10 @@ void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr);
 /** An operation is complete */
 void uct_nprdma_complete(void *comp, ucs_status_t status);
 
-/** What an iface's flush returns where the engine's has returned @a status */
-ucs_status_t uct_nprdma_iface_flushed(uct_nprdma_iface_t *iface,
-                                      ucs_status_t status,
-                                      uct_completion_t *comp);
+/** Members of every device's table of operations */
+ucs_status_t uct_nprdma_iface_flush(uct_iface_h iface, unsigned flags,
+                                    uct_completion_t *comp);
+ucs_status_t uct_nprdma_iface_fence(uct_iface_h iface, unsigned flags);
 
 /** The endpoint does not work any more; @a peer names who it led to */
 void uct_nprdma_ep_failed(uct_nprdma_ep_t *ep, ucs_status_t status,
@@ -157,6 +133,11 @@ ucs_status_t
 uct_nprdma_ep_get_zcopy(uct_ep_h ep, const uct_iov_t *iov, size_t iovcnt,
                         uint64_t remote_addr, uct_rkey_t rkey,
                         uct_completion_t *comp);
+ssize_t
+uct_nprdma_ep_put_bcopy(uct_ep_h ep, uct_pack_callback_t pack_cb, void *arg,
+                        uint64_t remote_addr, uct_rkey_t rkey);
+ucs_status_t
+uct_nprdma_ep_check(uct_ep_h ep, unsigned flags, uct_completion_t *comp);
 ucs_status_t
 uct_nprdma_ep_flush(uct_ep_h ep, unsigned flags, uct_completion_t *comp);
 ucs_status_t uct_nprdma_ep_fence(uct_ep_h ep, unsigned flags);

@@ -39,7 +39,7 @@ uct_nprdma_ep_fences(const uct_nprdma_ep_t *ep, const uct_nprdma_iface_t *iface)
 static void uct_nprdma_ep_keep_fence(uct_nprdma_ep_t *ep, unsigned fences)
 {
     if (ucs_unlikely(ep->fences_kept != fences)) {
-        uct_nprdma_ep_iface(ep)->device->fence(ep);
+        np_ep_fence(ep->link);
         ep->fences_kept = fences;
     }
 }
@@ -51,7 +51,7 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
     uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     uct_nprdma_iface_t *iface = uct_nprdma_ep_iface(ep);
 
-    if ((ep->num_pending == 0) && iface->device->has_resources(ep)) {
+    if ((ep->num_pending == 0) && np_ep_has_resources(ep->link)) {
         return UCS_ERR_BUSY;
     }
 
@@ -66,7 +66,7 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
 
     /* Nothing overtakes what waits, active messages least of all */
     ++ep->num_pending;
-    iface->device->hold(ep, 1);
+    np_ep_hold(ep->link, 1);
     UCT_TL_EP_STAT_PEND(&ep->super);
     return UCS_OK;
 }
@@ -78,7 +78,7 @@ static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
     np_assert(ep->num_pending > 0);
     if (--ep->num_pending == 0) {
         uct_nprdma_ep_keep_fence(ep, uct_nprdma_ep_fences(ep, iface));
-        iface->device->hold(ep, 0);
+        np_ep_hold(ep->link, 0);
     }
 }
 
@@ -87,26 +87,22 @@ uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
                                ucs_arbiter_group_t *group,
                                ucs_arbiter_elem_t *elem, void *arg)
 {
-    uct_nprdma_ep_t *ep               = ucs_container_of(group,
-                                                         uct_nprdma_ep_t,
-                                                         arb_group);
-    uct_pending_req_t *req            = ucs_container_of(elem,
-                                                         uct_pending_req_t,
-                                                         priv);
-    const uct_nprdma_device_t *device = uct_nprdma_ep_iface(ep)->device;
-    unsigned *count                   = arg;
+    uct_nprdma_ep_t *ep    = ucs_container_of(group, uct_nprdma_ep_t,
+                                              arb_group);
+    uct_pending_req_t *req = ucs_container_of(elem, uct_pending_req_t, priv);
+    unsigned *count        = arg;
     ucs_status_t status;
     int is_lent;
 
     uct_nprdma_ep_keep_fence(ep, uct_nprdma_pending(req)->fences);
-    if (!device->has_resources(ep)) {
+    if (!np_ep_has_resources(ep->link)) {
         return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
     }
 
     is_lent = np_order_lend(uct_nprdma_pending(req)->order);
-    device->hold(ep, 0);
+    np_ep_hold(ep->link, 0);
     status = req->func(req);
-    device->hold(ep, 1);
+    np_ep_hold(ep->link, 1);
     if (ucs_unlikely(is_lent)) {
         np_order_return();
     }

@@ -32,8 +32,6 @@ typedef struct uct_nprdma_soft_ep {
 /** The endpoints' half of the table of operations */
 extern const uct_iface_ops_t uct_nprdma_soft_ep_ops;
 
-extern const uct_nprdma_device_t uct_nprdma_soft_device;
-
 /** What the engine tells us */
 void uct_nprdma_soft_ep_link_down(np_flight_t *flight, ucs_status_t status);
 

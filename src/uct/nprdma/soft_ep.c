@@ -11,8 +11,7 @@
 
 #include "soft.h"
 
-#include "../../nprdma/proto/am.h"
-#include "../../nprdma/proto/rma.h"
+#include "../../nprdma/face/soft.h"
 
 /* Payload of an active message that fits into a slot beside UCT's header */
 #define UCT_NPRDMA_AM_INLINE  (NP_SLOT_INLINE - sizeof(uint64_t))
@@ -23,7 +22,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_ep_t, const uct_ep_params_t *params)
     uct_nprdma_soft_iface_t *iface = ucs_derived_of(params->iface,
                                                     uct_nprdma_soft_iface_t);
 
-    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_ep_t, params);
+    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_ep_t, params, &self->link.flight);
 
     np_link_init(&self->link, iface->port,
                  (const np_port_addr_t*)params->iface_addr);
@@ -33,76 +32,13 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_ep_t, const uct_ep_params_t *params)
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_soft_ep_t)
 {
     uct_nprdma_ep_pending_purge(&self->super.super.super, NULL, NULL);
-    np_proto_close_link(&self->link);
+    np_ep_close(&self->link.flight);
 }
 
 UCS_CLASS_DEFINE(uct_nprdma_soft_ep_t, uct_nprdma_ep_t)
 static UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_soft_ep_t, uct_ep_t,
                                  const uct_ep_params_t*);
 static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_soft_ep_t, uct_ep_t);
-
-static int uct_nprdma_soft_ep_has_resources(uct_nprdma_ep_t *ep)
-{
-    return np_flight_has_resources(
-            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight);
-}
-
-static void uct_nprdma_soft_ep_hold(uct_nprdma_ep_t *ep, int is_held)
-{
-    np_flight_set_pending(
-            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight, is_held);
-}
-
-static void uct_nprdma_soft_ep_fence(uct_nprdma_ep_t *ep)
-{
-    np_flight_fence(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight);
-}
-
-static ucs_status_t
-uct_nprdma_soft_ep_atomic(uct_nprdma_ep_t *ep, np_key_t *key,
-                          np_atomic_op_t op, size_t size, uint64_t value,
-                          uint64_t compare, uint64_t addr, void *result,
-                          void *comp)
-{
-    return np_atomic_post(&ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link, key,
-                          op, size, value, compare, addr, result, comp);
-}
-
-static ucs_status_t
-uct_nprdma_soft_ep_move(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
-                        const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                        void *comp)
-{
-    return np_rma_move(dir, &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link,
-                       key, iov,
-                       iovcnt, addr, comp);
-}
-
-static ucs_status_t uct_nprdma_soft_ep_flush(uct_nprdma_ep_t *ep, void *comp)
-{
-    return np_flight_flush(
-            &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link.flight, comp);
-}
-
-static void uct_nprdma_soft_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
-{
-    np_link_t *link = &ucs_derived_of(ep, uct_nprdma_soft_ep_t)->link;
-
-    /* an endpoint that is good for nothing more, as UCT says; its user knows */
-    link->flight.is_reported = 1;
-    np_link_down(link, status); /* first: callbacks begin nothing more */
-    np_flight_cancel(&link->flight, status);
-}
-
-const uct_nprdma_device_t uct_nprdma_soft_device = {
-    .has_resources = uct_nprdma_soft_ep_has_resources,
-    .hold          = uct_nprdma_soft_ep_hold,
-    .fence         = uct_nprdma_soft_ep_fence,
-    .atomic        = uct_nprdma_soft_ep_atomic,
-    .move          = uct_nprdma_soft_ep_move,
-    .flush         = uct_nprdma_soft_ep_flush,
-    .cancel        = uct_nprdma_soft_ep_cancel
-};
 
 void uct_nprdma_soft_ep_link_down(np_flight_t *flight, ucs_status_t status)
 {
@@ -155,7 +91,7 @@ uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                      "am_short");
 
     if (ucs_likely(length <= UCT_NPRDMA_AM_INLINE)) {
-        status = np_am_reserve_inline(&ep->link, &slot);
+        status = np_soft_reserve_inline(&ep->link, &slot);
         if (ucs_unlikely(status != UCS_OK)) {
             goto no_resource;
         }
@@ -163,7 +99,7 @@ uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
         uct_nprdma_fill_short(slot->data, header, payload, length);
         np_fast_send_inline(&ep->link, slot, id, total);
     } else {
-        status = np_am_reserve(&ep->link, total, &data, &start);
+        status = np_soft_reserve(&ep->link, total, &data, &start);
         if (ucs_unlikely(status != UCS_OK)) {
             goto no_resource;
         }
@@ -197,13 +133,13 @@ uct_nprdma_soft_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
                      "am_short_iov");
 
     if (total <= NP_SLOT_INLINE) {
-        status = np_am_reserve_inline(&ep->link, &slot);
+        status = np_soft_reserve_inline(&ep->link, &slot);
         if (status == UCS_OK) {
             uct_nprdma_pack_iov(slot->data, iov, iovcnt);
             np_fast_send_inline(&ep->link, slot, id, total);
         }
     } else {
-        status = np_am_reserve(&ep->link, total, &data, &start);
+        status = np_soft_reserve(&ep->link, total, &data, &start);
         if (status == UCS_OK) {
             uct_nprdma_pack_iov(data, iov, iovcnt);
             np_fast_send(&ep->link, id, start, total);
@@ -227,7 +163,7 @@ uct_nprdma_soft_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
 
     UCT_CHECK_AM_ID(id);
 
-    status = np_am_reserve(&ep->link,
+    status = np_soft_reserve(&ep->link,
                            uct_nprdma_ep_iface(&ep->super)->max_bcopy, &data,
                            &start);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -263,7 +199,7 @@ uct_nprdma_soft_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
     UCT_CHECK_LENGTH(total, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                      "am_zcopy");
 
-    status = np_am_reserve(&ep->link, total, &data, &start);
+    status = np_soft_reserve(&ep->link, total, &data, &start);
     if (ucs_unlikely(status != UCS_OK)) {
         UCS_STATS_UPDATE_COUNTER(ep->super.super.stats, UCT_EP_STAT_NO_RES, 1);
         return status;
@@ -288,42 +224,10 @@ uct_nprdma_soft_ep_put_short(uct_ep_h tl_ep, const void *buffer,
 
     UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                      "put_short");
-    status = np_rma_put_short(&ep->link, (np_key_t*)rkey, buffer, length,
+    status = np_soft_put_short(&ep->link, (np_key_t*)rkey, buffer, length,
                               remote_addr);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, SHORT, length);
     return status;
-}
-
-static ssize_t
-uct_nprdma_soft_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
-                             void *arg, uint64_t remote_addr, uct_rkey_t rkey)
-{
-    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
-    ucs_status_t status;
-    size_t length;
-    void *bounce;
-
-    /* Ask first: whatever is packed is gone for the caller */
-    status = np_rma_may_put(&ep->link, remote_addr,
-                            uct_nprdma_ep_iface(&ep->super)->max_bcopy);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    bounce = np_rma_bounce(uct_nprdma_soft_ep_iface(ep)->port);
-    if (bounce == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    np_unit_assert_outside();
-    length = pack_cb(bounce, arg);
-    np_assertv(length <= uct_nprdma_ep_iface(&ep->super)->max_bcopy,
-               "%zu bytes were packed", length);
-    status = np_rma_put_copied(&ep->link, (np_key_t*)rkey, bounce, length,
-                               remote_addr);
-    np_assertv(status != UCS_ERR_NO_RESOURCE, "refused after it was packed");
-    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, BCOPY, length);
-    return (status == UCS_OK) ? (ssize_t)length : status;
 }
 
 static ucs_status_t
@@ -351,28 +255,15 @@ uct_nprdma_soft_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
 
     UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                      "get_bcopy");
-    status = np_rma_get_bcopy(&ep->link, (np_key_t*)rkey, length, remote_addr,
+    status = np_soft_get_bcopy(&ep->link, (np_key_t*)rkey, length, remote_addr,
                               unpack_cb, arg, comp);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, BCOPY, length);
     return status;
 }
 
-static ucs_status_t
-uct_nprdma_soft_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
-{
-    uct_nprdma_soft_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_soft_ep_t);
-
-    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
-    if (!np_link_is_alive(&ep->link)) {
-        np_link_down(&ep->link, UCS_ERR_ENDPOINT_TIMEOUT);
-        np_flight_report(&ep->link.flight);
-    }
-    return UCS_OK;
-}
-
 const uct_iface_ops_t uct_nprdma_soft_ep_ops = {
     .ep_put_short      = uct_nprdma_soft_ep_put_short,
-    .ep_put_bcopy      = uct_nprdma_soft_ep_put_bcopy,
+    .ep_put_bcopy      = uct_nprdma_ep_put_bcopy,
     .ep_put_zcopy      = uct_nprdma_ep_put_zcopy,
     .ep_get_short      = uct_nprdma_soft_ep_get_short,
     .ep_get_bcopy      = uct_nprdma_soft_ep_get_bcopy,
@@ -391,7 +282,7 @@ const uct_iface_ops_t uct_nprdma_soft_ep_ops = {
     .ep_pending_purge  = uct_nprdma_ep_pending_purge,
     .ep_flush          = uct_nprdma_ep_flush,
     .ep_fence          = uct_nprdma_ep_fence,
-    .ep_check          = uct_nprdma_soft_ep_check,
+    .ep_check          = uct_nprdma_ep_check,
     .ep_create         = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_soft_ep_t),
     .ep_destroy        = UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_soft_ep_t)
 };

@@ -108,29 +108,6 @@ static unsigned uct_nprdma_soft_iface_progress(uct_iface_h tl_iface)
 }
 
 static ucs_status_t
-uct_nprdma_soft_iface_flush(uct_iface_h tl_iface, unsigned flags,
-                            uct_completion_t *comp)
-{
-    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
-                                                    uct_nprdma_soft_iface_t);
-
-    return uct_nprdma_iface_flushed(
-            &iface->super, np_flights_flush(&iface->port->flights, comp), comp);
-}
-
-static ucs_status_t
-uct_nprdma_soft_iface_fence(uct_iface_h tl_iface, unsigned flags)
-{
-    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
-                                                    uct_nprdma_soft_iface_t);
-
-    ++iface->super.fences;
-    np_flights_fence(&iface->port->flights);
-    UCT_TL_IFACE_STAT_FENCE(&iface->super.super);
-    return UCS_OK;
-}
-
-static ucs_status_t
 uct_nprdma_soft_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
 {
     *fd_p = ucs_derived_of(tl_iface, uct_nprdma_soft_iface_t)->port->epoll_fd;
@@ -160,8 +137,8 @@ static UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_soft_iface_t, uct_iface_t);
 static void uct_nprdma_soft_iface_fill_ops(uct_iface_ops_t *ops)
 {
     *ops                          = uct_nprdma_soft_ep_ops;
-    ops->iface_flush              = uct_nprdma_soft_iface_flush;
-    ops->iface_fence              = uct_nprdma_soft_iface_fence;
+    ops->iface_flush              = uct_nprdma_iface_flush;
+    ops->iface_fence              = uct_nprdma_iface_fence;
     ops->iface_progress_enable    = uct_base_iface_progress_enable;
     ops->iface_progress_disable   = uct_base_iface_progress_disable;
     ops->iface_progress           = uct_nprdma_soft_iface_progress;
@@ -231,8 +208,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
     uct_nprdma_soft_iface_fill_ops(&ops);
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_iface_t, md, worker, params,
                               tl_config, &ops,
-                              &uct_nprdma_soft_iface_internal_ops,
-                              &uct_nprdma_soft_device);
+                              &uct_nprdma_soft_iface_internal_ops);
 
     status = np_proto_open(&port_config, &uct_nprdma_user, &self->port);
     if (status != UCS_OK) {
@@ -240,6 +216,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
     }
 
     np_inbox_begin(self->port);
+    self->super.links     = &self->port->flights;
     self->super.max_bcopy = np_rma_max_bcopy(&port_config);
     return UCS_OK;
 }

@@ -23,7 +23,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_ep_t,
     np_vport_addr_t addr;
     np_vdev_addr_t vdev;
 
-    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_ep_t, params);
+    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_ep_t, params, &self->link.flight);
 
     iface_addr = (const void*)params->iface_addr;
     uct_nprdma_verbs_unpack_addr((const void*)params->dev_addr, iface_addr,
@@ -36,71 +36,13 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_ep_t,
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_verbs_ep_t)
 {
     uct_nprdma_ep_pending_purge(&self->super.super.super, NULL, NULL);
-    np_vlink_close(&self->link);
+    np_ep_close(&self->link.flight);
 }
 
 UCS_CLASS_DEFINE(uct_nprdma_verbs_ep_t, uct_nprdma_ep_t)
 static UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_verbs_ep_t, uct_ep_t,
                                  const uct_ep_params_t*);
 static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_verbs_ep_t, uct_ep_t);
-
-static int uct_nprdma_verbs_ep_has_resources(uct_nprdma_ep_t *ep)
-{
-    return np_vlink_has_resources(
-            &ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link);
-}
-
-static void uct_nprdma_verbs_ep_hold(uct_nprdma_ep_t *ep, int is_held)
-{
-    np_vlink_set_pending(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
-                         is_held);
-}
-
-static void uct_nprdma_verbs_ep_fence(uct_nprdma_ep_t *ep)
-{
-    np_vlink_fence(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link);
-}
-
-static ucs_status_t
-uct_nprdma_verbs_ep_atomic(uct_nprdma_ep_t *ep, np_key_t *key,
-                           np_atomic_op_t op, size_t size, uint64_t value,
-                           uint64_t compare, uint64_t addr, void *result,
-                           void *comp)
-{
-    return np_vlink_atomic(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
-                           key, op, size, value, compare, addr, result, comp);
-}
-
-static ucs_status_t
-uct_nprdma_verbs_ep_move(uct_nprdma_ep_t *ep, np_dir_t dir, np_key_t *key,
-                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                         void *comp)
-{
-    return np_vlink_move(dir, &ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
-                         key, iov,
-                         iovcnt, addr, comp);
-}
-
-static ucs_status_t uct_nprdma_verbs_ep_flush(uct_nprdma_ep_t *ep, void *comp)
-{
-    return np_vlink_flush(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link,
-                          comp);
-}
-
-static void uct_nprdma_verbs_ep_cancel(uct_nprdma_ep_t *ep, ucs_status_t status)
-{
-    np_vlink_cancel(&ucs_derived_of(ep, uct_nprdma_verbs_ep_t)->link, status);
-}
-
-const uct_nprdma_device_t uct_nprdma_verbs_device = {
-    .has_resources = uct_nprdma_verbs_ep_has_resources,
-    .hold          = uct_nprdma_verbs_ep_hold,
-    .fence         = uct_nprdma_verbs_ep_fence,
-    .atomic        = uct_nprdma_verbs_ep_atomic,
-    .move          = uct_nprdma_verbs_ep_move,
-    .flush         = uct_nprdma_verbs_ep_flush,
-    .cancel        = uct_nprdma_verbs_ep_cancel
-};
 
 void uct_nprdma_verbs_ep_link_down(np_flight_t *flight, ucs_status_t status)
 {
@@ -211,25 +153,10 @@ uct_nprdma_verbs_ep_put_short(uct_ep_h tl_ep, const void *buffer,
 
     UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                      "put_short");
-    status = np_vlink_put_copied(&ep->link, (np_key_t*)rkey, buffer, length,
-                                 remote_addr);
+    status = np_ep_put_copied(ep->super.link, (np_key_t*)rkey, buffer, length,
+                              remote_addr);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, PUT, SHORT, length);
     return status;
-}
-
-static ssize_t
-uct_nprdma_verbs_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
-                              void *arg, uint64_t remote_addr, uct_rkey_t rkey)
-{
-    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
-    ssize_t length;
-
-    length = np_vlink_put_bcopy(&ep->link, (np_key_t*)rkey, pack_cb, arg,
-                                remote_addr);
-    if (length >= 0) {
-        UCT_TL_EP_STAT_OP(&ep->super.super, PUT, BCOPY, length);
-    }
-    return length;
 }
 
 static ucs_status_t
@@ -242,25 +169,15 @@ uct_nprdma_verbs_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
 
     UCT_CHECK_LENGTH(length, 0, uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                      "get_bcopy");
-    status = np_vlink_get_unpack(&ep->link, (np_key_t*)rkey, length,
-                                 remote_addr, unpack_cb, arg, comp);
+    status = np_ep_get_unpack(ep->super.link, (np_key_t*)rkey, length,
+                              remote_addr, unpack_cb, arg, comp);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, GET, BCOPY, length);
     return status;
 }
 
-static ucs_status_t
-uct_nprdma_verbs_ep_check(uct_ep_h tl_ep, unsigned flags,
-                          uct_completion_t *comp)
-{
-    uct_nprdma_verbs_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_verbs_ep_t);
-
-    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
-    return np_vlink_check(&ep->link);
-}
-
 const uct_iface_ops_t uct_nprdma_verbs_ep_ops = {
     .ep_put_short      = uct_nprdma_verbs_ep_put_short,
-    .ep_put_bcopy      = uct_nprdma_verbs_ep_put_bcopy,
+    .ep_put_bcopy      = uct_nprdma_ep_put_bcopy,
     .ep_put_zcopy      = uct_nprdma_ep_put_zcopy,
     .ep_get_short      = (uct_ep_get_short_func_t)
                          ucs_empty_function_return_unsupported,
@@ -280,7 +197,7 @@ const uct_iface_ops_t uct_nprdma_verbs_ep_ops = {
     .ep_pending_purge  = uct_nprdma_ep_pending_purge,
     .ep_flush          = uct_nprdma_ep_flush,
     .ep_fence          = uct_nprdma_ep_fence,
-    .ep_check          = uct_nprdma_verbs_ep_check,
+    .ep_check          = uct_nprdma_ep_check,
     .ep_create         = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_verbs_ep_t),
     .ep_destroy        = UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_verbs_ep_t)
 };

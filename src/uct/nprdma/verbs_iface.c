@@ -174,29 +174,6 @@ static unsigned uct_nprdma_verbs_iface_progress(uct_iface_h tl_iface)
 }
 
 static ucs_status_t
-uct_nprdma_verbs_iface_flush(uct_iface_h tl_iface, unsigned flags,
-                             uct_completion_t *comp)
-{
-    uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
-                                                     uct_nprdma_verbs_iface_t);
-
-    return uct_nprdma_iface_flushed(&iface->super,
-                                    np_vport_flush(iface->port, comp), comp);
-}
-
-static ucs_status_t
-uct_nprdma_verbs_iface_fence(uct_iface_h tl_iface, unsigned flags)
-{
-    uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
-                                                     uct_nprdma_verbs_iface_t);
-
-    ++iface->super.fences;
-    np_vport_fence(iface->port);
-    UCT_TL_IFACE_STAT_FENCE(&iface->super.super);
-    return UCS_OK;
-}
-
-static ucs_status_t
 uct_nprdma_verbs_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
 {
     *fd_p = np_vport_event_fd(
@@ -222,8 +199,8 @@ static UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_verbs_iface_t, uct_iface_t);
 static void uct_nprdma_verbs_iface_fill_ops(uct_iface_ops_t *ops)
 {
     *ops                          = uct_nprdma_verbs_ep_ops;
-    ops->iface_flush              = uct_nprdma_verbs_iface_flush;
-    ops->iface_fence              = uct_nprdma_verbs_iface_fence;
+    ops->iface_flush              = uct_nprdma_iface_flush;
+    ops->iface_fence              = uct_nprdma_iface_fence;
     ops->iface_progress_enable    = uct_base_iface_progress_enable;
     ops->iface_progress_disable   = uct_base_iface_progress_disable;
     ops->iface_progress           = uct_nprdma_verbs_iface_progress;
@@ -360,8 +337,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
     uct_nprdma_verbs_iface_fill_ops(&ops);
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_iface_t, md, worker, params,
                               tl_config, &ops,
-                              &uct_nprdma_verbs_iface_internal_ops,
-                              &uct_nprdma_verbs_device);
+                              &uct_nprdma_verbs_iface_internal_ops);
 
     status = np_vport_open(&port_config, &np_vlink_ops, &user, &self->port);
     if (status != UCS_OK) {
@@ -369,6 +345,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
     }
 
     np_vport_query(self->port, &self->attr);
+    self->super.links     = &self->port->flights;
     self->super.max_bcopy = self->attr.max_message;
     return UCS_OK;
 }

@@ -170,20 +170,20 @@ np_fast_get(np_link_t *link, np_key_t *key, void *data, size_t len,
     return np_fast_unit(NP_DIR_GET, link, key, data, len, addr);
 }
 
-static inline uint64_t
-np_fast_execute(void *ptr, np_atomic_op_t op, size_t size, uint64_t value,
-                uint64_t compare)
+static inline uint64_t np_fast_execute(void *ptr, const np_atomic_t *request)
 {
-    return (size == sizeof(uint64_t)) ?
-           NP_FAST_EXECUTE(uint64_t, ptr, op, value, compare) :
-           NP_FAST_EXECUTE(uint32_t, ptr, op, value, compare);
+    return (request->size == sizeof(uint64_t)) ?
+           NP_FAST_EXECUTE(uint64_t, ptr, request->op, request->value,
+                           request->compare) :
+           NP_FAST_EXECUTE(uint32_t, ptr, request->op, request->value,
+                           request->compare);
 }
 
 /**
  * Execute an atomic if its page is in the target's write view just now: once,
  * or not at all.
  *
- * @param [in]  ptr     Where @a addr is mapped here.
+ * @param [in]  ptr     Where its word is mapped here.
  * @param [out] result  The value before.
  *
  * @return UCS_OK; UCS_ERR_NO_PROGRESS: not executed; UCS_ERR_CONNECTION_RESET:
@@ -191,12 +191,11 @@ np_fast_execute(void *ptr, np_atomic_op_t op, size_t size, uint64_t value,
  *         it may have come to nothing, and must not be repeated.
  */
 static inline ucs_status_t
-np_fast_atomic(np_link_t *link, void *ptr, np_atomic_op_t op, size_t size,
-               uint64_t value, uint64_t compare, uint64_t addr,
+np_fast_atomic(np_link_t *link, void *ptr, const np_atomic_t *request,
                uint64_t *result)
 {
     np_moving_own_t *moving = &link->drain.own[NP_MOVER_INITIATOR];
-    const np_table_t *table = np_link_table(link, addr);
+    const np_table_t *table = np_link_table(link, request->addr);
     int is_mapped, in_time;
 
     if (ucs_unlikely(table == NULL)) {
@@ -205,9 +204,9 @@ np_fast_atomic(np_link_t *link, void *ptr, np_atomic_op_t op, size_t size,
 
     np_moving_begin(moving);
     is_mapped = !np_moving_is_ended(moving) &&
-                np_dma_is_mapped(table, addr, 1, NP_DIR_PUT);
+                np_dma_is_mapped(table, request->addr, 1, NP_DIR_PUT);
     if (is_mapped) {
-        *result = np_fast_execute(ptr, op, size, value, compare);
+        *result = np_fast_execute(ptr, request);
     }
     in_time = np_moving_end(moving);
     return !is_mapped ? UCS_ERR_NO_PROGRESS :

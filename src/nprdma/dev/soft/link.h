@@ -153,6 +153,11 @@ np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena);
 void np_link_notify_slow(np_link_t *link);
 
 
+static UCS_F_ALWAYS_INLINE np_link_t *np_link_of(np_flight_t *flight)
+{
+    return ucs_container_of(flight, np_link_t, flight);
+}
+
 static UCS_F_ALWAYS_INLINE np_table_t *
 np_link_table(np_link_t *link, uint64_t va)
 {

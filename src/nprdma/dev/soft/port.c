@@ -278,7 +278,6 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     port->config.payload_wide = ucs_max(config->payload_size,
                                         config->payload_wide);
     port->ops             = ops;
-    port->owner           = getpid();
     port->period          = NP_PORT_HOUSEKEEP_MIN;
     port->countdown       = NP_PORT_HOUSEKEEP_MIN;
     port->listener.handle = np_port_handle_listener;
@@ -295,7 +294,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     }
     pthread_mutex_init(&port->lock, NULL);
     ucs_list_head_init(&port->deaf_links);
-    np_flights_init(&port->flights, ops->flight, user);
+    np_flights_init(&port->flights, ops->flight, user, NULL);
     ucs_list_head_init(&port->helps);
 
     status = np_port_open_fds(port);
@@ -323,7 +322,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
 
 int np_port_is_ours(const np_port_t *port)
 {
-    return port->owner == getpid();
+    return np_flights_are_ours(&port->flights);
 }
 
 void np_port_close(np_port_t *port)

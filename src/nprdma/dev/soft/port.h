@@ -149,7 +149,6 @@ struct np_port {
                                              changed under lock */
     unsigned            num_wide;     /**< links that are wide */
     uint64_t            id;
-    pid_t               owner;        /**< a forked child is not */
     np_port_config_t    config;
     const np_port_ops_t *ops;
 

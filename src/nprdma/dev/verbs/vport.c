@@ -343,7 +343,6 @@ np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
     port->config      = *config;
     port->ops         = ops;
     port->user        = *user;
-    port->pid         = getpid();
     port->max_inline  = NP_CONN_INLINE;
     port->event_fd    = -1;
     port->timer_fd    = -1;
@@ -356,7 +355,7 @@ np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
     port->cookie      = np_engine.cookie;
     port->stats       = np_stats_get();
     port->service.ops = &np_vport_service_ops;
-    np_flights_init(&port->flights, ops->flight, &links);
+    np_flights_init(&port->flights, ops->flight, &links, &port->turn);
     np_vport_init_lists(port);
     np_turn_init(&port->turn);
     return port;
@@ -485,7 +484,7 @@ static int np_vport_repeats(np_vport_t *port)
 
 int np_vport_is_ours(const np_vport_t *port)
 {
-    return port->pid == getpid();
+    return np_flights_are_ours(&port->flights);
 }
 
 void np_vport_close(np_vport_t *port)

@@ -1,0 +1,53 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The short ways of soft0, for other lengths than a word's.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "soft.h"
+
+
+ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,
+                              size_t len, uint64_t addr)
+{
+    uint8_t bytes[NP_RMA_BCOPY];
+
+    if (len > NP_RMA_BCOPY) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (len > 0) { /* else it may be at NULL */
+        memcpy(bytes, data, len);
+    }
+    return np_soft_put_ours(link, key, bytes, len, addr);
+}
+
+ucs_status_t np_soft_get_taken(np_link_t *link, np_key_t *key, size_t len,
+                              uint64_t addr, np_unpack_t unpack, void *arg,
+                              void *comp)
+{
+    uint8_t bytes[NP_RMA_BCOPY];
+    ucs_status_t status;
+
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_link_enter_key(link, key, addr, len);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if ((len <= NP_RMA_BCOPY) &&
+        np_fast_get(link, key, bytes, len, addr)) {
+        np_unit_assert_outside();
+        unpack(arg, bytes, len);
+        return UCS_OK;
+    }
+
+    return np_rma_get_unpack(&link->flight, key, len, addr, unpack, arg, comp);
+}

@@ -1,0 +1,206 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What an endpoint asks of its link.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "ep.h"
+
+#include "order.h"
+
+/* A turn that ends with the function */
+#define NP_EP_TURN  __attribute__((cleanup(np_turn_leave))) np_turn_t
+
+
+/* The owner's turn; 0: a thread has it */
+static UCS_F_ALWAYS_INLINE int
+np_ep_enter(const np_flights_t *all, np_turn_t **turn_p)
+{
+    return (all->turn == NULL) ||
+           ((*turn_p = np_turn_enter(all->turn)) != NULL);
+}
+
+/* The same, after a thread's. 0: a forked child takes none, since one of its
+ * parent's threads may have had it. */
+static int np_ep_wait(const np_flights_t *all, np_turn_t **turn_p)
+{
+    if (all->turn != NULL) {
+        if (!np_flights_are_ours(all)) {
+            return 0;
+        }
+        *turn_p = np_turn_wait(all->turn);
+    }
+    return 1;
+}
+
+void np_ep_close(np_flight_t *flight)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_wait(flight->all, &turn)) {
+        return;
+    }
+
+    flight->all->ops->close(flight);
+}
+
+ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
+                        const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                        void *comp)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return flight->all->ops->move(dir, flight, key, iov, iovcnt, addr, comp);
+}
+
+ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
+                              const void *data, size_t len, uint64_t addr)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return flight->all->ops->put_copied(flight, key, data, len, addr);
+}
+
+ssize_t np_ep_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
+                         void *arg, uint64_t addr)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return flight->all->ops->put_packed(flight, key, pack, arg, addr);
+}
+
+ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
+                              uint64_t addr, np_unpack_t unpack, void *arg,
+                              void *comp)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return flight->all->ops->get_unpack(flight, key, len, addr, unpack, arg,
+                                        comp);
+}
+
+ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
+                          const np_atomic_t *request, void *result, void *comp)
+{
+    NP_EP_TURN *turn = NULL;
+    ucs_status_t status;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = np_flight_enter_atomic(flight, request->addr, request->size);
+    return (status == UCS_OK) ?
+           flight->all->ops->atomic(flight, key, request, result, comp) :
+           status;
+}
+
+ucs_status_t np_ep_flush(np_flight_t *flight, void *comp)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return np_flight_flush(flight, comp);
+}
+
+void np_ep_fence(np_flight_t *flight)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_wait(flight->all, &turn)) {
+        return;
+    }
+
+    np_flight_fence(flight);
+}
+
+int np_ep_has_resources(np_flight_t *flight)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return 0;
+    }
+
+    return np_flight_has_resources(flight);
+}
+
+ucs_status_t np_eps_flush(np_flights_t *all, void *comp)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_wait(all, &turn)) {
+        return UCS_OK;
+    }
+
+    return np_flights_flush(all, comp);
+}
+
+void np_eps_fence(np_flights_t *all)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_wait(all, &turn)) {
+        return;
+    }
+
+    np_flights_fence(all);
+}
+
+void np_ep_hold(np_flight_t *flight, int is_held)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_wait(flight->all, &turn)) {
+        return;
+    }
+
+    np_flight_set_pending(flight, is_held);
+}
+
+void np_ep_cancel(np_flight_t *flight, ucs_status_t status)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_wait(flight->all, &turn)) {
+        return;
+    }
+
+    flight->is_reported = 1; /* its user knows */
+    flight->all->ops->end(flight, status);
+    np_flight_cancel(flight, status);
+}
+
+ucs_status_t np_ep_check(np_flight_t *flight)
+{
+    NP_EP_TURN *turn = NULL;
+
+    if (!np_ep_wait(flight->all, &turn)) {
+        return UCS_OK;
+    }
+
+    return flight->all->ops->check(flight);
+}

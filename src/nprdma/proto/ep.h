@@ -1,0 +1,85 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What an endpoint asks of its link, whatever the device: the calls of the face
+ * to UCX, all but those for small data, which are the device's own
+ * (face/soft.h, face/rnic.h). Each takes the owner's turn where service threads
+ * use the port as well.
+ *
+ * UCS_ERR_NO_RESOURCE: try again after progress. Other errors are those of the
+ * link, which is down, or of the call.
+ */
+
+#ifndef NP_EP_H_
+#define NP_EP_H_
+
+#include "op.h"
+
+/** Close the link; what is outstanding is cancelled. Not inside a completion
+ *  (np_user_t::complete). */
+void np_ep_close(np_flight_t *flight);
+
+/**
+ * Move bytes between local memory, which stays the program's own until the
+ * completion, and the memory of the link's target.
+ *
+ * @param [in] iov   At most NP_MAX_IOV pieces; a list that one call uses.
+ * @param [in] addr  Address at the target.
+ * @param [in] comp  Completed if UCS_INPROGRESS is returned; may be NULL.
+ *
+ * @return UCS_OK: done, both sides; UCS_INPROGRESS; UCS_ERR_NO_RESOURCE: try
+ *         again; UCS_ERR_INVALID_ADDR: the key does not cover it, or it is not
+ *         there; UCS_ERR_NO_MEMORY; or why the link is down.
+ */
+ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
+                        const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+                        void *comp);
+
+/** Put of @a len bytes that @a data may lose at once; complete with the next
+ *  flush. Returns as np_ep_move, but never UCS_INPROGRESS. */
+ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
+                              const void *data, size_t len, uint64_t addr);
+
+/** The same of what @a pack writes; returns the length, or an error. Nothing is
+ *  packed if it is UCS_ERR_NO_RESOURCE. */
+ssize_t np_ep_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
+                         void *arg, uint64_t addr);
+
+/** As np_ep_move with a get whose bytes @a unpack takes */
+ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
+                              uint64_t addr, np_unpack_t unpack, void *arg,
+                              void *comp);
+
+/**
+ * Execute an atomic at the target.
+ *
+ * @param [out] result  The value before; NULL: not wanted.
+ * @param [in]  comp    Completed if UCS_INPROGRESS is returned; may be NULL.
+ *
+ * @return as np_ep_move; without @a result and @a comp, UCS_OK also if it is
+ *         only on its way.
+ */
+ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
+                          const np_atomic_t *request, void *result, void *comp);
+
+/** As np_flight_flush, np_flight_fence, np_flight_has_resources */
+ucs_status_t np_ep_flush(np_flight_t *flight, void *comp);
+void np_ep_fence(np_flight_t *flight);
+int np_ep_has_resources(np_flight_t *flight);
+
+/** And of all links of a port */
+ucs_status_t np_eps_flush(np_flights_t *all, void *comp);
+void np_eps_fence(np_flights_t *all);
+
+/** Others wait, which were first: operations are refused. Or none do any
+ *  more. */
+void np_ep_hold(np_flight_t *flight, int is_held);
+
+/** Complete all that is outstanding with @a status. The link is good for
+ *  nothing more, and nobody is told that it is down. */
+void np_ep_cancel(np_flight_t *flight, ucs_status_t status);
+
+/** Find out whether the peer is there: its death is reported by link_down */
+ucs_status_t np_ep_check(np_flight_t *flight);
+
+#endif
