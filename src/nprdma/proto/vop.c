@@ -173,8 +173,8 @@ void np_vop_served(np_vop_t *op)
     np_trace(NP_TRACE_SERVE, op->super.begin, (uintptr_t)move->iov[0].base,
              move->len);
     if (move->is_absent) {
-        np_vserve_absent(op->port, (uintptr_t)move->iov[0].base, move->len,
-                         !move->is_source);
+        np_bring_later(op->port, (uintptr_t)move->iov[0].base, move->len,
+                       !move->is_source);
     }
     np_assert((op->conn->num_served > 0) && (op->port->num_served > 0));
     ucs_list_del(&op->super.list);
@@ -241,7 +241,6 @@ static int np_vop_has_thread_work(np_vport_t *port)
 static void np_vop_port_closed(np_vport_t *port)
 {
     np_flights_cleanup(&port->flights);
-    np_stage_cleanup(&port->stage);
 }
 
 static int np_vop_has_taken(np_flight_t *flight, uint32_t put)
@@ -296,7 +295,6 @@ const np_vport_ops_t np_vlink_ops = {
     .work            = np_vop_work,
     .owner_work      = np_vop_owner_work,
     .has_thread_work = np_vop_has_thread_work,
-    .idle            = np_vserve_bring_in,
     .arm             = np_vput_confirm_all,
     .closed          = np_vop_port_closed
 };

@@ -305,12 +305,4 @@ np_vserve_answered(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
 ucs_status_t np_vserve_written(np_conn_t *conn, uint32_t name);
 int np_vserve_take_key(np_conn_t *conn, const np_vctl_t *ctl);
 
-/** A peer has missed these pages in our views: they are brought in there when
- *  nobody waits for an answer any more, since the kernel's thread may need our
- *  processor for it. Any turn. */
-void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write);
-
-/** The port has nothing else to do. Any turn. */
-void np_vserve_bring_in(np_vport_t *port);
-
 #endif

@@ -13,7 +13,6 @@
 
 #include "../mem/access.h"
 #include "../mem/atomic.h"
-#include "../mem/kmod.h"
 #include "../pause.h"
 
 #include <stdlib.h>
@@ -24,38 +23,6 @@
 
 _Static_assert(NP_STAGE_SIZE >= NP_VSEG_DATA, "all of a message fits");
 
-
-static void np_vserve_answer(np_conn_t *conn, np_vmsg_kind_t kind,
-                             uint32_t name, ucs_status_t status,
-                             uint64_t value)
-{
-    np_vctl_t ctl;
-
-    memset(&ctl, 0, sizeof(ctl));
-    ctl.msg.kind    = kind;
-    ctl.body.op     = name;
-    ctl.body.status = status;
-    ctl.body.offset = value;
-    np_conn_reply(conn, &ctl);
-}
-
-void np_vserve_bring_in(np_vport_t *port)
-{
-    const np_vabsent_t *absent;
-
-    while (port->num_absent > 0) {
-        absent = &port->absent[--port->num_absent];
-        np_kmod_prefetch(absent->va, absent->len, absent->write);
-    }
-}
-
-void np_vserve_absent(np_vport_t *port, uint64_t va, uint64_t len, int write)
-{
-    if (port->num_absent == NP_VPORT_ABSENT) {
-        np_vserve_bring_in(port);
-    }
-    port->absent[port->num_absent++] = (np_vabsent_t){va, len, write};
-}
 
 /* UCS_OK, also if the peer has been told of an error; UCS_ERR_NO_RESOURCE:
  * later */
@@ -75,12 +42,12 @@ np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
             return status;
         }
         if (msg->flags & NP_VMSG_ABSENT) {
-            np_vserve_absent(conn->port, body->addr, len, 1);
+            np_bring_later(conn->port, body->addr, len, 1);
         }
     }
     if (ucs_unlikely(status != UCS_OK)) {
         conn->put_status = status;
-        np_vserve_answer(conn, NP_VMSG_DONE, body->op, status, 0);
+        np_conn_answer(conn, NP_VMSG_DONE, body->op, status, 0);
     }
     return UCS_OK;
 }
@@ -101,7 +68,7 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
         status = (op == NULL) ? UCS_ERR_NO_MEMORY : UCS_OK;
     }
     if (status != UCS_OK) {
-        np_vserve_answer(conn, NP_VMSG_DONE, body->op, status, 0);
+        np_conn_answer(conn, NP_VMSG_DONE, body->op, status, 0);
         return;
     }
 
@@ -145,12 +112,12 @@ static void np_vserve_atomic_again(np_conn_t *conn, uint32_t op)
 
     for (i = 0; (conn->results != NULL) && (i <= conn->result_mask); ++i) {
         if (conn->results[i].op == op) {
-            np_vserve_answer(conn, NP_VMSG_RESULT, op, conn->results[i].status,
-                             conn->results[i].value);
+            np_conn_answer(conn, NP_VMSG_RESULT, op, conn->results[i].status,
+                           conn->results[i].value);
             return;
         }
     }
-    np_vserve_answer(conn, NP_VMSG_RESULT, op, UCS_ERR_IO_ERROR, 0);
+    np_conn_answer(conn, NP_VMSG_RESULT, op, UCS_ERR_IO_ERROR, 0);
 }
 
 /* As np_vserve_put: UCS_ERR_NO_RESOURCE says that it was not executed */
@@ -180,7 +147,7 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
     }
 
     np_vserve_keep_result(conn, body->op, status, result);
-    np_vserve_answer(conn, NP_VMSG_RESULT, body->op, status, result);
+    np_conn_answer(conn, NP_VMSG_RESULT, body->op, status, result);
     return UCS_OK;
 }
 
@@ -194,8 +161,7 @@ np_vserve_served(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
     if (op == NULL) {
         /* it is over here: nothing more will be moved */
         if ((msg->kind == NP_VMSG_DONE) && (body->status != UCS_OK)) {
-            np_vserve_answer(conn, NP_VMSG_DONE, body->op, UCS_ERR_CANCELED,
-                             0);
+            np_conn_answer(conn, NP_VMSG_DONE, body->op, UCS_ERR_CANCELED, 0);
         }
         return UCS_OK;
     }

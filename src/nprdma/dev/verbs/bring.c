@@ -10,6 +10,7 @@
 
 #include "bring.h"
 
+#include "../../mem/kmod.h"
 #include "../../mem/swapper.h"
 
 #include <sched.h>
@@ -155,4 +156,22 @@ void np_bring_end(np_errand_t **bring_p)
         bring->waiter = NULL;
         np_bringer_cancel(bring);
     }
+}
+
+void np_bring_missed(np_vport_t *port)
+{
+    const np_vabsent_t *absent;
+
+    while (port->num_absent > 0) {
+        absent = &port->absent[--port->num_absent];
+        np_kmod_prefetch(absent->va, absent->len, absent->write);
+    }
+}
+
+void np_bring_later(np_vport_t *port, uint64_t va, uint64_t len, int write)
+{
+    if (port->num_absent == NP_VPORT_ABSENT) {
+        np_bring_missed(port);
+    }
+    port->absent[port->num_absent++] = (np_vabsent_t){va, len, write};
 }

@@ -34,4 +34,12 @@ np_bring_want(np_vport_t *port, uint64_t va, uint64_t len, int write)
 /** Not wanted any more; *@a bring_p may be NULL, and is then. Any turn. */
 void np_bring_end(np_errand_t **bring_p);
 
+/** A peer has missed these pages in our views: they are brought in there when
+ *  nobody waits for an answer any more, since the kernel's thread may need our
+ *  processor for it. Any turn. */
+void np_bring_later(np_vport_t *port, uint64_t va, uint64_t len, int write);
+
+/** The port has nothing else to do. Any turn. */
+void np_bring_missed(np_vport_t *port);
+
 #endif

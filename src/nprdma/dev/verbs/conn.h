@@ -251,6 +251,10 @@ int np_conn_send_copied(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 /** Send it now, or as soon as there is room. Answering side. */
 void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl);
 
+/** The same: what there is to say about the operation of this name */
+void np_conn_answer(np_conn_t *conn, np_vmsg_kind_t kind, uint32_t name,
+                    ucs_status_t status, uint64_t value);
+
 /** Answering side: tell how many messages were taken; link: ask for that */
 void np_conn_owe_ack(np_conn_t *conn);
 

@@ -531,6 +531,17 @@ void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl)
     np_conn_owes(conn);
 }
 
+void np_conn_answer(np_conn_t *conn, np_vmsg_kind_t kind, uint32_t name,
+                    ucs_status_t status, uint64_t value)
+{
+    const np_vctl_t ctl = {
+        .msg.kind = kind,
+        .body     = {.op = name, .status = status, .offset = value}
+    };
+
+    np_conn_reply(conn, &ctl);
+}
+
 unsigned np_conn_send_due(np_conn_t *conn)
 {
     np_vmsg_t ack  = {.kind = NP_VMSG_ACK};

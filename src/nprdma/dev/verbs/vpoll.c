@@ -326,7 +326,7 @@ np_vport_work(np_vport_t *port, int is_send_due)
         count += np_vport_tell_views(port);
     }
     if (ucs_unlikely((port->num_absent > 0) && (count == 0))) {
-        port->ops->idle(port);
+        np_bring_missed(port);
     }
     return count;
 }

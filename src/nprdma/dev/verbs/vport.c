@@ -514,6 +514,7 @@ void np_vport_close(np_vport_t *port)
     np_vport_drop_all_kept(port);
     np_vport_drop_asked(port);
     port->ops->closed(port);
+    np_stage_cleanup(&port->stage);
     np_views_wait(port->nic);
     close(port->event_fd);
     close(port->timer_fd);

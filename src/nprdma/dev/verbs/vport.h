@@ -152,8 +152,6 @@ typedef struct np_vport_ops {
     unsigned (*owner_work)(np_vport_t *port, unsigned ticks);
     /** A service thread's: is there work for it that no event will tell of? */
     int (*has_thread_work)(np_vport_t *port);
-    /** Nobody waits for anything that could be done (np_vport_t::num_absent) */
-    void (*idle)(np_vport_t *port);
     /** The owner is about to sleep */
     void (*arm)(np_vport_t *port);
     /** The port ends; no connection is left */
@@ -304,6 +302,9 @@ struct np_vport {
     np_vabsent_t            wanted;     /**< what the message must have that has
                                              just been put off; len 0: nothing,
                                              it is to be tried again */
+    unsigned                num_absent;
+    np_vabsent_t            absent[NP_VPORT_ABSENT]; /**< np_bring_later */
+    np_stage_t              stage;      /**< for what messages carry */
 
     /* owned by the layers above */
     np_flights_t            flights;
@@ -311,10 +312,7 @@ struct np_vport {
     ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of
                                              the target's entries is not
                                              posted */
-    np_stage_t              stage;      /**< for what messages carry */
     unsigned                num_served; /**< transfers of peers in work */
-    unsigned                num_absent;
-    np_vabsent_t            absent[NP_VPORT_ABSENT];
 };
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,
