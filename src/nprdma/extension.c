@@ -12,6 +12,7 @@
 
 #include "engine.h"
 #include "stats.h"
+#include "thread_flags.h"
 #include "mem/arena.h"
 #include "mem/mapper.h"
 #include "mem/prepare.h"
@@ -21,8 +22,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NP_ORDER_FLAGS (NPRDMA_ORDER_BEFORE | NPRDMA_ORDER_AFTER)
 
 /* The program's structure is the engine's list, in its order */
 #define NP_EXTENSION_SAME(_name, _text) \
@@ -42,74 +41,6 @@ typedef struct np_extension_swapper {
     np_swapper_t     super; /* what the mapper knows */
     nprdma_swapper_t user;
 } np_extension_swapper_t;
-
-/* What a thread says of itself, beside NPRDMA_ORDER_.. */
-enum {
-    NP_THREAD_ORDERS     = 1u << 15, /**< posts by other flags, which stand
-                                          NP_THREAD_ORDER_SHIFT higher */
-    NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: nobody need
-                                          bring them in */
-    NP_THREAD_IN_SWAPPER = 1u << 17  /**< is in a swapper of the program */
-};
-
-#define NP_THREAD_ORDER_SHIFT 8
-#define NP_THREAD_ORDER_MASK  (NP_THREAD_ORDERS | \
-                               (NP_ORDER_FLAGS << NP_THREAD_ORDER_SHIFT))
-
-/* One word for each thread. Not thread-local memory: the plug-in is loaded
- * late, and memory of that kind that is made late confuses leak checkers. */
-static pthread_key_t np_thread_key;
-static pthread_once_t np_thread_once = PTHREAD_ONCE_INIT;
-static _Atomic int np_thread_has_key;
-
-
-static void np_thread_make_key(void)
-{
-    if (pthread_key_create(&np_thread_key, NULL) == 0) {
-        /* release: whoever sees it finds the key */
-        atomic_store_explicit(&np_thread_has_key, 1, memory_order_release);
-    }
-}
-
-static unsigned np_thread_get(void)
-{
-    return ucs_likely(!atomic_load_explicit(&np_thread_has_key,
-                                            memory_order_acquire)) ? 0 :
-           (uintptr_t)pthread_getspecific(np_thread_key);
-}
-
-/* Set what @a mask covers; 0 or an errno */
-static int np_thread_set(unsigned mask, unsigned value)
-{
-    pthread_once(&np_thread_once, np_thread_make_key);
-    if (!atomic_load_explicit(&np_thread_has_key, memory_order_acquire)) {
-        return EAGAIN;
-    }
-
-    value |= np_thread_get() & ~mask;
-    return pthread_setspecific(np_thread_key, (void*)(uintptr_t)value);
-}
-
-unsigned np_order_flags(void)
-{
-    unsigned word = np_thread_get();
-
-    return ((word & NP_THREAD_ORDERS) ? (word >> NP_THREAD_ORDER_SHIFT) :
-            word) & NP_ORDER_FLAGS;
-}
-
-int np_order_lend(unsigned flags)
-{
-    return (flags != np_order_flags()) &&
-           (np_thread_set(NP_THREAD_ORDER_MASK,
-                          NP_THREAD_ORDERS |
-                          (flags << NP_THREAD_ORDER_SHIFT)) == 0);
-}
-
-void np_order_return(void)
-{
-    (void)np_thread_set(NP_THREAD_ORDER_MASK, 0);
-}
 
 /* Swappers; the lock guards the list, no other lock is taken under it */
 static UCS_LIST_HEAD(np_extension_swappers);
@@ -221,7 +152,7 @@ static int np_extension_notify_swap_out(void *va, size_t len)
 
 static int np_extension_notify_swap_in(void *va, size_t len)
 {
-    unsigned was = np_thread_get();
+    unsigned was = np_thread_flags();
     ucs_status_t status;
 
     if (!np_extension_is_range(va, len)) {
@@ -233,12 +164,12 @@ static int np_extension_notify_swap_in(void *va, size_t len)
     }
 
     np_mapper_set_paged(1);
-    (void)np_thread_set(NP_THREAD_TELLS, NP_THREAD_TELLS);
+    np_thread_set_flags(NP_THREAD_TELLS, NP_THREAD_TELLS);
     status = np_mapper_fault_in((uintptr_t)va, len, 1);
     if (status == UCS_ERR_INVALID_ADDR) {
         status = np_mapper_fault_in((uintptr_t)va, len, 0);
     }
-    (void)np_thread_set(NP_THREAD_TELLS, was & NP_THREAD_TELLS);
+    np_thread_set_flags(NP_THREAD_TELLS, was);
     if ((status == UCS_ERR_INVALID_ADDR) &&
         !np_regions_allow((uintptr_t)va, len)) {
         return 0; /* pages that no peer may reach are none of ours */
@@ -249,16 +180,16 @@ static int np_extension_notify_swap_in(void *va, size_t len)
 static int np_extension_swap_in(void *arg, void *va, size_t len, int write)
 {
     const nprdma_swapper_t *user = &((np_extension_swapper_t*)arg)->user;
-    unsigned was                 = np_thread_get();
+    unsigned was                 = np_thread_flags();
     int ret;
 
-    if (np_thread_get() & NP_THREAD_TELLS) {
+    if (np_thread_flags() & NP_THREAD_TELLS) {
         return 0;
     }
 
-    (void)np_thread_set(NP_THREAD_IN_SWAPPER, NP_THREAD_IN_SWAPPER);
+    np_thread_set_flags(NP_THREAD_IN_SWAPPER, NP_THREAD_IN_SWAPPER);
     ret = user->swap_in(user->arg, va, len, write);
-    (void)np_thread_set(NP_THREAD_IN_SWAPPER, was & NP_THREAD_IN_SWAPPER);
+    np_thread_set_flags(NP_THREAD_IN_SWAPPER, was);
     return (ret == 0) ? 0 : -1;
 }
 
@@ -331,7 +262,7 @@ static int np_extension_unregister_swapper(void *va, size_t len)
         return -ENOTCONN;
     }
 
-    if (np_thread_get() & NP_THREAD_IN_SWAPPER) {
+    if (np_thread_flags() & NP_THREAD_IN_SWAPPER) {
         return -EDEADLK; /* it would wait for the call that it is in */
     }
 
@@ -356,7 +287,7 @@ static int np_extension_prefetch(void *va, size_t len, int flags)
         return -ENOTCONN;
     }
 
-    if (np_thread_get() & NP_THREAD_IN_SWAPPER) {
+    if (np_thread_flags() & NP_THREAD_IN_SWAPPER) {
         return -EDEADLK; /* of what it was asked for: it would call itself */
     }
 
@@ -387,13 +318,7 @@ static int np_extension_set_order(unsigned flags)
         return -EINVAL;
     }
 
-    /* what it posts now is its own, even in a callback of what waited */
-    return -np_thread_set(NP_ORDER_FLAGS | NP_THREAD_ORDER_MASK, flags);
-}
-
-static unsigned np_extension_get_order(void)
-{
-    return np_thread_get() & NP_ORDER_FLAGS;
+    return -np_order_set(flags);
 }
 
 static int np_extension_get_counters(nprdma_counters_t *counters, size_t size)
@@ -418,7 +343,7 @@ np_extension_prepare_op(const void *va, size_t len, int is_receive,
     };
 
     /* an engine that does not run, or is another process's, prepares nothing */
-    if (!(np_thread_get() & NP_THREAD_IN_SWAPPER)) {
+    if (!(np_thread_flags() & NP_THREAD_IN_SWAPPER)) {
         np_prepare((uintptr_t)va, len,
                    is_receive ? NP_PREPARE_RECV : NP_PREPARE_SEND, &op);
     }
@@ -439,7 +364,7 @@ const np_extension_t nprdma_extension_v1 = {
     .prefetch           = np_extension_prefetch,
     .scan               = np_extension_scan,
     .set_order          = np_extension_set_order,
-    .get_order          = np_extension_get_order,
+    .get_order          = np_order_get,
     .get_counters       = np_extension_get_counters,
     .is_running         = np_extension_is_running,
     .prepare            = np_extension_prepare,

@@ -47,15 +47,4 @@ typedef struct np_extension {
 
 extern const np_extension_t nprdma_extension_v1;
 
-/** NPRDMA_ORDER_..: how what this thread posts is ordered */
-unsigned np_order_flags(void);
-
-/** Order what this thread posts by other flags, whatever the program has set or
- *  sets meanwhile for itself. Returns whether np_order_return is to be called:
- *  not if they are the same. */
-int np_order_lend(unsigned flags);
-
-/** By the program's own again */
-void np_order_return(void);
-
 #endif

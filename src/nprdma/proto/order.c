@@ -10,8 +10,8 @@
 
 #include "order.h"
 
-#include "../extension.h"
 #include "../pause.h"
+#include "../thread_flags.h"
 
 
 np_order_t np_order_now(void)

@@ -12,7 +12,6 @@
 
 #include "vput.h"
 
-#include "../extension.h"
 #include "../mem/access.h"
 
 #include <string.h>

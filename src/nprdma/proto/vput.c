@@ -21,7 +21,6 @@
 
 #include "../clock.h"
 #include "../engine.h"
-#include "../extension.h"
 #include "../pause.h"
 #include "order.h"
 

@@ -10,7 +10,7 @@
 
 #include "nprdma.h"
 
-#include "../../nprdma/extension.h"
+#include "../../nprdma/thread_flags.h"
 
 /* What a request that waits has in its private words */
 typedef struct uct_nprdma_pending {

@@ -1,0 +1,48 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a thread of the program says of itself: how what it posts is ordered,
+ * and that it swaps just now. One word for each thread.
+ */
+
+#ifndef NP_THREAD_FLAGS_H_
+#define NP_THREAD_FLAGS_H_
+
+#include <nprdma/nprdma.h>
+
+#define NP_ORDER_FLAGS (NPRDMA_ORDER_BEFORE | NPRDMA_ORDER_AFTER)
+
+/** Flags of a thread, beside those of its order */
+enum {
+    NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: nobody need
+                                          bring them in */
+    NP_THREAD_IN_SWAPPER = 1u << 17  /**< is in a swapper of the program */
+};
+
+/** Which of NP_THREAD_.. the calling thread has set */
+unsigned np_thread_flags(void);
+
+/** Set those of @a flags that are in @a mask. Without memory it does
+ *  nothing. */
+void np_thread_set_flags(unsigned mask, unsigned flags);
+
+/** NP_ORDER_FLAGS: how what this thread posts is ordered */
+unsigned np_order_flags(void);
+
+/** The same, as the program has set it */
+unsigned np_order_get(void);
+
+/** The program sets it. What this thread posts from now on is its own, even in
+ *  a callback of what waited (np_order_lend).
+ *  @return 0; EAGAIN: no memory. */
+int np_order_set(unsigned flags);
+
+/** Order what this thread posts by other flags, whatever the program has set or
+ *  sets meanwhile for itself. Returns whether np_order_return is to be called:
+ *  not if they are the same. */
+int np_order_lend(unsigned flags);
+
+/** By the program's own again */
+void np_order_return(void);
+
+#endif
