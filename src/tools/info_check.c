@@ -14,7 +14,7 @@
 
 #include "info.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/dev/soft/vm.h"

@@ -9,7 +9,7 @@
 #include "../engine/pair.h"
 #include "../engine/tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/stats.h"
 #include "nprdma/dev/soft/claim.h"
 #include "nprdma/dev/soft/dma.h"

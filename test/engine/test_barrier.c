@@ -6,7 +6,7 @@
 #include "sandbox.h"
 #include "tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"

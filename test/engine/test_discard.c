@@ -11,7 +11,7 @@
 #include "stopped.h"
 #include "tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/dev/soft/discard.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/pause.h"

@@ -10,9 +10,9 @@
 #include "pair.h"
 #include "tap.h"
 
-#include "nprdma/engine.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
+#include "nprdma/start.h"
 
 #include <errno.h>
 #include <pthread.h>

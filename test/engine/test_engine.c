@@ -3,7 +3,7 @@
 
 #include "tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 
 unsigned tap_count, tap_failures;
 

@@ -11,7 +11,7 @@
 #include "pair.h"
 #include "tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/dev/soft/mail.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/table.h"

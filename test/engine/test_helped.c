@@ -10,7 +10,7 @@
 #include "pair.h"
 #include "tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/pause.h"
 #include "nprdma/dev/soft/claim.h"
 #include "nprdma/mem/key.h"

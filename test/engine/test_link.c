@@ -8,7 +8,7 @@
 #include "pair.h"
 #include "tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/pause.h"
 #include "nprdma/dev/host.h"
 #include "nprdma/dev/soft/mail.h"

@@ -9,7 +9,7 @@
 #include "pair.h"
 #include "tap.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/clock.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/key.h"

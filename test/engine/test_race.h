@@ -38,7 +38,7 @@
 #ifndef NPRDMA_TEST_RACE_H_
 #define NPRDMA_TEST_RACE_H_
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/mapper.h"

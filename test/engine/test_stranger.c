@@ -10,7 +10,7 @@
 #include "tap.h"
 
 #include "nprdma/clock.h"
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/seldom.h"
 #include "nprdma/dev/host.h"
 #include "nprdma/dev/soft/inbox.h"

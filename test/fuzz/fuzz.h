@@ -13,7 +13,7 @@
 #ifndef NP_FUZZ_H_
 #define NP_FUZZ_H_
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/proto/sop.h"

@@ -8,7 +8,7 @@
 
 #include "sim.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/pause.h"

@@ -13,7 +13,7 @@
 
 #include "nprdma/dev/verbs/conn.h"
 #include "nprdma/dev/verbs/views.h"
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/vlink.h"

@@ -41,7 +41,8 @@ DEVICE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/svc', 'src/nprdma/dev']
 FACE = ENGINE + ['src/nprdma/face', 'src/nprdma/extension']
 
 # include/nprdma is below all. What is directly in src/nprdma is the ground of
-# the engine; extension.h alone is its roof, the table that libnprdma calls.
+# the engine; only extension.h, the table that libnprdma calls, and start.h,
+# which starts every part, are its roof.
 USES = {
     'include/nprdma': [],
     'kmod': [],
@@ -134,7 +135,7 @@ class Found(dict):
 
 def room_of(path):
     directory, name = os.path.split(path)
-    if directory == 'src/nprdma' and name.startswith('extension.'):
+    if directory == 'src/nprdma' and name.startswith(('extension.', 'start.')):
         return 'src/nprdma/extension'
     return directory
 

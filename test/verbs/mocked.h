@@ -11,7 +11,7 @@
 #include "mock_verbs.h"
 
 #include "nprdma/proto/vop.h"
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 
 #include "../engine/tap.h"
 

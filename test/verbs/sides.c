@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include "sides.h"
 
-#include "nprdma/engine.h"
+#include "nprdma/start.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/ep.h"
 

@@ -14,8 +14,8 @@
 #ifndef NP_MODEL_H_
 #define NP_MODEL_H_
 
-#include "../engine.h"
 #include "../np.h"
+#include "../settings.h"
 
 /** When the first and the last chunk of some memory are registered, np_clock();
  *  0: they were */

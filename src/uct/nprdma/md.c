@@ -17,6 +17,7 @@
 #include "../../nprdma/mem/arena.h"
 #include "../../nprdma/mem/key.h"
 #include "../../nprdma/mem/region.h"
+#include "../../nprdma/start.h"
 #include "../../nprdma/svc/service.h"
 
 #ifdef HAVE_VERBS

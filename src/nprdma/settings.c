@@ -1,0 +1,126 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a user can set of the engine: the names of values.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "settings.h"
+
+const char *np_peer_users_names[] = {
+    [NP_PEER_USERS_SAME] = "same",
+    [NP_PEER_USERS_ANY]  = "any",
+    [NP_PEER_USERS_LAST] = NULL
+};
+
+const char *np_single_copy_names[] = {
+    [NP_SINGLE_COPY_AUTO] = "auto",
+    [NP_SINGLE_COPY_VM]   = "vm",
+    [NP_SINGLE_COPY_OFF]  = "off",
+    [NP_SINGLE_COPY_LAST] = NULL
+};
+
+const char *np_service_mode_names[] = {
+    [NP_SERVICE_ADAPTIVE] = "adaptive",
+    [NP_SERVICE_POLL]     = "poll",
+    [NP_SERVICE_EVENT]    = "event",
+    [NP_SERVICE_OFF]      = "off",
+    [NP_SERVICE_LAST]     = NULL
+};
+
+const char *np_tlb_mode_names[] = {
+    [NP_TLB_OFF]   = "off",
+    [NP_TLB_PAGE]  = "page",
+    [NP_TLB_RANGE] = "range",
+    [NP_TLB_LAST]  = NULL
+};
+
+const char *np_write_check_names[] = {
+    [NP_WRITE_CHECK_AUTO]     = "auto",
+    [NP_WRITE_CHECK_ENTRIES]  = "entries",
+    [NP_WRITE_CHECK_READBACK] = "readback",
+    [NP_WRITE_CHECK_LAST]     = NULL
+};
+
+const char *np_fault_mode_names[] = {
+    [NP_FAULT_MODE_REVERSE] = "reverse",
+    [NP_FAULT_MODE_RETRY]   = "retry",
+    [NP_FAULT_MODE_LAST]    = NULL
+};
+
+const char *np_order_names[] = {
+    [NP_ORDER_OVERLAP] = "overlap",
+    [NP_ORDER_STRICT]  = "strict",
+    [NP_ORDER_RELAXED] = "relaxed",
+    [NP_ORDER_LAST]    = NULL
+};
+
+const char *np_intra_node_names[] = {
+    [NP_INTRA_NODE_SOFT]  = "soft",
+    [NP_INTRA_NODE_VERBS] = "verbs",
+    [NP_INTRA_NODE_LAST]  = NULL
+};
+
+const char *np_mr_scope_names[] = {
+    [NP_MR_SCOPE_ARENA] = "arena",
+    [NP_MR_SCOPE_EXACT] = "exact",
+    [NP_MR_SCOPE_LAST]  = NULL
+};
+
+const char *np_mapper_mode_names[] = {
+    [NP_MAPPER_AUTO] = "auto",
+    [NP_MAPPER_KMOD] = "kmod",
+    [NP_MAPPER_USER] = "user",
+    [NP_MAPPER_LAST] = NULL
+};
+
+const char *np_prepare_mode_names[] = {
+    [NP_PREPARE_MODE_OFF]  = "off",
+    [NP_PREPARE_MODE_RECV] = "recv",
+    [NP_PREPARE_MODE_SEND] = "send",
+    [NP_PREPARE_MODE_BOTH] = "both",
+    [NP_PREPARE_MODE_LAST] = NULL
+};
+
+const char *np_model_order_names[] = {
+    [NP_MODEL_OFF]        = "off",
+    [NP_MODEL_OVERLAP]    = "overlap",
+    [NP_MODEL_SEQUENTIAL] = "sequential",
+    [NP_MODEL_CACHED]     = "cached",
+    [NP_MODEL_LAST]       = NULL
+};
+
+
+static int np_model_config_is_same(const np_model_config_t *a,
+                                   const np_model_config_t *b)
+{
+    return (a->order == b->order) && (a->rate == b->rate) &&
+           (a->latency == b->latency) && (a->reg == b->reg) &&
+           (a->reg_rate == b->reg_rate) && (a->slowdown == b->slowdown);
+}
+
+int np_engine_config_is_same(const np_engine_config_t *a,
+                             const np_engine_config_t *b)
+{
+    return (a->peer_users == b->peer_users) &&
+           (a->single_copy == b->single_copy) &&
+           (a->share_min == b->share_min) &&
+           (a->share_chunk == b->share_chunk) &&
+           (a->write_check == b->write_check) &&
+           (a->fault_mode == b->fault_mode) &&
+           (a->order == b->order) &&
+           (a->mr_scope == b->mr_scope) &&
+           (a->inline_max == b->inline_max) &&
+           (a->service == b->service) &&
+           (a->intra_node == b->intra_node) &&
+           (a->mapper == b->mapper) &&
+           (a->prepare == b->prepare) &&
+           (a->prepare_min == b->prepare_min) &&
+           (a->prepare_max == b->prepare_max) &&
+           (a->tlb == b->tlb) &&
+           (a->tlb_miss == b->tlb_miss) &&
+           np_model_config_is_same(&a->model, &b->model);
+}
