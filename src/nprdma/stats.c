@@ -10,7 +10,7 @@
 
 #include "stats.h"
 
-#include "mem/segment.h"
+#include "segment.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -18,8 +18,8 @@
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/dev/soft/vm.h"
-#include "nprdma/mem/segment.h"
 #include "nprdma/face/soft.h"
+#include "nprdma/segment.h"
 
 #include <uct/api/uct.h>
 

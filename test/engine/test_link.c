@@ -17,7 +17,7 @@
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
-#include "nprdma/mem/segment.h"
+#include "nprdma/segment.h"
 #include "nprdma/proto/atomic.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"

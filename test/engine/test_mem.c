@@ -12,7 +12,7 @@
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/key.h"
-#include "nprdma/mem/segment.h"
+#include "nprdma/segment.h"
 #include "nprdma/mem/window.h"
 
 #include <fcntl.h>

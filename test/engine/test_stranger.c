@@ -15,9 +15,9 @@
 #include "nprdma/dev/host.h"
 #include "nprdma/dev/soft/inbox.h"
 #include "nprdma/dev/soft/sock.h"
-#include "nprdma/mem/segment.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
+#include "nprdma/segment.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/svc/service.h"
 

@@ -8,7 +8,7 @@
 #include "fuzz.h"
 
 #include "nprdma/mem/arena.h"
-#include "nprdma/mem/segment.h"
+#include "nprdma/segment.h"
 #include "nprdma/mem/table.h"
 
 #include <ucs/config/global_opts.h>

@@ -14,7 +14,7 @@
 #include "../engine/stopped.h"
 
 #include "nprdma/clock.h"
-#include "nprdma/mem/segment.h"
+#include "nprdma/segment.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/pause.h"
 #include "nprdma/proto/ep.h"

@@ -11,7 +11,7 @@
 
 #include "nprdma/dev/soft/claim.h"
 #include "nprdma/mem/key.h"
-#include "nprdma/mem/segment.h"
+#include "nprdma/segment.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/atomic.h"

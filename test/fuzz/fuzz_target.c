@@ -10,7 +10,7 @@
 
 #include "nprdma/clock.h"
 #include "nprdma/mem/mapper.h"
-#include "nprdma/mem/segment.h"
+#include "nprdma/segment.h"
 #include "nprdma/proto/copy.h"
 
 #include <string.h>

@@ -15,8 +15,8 @@
 #include "alloc.h"
 
 #include "arena.h"
-#include "segment.h"
 
+#include "../segment.h"
 #include "../thread.h"
 
 #include <fcntl.h>

@@ -10,8 +10,7 @@
 
 #include "window.h"
 
-#include "segment.h"
-
+#include "../segment.h"
 #include "../thread.h"
 
 #include <pthread.h>

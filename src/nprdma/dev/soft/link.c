@@ -21,7 +21,7 @@
 
 #include "../../clock.h"
 #include "../../engine.h"
-#include "../../mem/segment.h"
+#include "../../segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

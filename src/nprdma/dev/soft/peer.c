@@ -18,7 +18,7 @@
 
 #include "../../engine.h"
 #include "../../seldom.h"
-#include "../../mem/segment.h"
+#include "../../segment.h"
 #include "../../thread.h"
 
 #include <sched.h>

@@ -27,8 +27,8 @@
 #include "../../mem/mapper.h"
 #include "../../mem/model.h"
 #include "../../mem/prepare.h"
-#include "../../mem/segment.h"
 #include "../../mem/table.h"
+#include "../../segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #ifndef NP_SEGMENT_H_
 #define NP_SEGMENT_H_
 
-#include "../np.h"
+#include "np.h"
 
 /**
  * Make a segment and map it.
