@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * The user mapper.
+ * The user mapper: its invariants, and unmap. Map is in fault_in.c.
  *
  * Words (an entry and its views) change only under the lock of their piece, but
  * neither a page that is brought in nor a flush is waited for under it. So a
@@ -54,41 +54,18 @@
 #include "mapper.h"
 
 #include "kmod.h"
-#include "populate.h"
-#include "region.h"
+#include "page.h"
 #include "span.h"
 #include "swapper.h"
 
 #include "../pause.h"
-#include "../trace.h"
 #include "../unit.h"
-
-#include <time.h>
-
-/* Pages that are mapped with one flush: 4 MiB, in at most two pieces */
-#define NP_BATCH_PAGES  1024
-
-_Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
-
-/* Until a page that went under a map is looked for again, ns: its program has
- * said that it takes it away, and is about to */
-#define NP_LOST_PAUSE   200000
 
 static void (*_Atomic np_mapper_flush_func)(void);
 static void (*_Atomic np_mapper_refresh_func)(void);
 
 /* See np_mapper_set_paged */
 static _Atomic int np_mapper_paged;
-
-/* Pages that a fault-in maps with one flush */
-typedef struct np_batch {
-    uint64_t va;
-    uint32_t count;
-    uint32_t bits;                  /* to read, or to read and write */
-    np_bring_t *bring;              /* or NULL */
-    uint32_t want[NP_BATCH_PAGES];  /* bits of each entry, one's own too */
-    uint32_t seen[NP_BATCH_PAGES];  /* entries before pages were brought in */
-} np_batch_t;
 
 
 void np_mapper_set_flush(void (*flush)(void))
@@ -127,10 +104,10 @@ void np_mapper_flush(void)
     }
 }
 
-/* After a map. Who is moving now may still go by the older views: it reads the
- * signature, or writes into the black hole, as it would have a moment ago, and
- * the entry, which comes after this, does not say that it did not. */
-static void np_mapper_refresh(void)
+/* What moves now may still go by the older views: it reads the signature, or
+ * writes into the black hole, as it would have a moment ago, and the entry,
+ * which comes after this, does not say that it did not. */
+void np_mapper_refresh(void)
 {
     void (*refresh)(void) = atomic_load_explicit(&np_mapper_refresh_func,
                                                  memory_order_acquire);
@@ -142,409 +119,10 @@ static void np_mapper_refresh(void)
     }
 }
 
-static UCS_F_ALWAYS_INLINE uint32_t
-np_entry_load(const np_table_t *table, uint32_t page)
-{
-    return atomic_load_explicit(&table->entries[page], memory_order_acquire);
-}
-
-/* For peers, and for ourselves */
-static UCS_F_ALWAYS_INLINE uint32_t np_entry_all(uint32_t bits)
-{
-    return bits | NP_ENTRY_OWN(bits);
-}
-
-/* Under the lock. The count wraps between the bits. Release: who sees that it
- * is mapped sees the views that were set before, and the flush. Those who
- * compare entries load with acquire (entries.h). */
-static UCS_F_ALWAYS_INLINE void
-np_entry_store(np_table_t *table, uint32_t page, uint32_t entry, uint32_t bits)
-{
-    if (!NP_IS_MUTANT(COUNT_NOT_BUMPED)) {
-        entry += NP_ENTRY_STEP;
-    }
-
-    atomic_store_explicit(&table->entries[page],
-                          (entry & ~np_entry_all(NP_ENTRY_BITS)) | bits,
-                          memory_order_release);
-}
-
-/* Have all entries of the range these bits? */
-static int np_mapper_has(uint64_t va, uint64_t len, uint32_t bits)
-{
-    uint64_t left = np_page_count(va, len);
-    const np_table_t *table;
-    np_arenas_t arenas;
-    uint32_t page, end;
-
-    if (ucs_unlikely(np_arenas_of(va, len, &arenas) != UCS_OK)) {
-        return 0;
-    }
-
-    page = np_page_index(va);
-    for (; left > 0; ++arenas.first, page = 0) {
-        table = np_table_find(arenas.first);
-        if (ucs_unlikely(table == NULL)) {
-            return 0;
-        }
-
-        end   = ucs_min(page + left, NP_ARENA_PAGES);
-        left -= end - page;
-        for (; page < end; ++page) {
-            if ((np_entry_load(table, page) & bits) != bits) {
-                return 0;
-            }
-        }
-    }
-
-    return 1;
-}
-
 int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
 {
-    return np_mapper_has(va, len, NP_ENTRY_OWN(write ? NP_ENTRY_BITS :
-                                                 NP_ENTRY_READ));
-}
-
-static UCS_F_ALWAYS_INLINE int
-np_batch_is_wanted(const np_batch_t *batch, uint32_t i)
-{
-    return (batch->seen[i] & batch->want[i]) != batch->want[i];
-}
-
-static UCS_F_ALWAYS_INLINE uint64_t np_batch_end(const np_batch_t *batch)
-{
-    return batch->va + ((uint64_t)batch->count << NP_PAGE_SHIFT);
-}
-
-/* Looks at all entries. Returns the first page that is not as wanted. */
-static uint32_t np_batch_see(np_batch_t *batch)
-{
-    const uint64_t end = np_batch_end(batch);
-    uint32_t wanted    = batch->count, seen = 0, i;
-    uint64_t va, next;
-    np_span_t span;
-
-    for (va = batch->va; va < end; va = next) {
-        next = np_span_get(va, end, &span);
-        for (i = 0; i < span.count; ++i, ++seen) {
-            batch->seen[seen] = (span.table == NULL) ? 0 :
-                                np_entry_load(span.table, span.first + i);
-            if (np_batch_is_wanted(batch, seen)) {
-                wanted = ucs_min(wanted, seen);
-            }
-        }
-    }
-
-    return wanted;
-}
-
-/* Brings [va, end) in; done as np_populate */
-static ucs_status_t
-np_bring_in(uint64_t va, uint64_t end, int write, uint64_t *done)
-{
-    ucs_status_t status = UCS_OK;
-    np_swap_range_t *range;
-    uint64_t at = va, stop, some;
-
-    while ((at < end) && (status == UCS_OK)) {
-        range = np_swap_range_get(at, end);
-        stop  = (range == NULL) ? end : ucs_max(range->first, at);
-        if (stop > at) {
-            status = np_populate(at, stop - at, write, &some);
-            at    += some;
-        } else {
-            stop = ucs_min(range->end, end);
-            if (range->swapper.swap_in(range->swapper.arg, (void*)at,
-                                       stop - at, write) == 0) {
-                at = stop;
-            } else {
-                status = UCS_ERR_INVALID_ADDR;
-            }
-        }
-
-        if (range != NULL) {
-            np_swap_range_put(range);
-        }
-    }
-
-    *done = at - va;
-    return status;
-}
-
-/* On error the batch ends before the page that is not there */
-static ucs_status_t np_batch_bring_in(np_batch_t *batch, uint32_t first)
-{
-    np_bring_t *bring = batch->bring;
-    const int write = !!(batch->bits & NP_ENTRY_WRITE);
-    ucs_status_t status;
-    uint32_t i, end;
-    uint64_t done;
-
-    if ((bring != NULL) &&
-        !np_swap_range_touches(batch->va, np_batch_end(batch) - batch->va)) {
-        status = bring->use(bring->arg);
-        if (status == UCS_OK) {
-            bring->is_done = 1;
-        } else {
-            batch->count = first;
-        }
-        return status;
-    }
-
-    for (i = first; i < batch->count; i = end) {
-        end = i + 1;
-        if (!np_batch_is_wanted(batch, i)) {
-            continue;
-        }
-
-        while ((end < batch->count) && np_batch_is_wanted(batch, end)) {
-            ++end;
-        }
-
-        status = np_bring_in(batch->va + ((uint64_t)i << NP_PAGE_SHIFT),
-                             batch->va + ((uint64_t)end << NP_PAGE_SHIFT),
-                             write, &done);
-        if (status != UCS_OK) {
-            batch->count = i + (done >> NP_PAGE_SHIFT);
-            return status;
-        }
-    }
-
-    return UCS_OK;
-}
-
-/* Under the lock, so its own load may be relaxed. Release: who sees the bit
- * sees the page as it was brought in. Movers load with acquire
- * (np_views_have). */
-static UCS_F_ALWAYS_INLINE void
-np_page_translate(np_table_t *table, uint32_t page, uint32_t bits)
-{
-    uint8_t views = atomic_load_explicit(&table->views[page],
-                                         memory_order_relaxed);
-
-    atomic_store_explicit(&table->views[page], views | bits,
-                          memory_order_release);
-}
-
-/* Invariant 1, for a page whose entry is about to be set. Not for deliberate
- * faults, which break it. */
-static UCS_F_ALWAYS_INLINE void
-np_mapper_assert_views(const np_table_t *table, uint32_t page, uint32_t bits)
-{
-    np_assertv(NP_HAS_MUTANT ||
-               ((atomic_load_explicit(&table->views[page],
-                                      memory_order_relaxed) & bits) == bits),
-               "page %#x is to be mapped (%u), but its views are not", page,
-               bits);
-}
-
-/* A locked step of a map: all pages that are not as wanted and whose entry is
- * as it was. Returns how many are not as they were. */
-static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
-{
-    const uint64_t end = np_batch_end(batch);
-    uint32_t lost = 0, page, seen, want, i = 0;
-    uint64_t va, next;
-    np_span_t span;
-
-    for (va = batch->va; va < end; va = next) {
-        next = np_span_get(va, end, &span);
-        if (span.table == NULL) { /* a swapper has forked, and returned */
-            lost += span.count;
-            i    += span.count;
-            continue;
-        }
-
-        np_span_set_mapped(&span);
-        pthread_mutex_lock(&span.stripe->lock);
-        for (page = span.first; page < (span.first + span.count);
-             ++page, ++i) {
-            if (!np_batch_is_wanted(batch, i)) {
-                continue;
-            }
-
-            seen = batch->seen[i];
-            want = batch->want[i];
-            if (np_entry_load(span.table, page) != seen) {
-                ++lost;
-            } else if (set_entry) {
-                np_mapper_assert_views(span.table, page,
-                                       (want & NP_ENTRY_BITS) |
-                                       NP_VIEW_OWN(batch->bits));
-                np_entry_store(span.table, page, seen,
-                               (seen & np_entry_all(NP_ENTRY_BITS)) | want);
-            } else {
-                np_page_translate(span.table, page,
-                                  (want & NP_ENTRY_BITS) |
-                                  NP_VIEW_OWN(batch->bits));
-            }
-        }
-        pthread_mutex_unlock(&span.stripe->lock);
-    }
-
-    return lost;
-}
-
-/* What the pages are to be mapped for: ourselves, and peers, as far as these
- * may reach them. After NP_BUSY_MAP: see region.c */
-static void np_batch_want(np_batch_t *batch)
-{
-    uint64_t whole = np_batch_end(batch), va;
-    uint32_t i;
-
-    for (i = 0; i < batch->count; ++i) {
-        va = batch->va + ((uint64_t)i << NP_PAGE_SHIFT);
-        if (np_region_is_exact() && ((i == 0) || (va >= whole))) {
-            whole = np_regions_whole(va, np_batch_end(batch));
-        }
-        batch->want[i] = (va < whole) ? np_entry_all(batch->bits) :
-                         NP_ENTRY_OWN(batch->bits);
-    }
-}
-
-/* On error the batch ends before the page that must not be mapped. After
- * NP_BUSY_MAP: see region.c */
-static ucs_status_t np_batch_allow(np_batch_t *batch)
-{
-    const uint64_t end = np_batch_end(batch);
-
-    if (ucs_likely(np_regions_allow(batch->va, end - batch->va))) {
-        return UCS_OK;
-    }
-
-    batch->count = (np_regions_touched(batch->va, end) - batch->va) >>
-                   NP_PAGE_SHIFT;
-    return UCS_ERR_INVALID_ADDR;
-}
-
-/* One attempt to map. On error the batch has become shorter.
- * @param [out] lost_p  Pages that changed meanwhile. */
-static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
-{
-    const uint64_t end  = np_batch_end(batch);
-    ucs_status_t status = UCS_OK, error;
-    uint32_t first;
-    unsigned life;
-
-    *lost_p = 0;
-    life    = np_stripes_enter(batch->va, end, NP_BUSY_MAP);
-
-    np_batch_want(batch);
-    first = np_batch_see(batch);
-    if (first < batch->count) {
-        status = np_batch_allow(batch);
-    }
-    if (first < batch->count) {
-        error  = np_batch_bring_in(batch, first);
-        status = (error == UCS_OK) ? status : error;
-    }
-
-    if (first < batch->count) { /* still, or the very first is not there */
-        NP_PAUSE(MAP_PRESENT);
-        np_batch_step(batch, 0);
-        if (NP_IS_MUTANT(ENTRY_BEFORE_FLUSH)) {
-            np_batch_step(batch, 1);
-        }
-
-        NP_PAUSE(MAP_TRANSLATED);
-        np_mapper_refresh();
-        NP_PAUSE(MAP_FLUSHED);
-        if (!NP_IS_MUTANT(ENTRY_BEFORE_FLUSH)) {
-            *lost_p = np_batch_step(batch, 1);
-        }
-
-        NP_PAUSE(MAP_DONE);
-    }
-
-    np_stripes_leave(batch->va, end, NP_BUSY_MAP, life);
-    return status;
-}
-
-/* Pages went while they were mapped. If their program takes them away by
- * itself, that call is over, or about to be, and for a moment they are there
- * still: to map them in it, and to move what has gone by then, is to wait for a
- * pager that may wait for us. A swapper has a lock for that. */
-static void np_batch_was_lost(np_batch_t *batch)
-{
-    const struct timespec pause = {.tv_nsec = NP_LOST_PAUSE};
-    const uint64_t len          = np_batch_end(batch) - batch->va;
-
-    if (np_mapper_is_paged() && !np_swap_range_touches(batch->va, len) &&
-        (np_batch_see(batch) < batch->count)) {
-        nanosleep(&pause, NULL);
-        NP_PAUSE(MAP_LOST);
-    }
-}
-
-static ucs_status_t np_batch_fault_in(np_batch_t *batch)
-{
-    ucs_status_t status = UCS_OK, error;
-    uint32_t lost;
-    unsigned round;
-
-    for (round = 0; round < NP_MAPPER_ROUNDS; ++round) {
-        if ((np_table_get(batch->va >> NP_ARENA_SHIFT) == NULL) ||
-            (np_table_get((np_batch_end(batch) - 1) >> NP_ARENA_SHIFT) ==
-             NULL)) {
-            return UCS_ERR_EXCEEDS_LIMIT;
-        }
-
-        error  = np_batch_map(batch, &lost);
-        status = (error == UCS_OK) ? status : error;
-        if (lost == 0) {
-            return status;
-        }
-        if (round == 0) {
-            np_batch_was_lost(batch);
-        }
-        if (batch->bring != NULL) {
-            batch->bring->is_done = 0;
-        }
-    }
-
-    return (status == UCS_OK) ? UCS_ERR_NO_RESOURCE : status;
-}
-
-ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write)
-{
-    return np_mapper_fault_in_by(va, len, write, NULL);
-}
-
-ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
-                                   np_bring_t *bring)
-{
-    const uint32_t bits = write ? NP_ENTRY_BITS : NP_ENTRY_READ;
-    ucs_status_t status;
-    uint64_t end, begin;
-    np_arenas_t arenas;
-    np_batch_t batch;
-
-    np_unit_assert_outside();
-    if (ucs_likely(np_mapper_has(va, len, bits)) || (len == 0)) {
-        return UCS_OK;
-    }
-
-    if (np_arenas_of(va, len, &arenas) != UCS_OK) {
-        return UCS_ERR_INVALID_ADDR;
-    }
-
-    begin       = np_trace_begin();
-    end         = ucs_align_up_pow2(va + len, NP_PAGE_SIZE);
-    batch.bits  = bits;
-    batch.bring = bring;
-    for (batch.va = va & ~(NP_PAGE_SIZE - 1); batch.va < end;
-         batch.va = np_batch_end(&batch)) {
-        batch.count = ucs_min((end - batch.va) >> NP_PAGE_SHIFT,
-                              (uint64_t)NP_BATCH_PAGES);
-        status      = np_batch_fault_in(&batch);
-        if (status != UCS_OK) {
-            return status;
-        }
-    }
-
-    np_trace(NP_TRACE_FAULT_IN, begin, va, len);
-    return UCS_OK;
+    return np_pages_have(va, len, NP_ENTRY_OWN(write ? NP_ENTRY_BITS :
+                                               NP_ENTRY_READ));
 }
 
 /* A locked step of an unmap.
@@ -574,18 +152,18 @@ static uint64_t np_unmap_step(uint64_t va, uint64_t end, uint32_t bits,
                 continue;
             }
 
-            entry = np_entry_load(span.table, page);
+            entry = np_page_entry(span.table, page);
             if (entries && ((entry & np_entry_all(bits)) || (maps > 0))) {
-                np_entry_store(span.table, page, entry,
+                np_page_set_entry(span.table, page, entry,
                                entry & np_entry_all(NP_ENTRY_BITS & ~bits));
             }
 
             view = atomic_load_explicit(&span.table->views[page],
                                         memory_order_relaxed);
             if (views && (view & NP_VIEW_ALL(bits))) {
-                np_assert(NP_HAS_MUTANT || !(np_entry_load(span.table, page) &
+                np_assert(NP_HAS_MUTANT || !(np_page_entry(span.table, page) &
                                              np_entry_all(bits)));
-                /* release: who sees that the page is gone for the device sees
+                /* release: a thread that sees the page gone for the device sees
                  * the entry that was changed before */
                 atomic_store_explicit(&span.table->views[page],
                                       view & ~NP_VIEW_ALL(bits),

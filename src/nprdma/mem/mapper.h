@@ -41,6 +41,9 @@ void np_mapper_flush(void);
  */
 void np_mapper_set_refresh(void (*refresh)(void));
 
+/** Just that, after a map */
+void np_mapper_refresh(void);
+
 /**
  * Bring pages in and map them: for reading, or for reading and writing; for
  * peers as far as they may reach them (region.h), and for this process. Pages

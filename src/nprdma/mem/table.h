@@ -51,7 +51,7 @@ enum {
 #define NP_VIEW_ALL(_bits)  ((_bits) | NP_VIEW_OWN(_bits))
 
 /** Table of one arena. Written by its process alone: entries under the lock of
- *  mapper.c; read by anybody. */
+ *  their piece (page.h); read by anybody. */
 typedef struct np_table {
     /* what a check compares */
     _Atomic uint32_t entries[NP_ARENA_PAGES];
@@ -174,8 +174,8 @@ np_views_load(const np_table_t *table, uint32_t page)
 /**
  * Do the views of all these pages have @a bits?
  *
- * Acquire, here and wherever a view decides what is moved; its store is in
- * mapper.c, with release:
+ * Acquire, here and wherever a view decides what is moved; its stores are
+ * in page.h and mapper.c, with release:
  * - a view that is set: the page is as whoever brought it in has left it, so no
  *   load of its bytes may come before this one;
  * - one that is not: its entry was changed before, so whoever compares entries
