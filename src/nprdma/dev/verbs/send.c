@@ -535,8 +535,8 @@ void np_conn_answer(np_conn_t *conn, np_vmsg_kind_t kind, uint32_t name,
                     ucs_status_t status, uint64_t value)
 {
     const np_vctl_t ctl = {
-        .msg.kind = kind,
-        .body     = {.op = name, .status = status, .offset = value}
+        .msg  = {.kind = kind},
+        .body = {.op = name, .status = status, .offset = value}
     };
 
     np_conn_reply(conn, &ctl);
