@@ -22,7 +22,6 @@
 #include "nprdma/proto/copy.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/fault.h"
-#include "nprdma/proto/request.h"
 #include "nprdma/proto/rma.h"
 
 #ifdef HAVE_VERBS
@@ -150,7 +149,7 @@ static void say_protocol(void)
     say(PROTOCOL, "slices of at most %llu ms", NP_PATIENCE_SLICE / 1000000ull);
     say(PROTOCOL, "not taken for %u us", NP_MAIL_PATIENCE_NS / 1000);
     say(PROTOCOL, "asks again, %lu us later at first and %lu ms at last",
-        NP_REQUEST_RETRY_MIN_NS / 1000, NP_REQUEST_RETRY_MAX_NS / 1000000);
+        NP_MAIL_RETRY_MIN_NS / 1000, NP_MAIL_RETRY_MAX_NS / 1000000);
     say(PROTOCOL, "a link has at most %u copies outstanding", NP_COPY_MAX);
     say(PROTOCOL, "in what one progress may copy (%llu MiB)",
         (unsigned long long)NP_COPY_QUANTUM / UCS_MBYTE);

@@ -173,7 +173,7 @@ static int helped_begin(np_link_t *link, int sock, uint8_t *ours,
     *done = UCS_INPROGRESS;
     TAP_CHILD_CHECK(np_ep_move(NP_DIR_GET, &link->flight, key, &iov, 1,
                                hello.va, done) == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST]));
+    TAP_CHILD_CHECK(ucs_list_is_empty(&link->asks));
     link->shm->shares[0].args.cpu = -1; /* it helps, wherever we run */
     TAP_CHILD_CHECK(helped_tell(sock) && helped_hear(sock));
     np_key_release(key);

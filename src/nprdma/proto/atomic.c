@@ -10,7 +10,6 @@
 
 #include "atomic.h"
 
-#include "request.h"
 #include "rma.h"
 
 #include "../dev/soft/fast.h"
@@ -26,7 +25,7 @@ static void np_atomic_store(void *result, size_t size, uint64_t value)
 void np_atomic_answered(np_link_t *link, np_sop_t *op)
 {
     if (op->super.status == UCS_OK) {
-        np_atomic_store(op->atomic.result, op->atomic.request.size,
+        np_atomic_store(op->atomic.result, op->ask.atomic.size,
                         np_mail_answer(link, &op->ask)->result);
     }
 }
@@ -36,23 +35,21 @@ static ucs_status_t
 np_atomic_send(np_link_t *link, const np_atomic_t *request, void *result,
                void *comp)
 {
-    np_slot_t *slot;
     np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
     }
 
-    op = np_request_begin(link, NP_OP_ATOMIC, comp, &slot);
+    op = np_sop_ask(link, NP_OP_ATOMIC, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    slot->atomic       = *request;
-    op->atomic.result  = result;
-    op->atomic.request = *request;
+    op->ask.atomic    = *request;
+    op->atomic.result = result;
     np_op_order(&link->flight, &op->super, request->addr, request->size, 1);
-    np_request_send(link, op, NP_SLOT_ATOMIC);
+    np_sop_send(link, op);
     return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
 }
 

@@ -13,7 +13,6 @@
 #include "fault.h"
 #include "pace.h"
 #include "piece.h"
-#include "request.h"
 #include "rma.h"
 
 #include "../mem/access.h"

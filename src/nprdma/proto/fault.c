@@ -17,7 +17,6 @@
 #include "sop.h"
 #include "pace.h"
 #include "piece.h"
-#include "request.h"
 #include "rma.h"
 
 #include "../engine.h"
@@ -30,22 +29,12 @@
 #include <string.h>
 
 
-void np_fault_fill(np_link_t *link, const np_sop_t *op, np_slot_t *slot)
-{
-    slot->fault = (np_slot_fault_t){
-        .remote = op->fault.remote,
-        .len    = op->fault.len,
-        .flags  = op->fault.flags,
-        .epoch  = np_link_epoch(link)
-    };
-}
-
 static np_sop_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
-                               uint64_t addr, uint32_t flags, np_slot_t **slot)
+                                uint64_t addr, uint32_t flags)
 {
     np_sop_t *op;
 
-    op = np_request_begin(link, NP_OP_FAULT, comp, slot);
+    op = np_sop_ask(link, NP_OP_FAULT, comp);
     if (op == NULL) {
         return NULL;
     }
@@ -54,39 +43,39 @@ static np_sop_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
                ((len > 0) && (len <= ((flags & NP_FAULT_INLINE) ?
                                       NP_INLINE_SIZE : NP_FAULT_MAX))),
                "a FAULT of %zu bytes, flags %#x", len, flags);
-    op->fault = (np_fault_t){
+    op->fault     = (np_fault_t){0};
+    op->ask.fault = (np_slot_fault_t){
+        .remote = addr,
         .len    = len,
-        .flags  = flags,
-        .remote = addr
+        .flags  = flags
     };
-    np_fault_fill(link, op, *slot);
     return op;
 }
 
 static void np_fault_send(np_link_t *link, np_sop_t *op)
 {
+    const uint32_t flags = op->ask.fault.flags;
+
     NP_STATS_INC(link->port->stats, remote_faults);
-    if (op->fault.flags & NP_FAULT_COPY) {
+    if (flags & NP_FAULT_COPY) {
         NP_STATS_INC(link->port->stats, copies);
-    } else if (op->fault.flags & NP_FAULT_INLINE) {
+    } else if (flags & NP_FAULT_INLINE) {
         NP_STATS_INC(link->port->stats, inlines);
-    } else if (!(op->fault.flags & NP_FAULT_RETRY)) {
+    } else if (!(flags & NP_FAULT_RETRY)) {
         NP_STATS_INC(link->port->stats, reverses);
     }
 
     op->super.begin = np_trace_begin();
     NP_PAUSE(FAULT_SEND);
-    np_request_send(link, op, NP_SLOT_FAULT);
+    np_sop_send(link, op);
 }
 
 ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
                           uint64_t addr)
 {
-    np_slot_t *slot;
     np_sop_t *op;
 
-    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_PUT | NP_FAULT_INLINE,
-                        &slot);
+    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_PUT | NP_FAULT_INLINE);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -100,14 +89,13 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
 ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
                           void *arg, size_t len, uint64_t addr, void *comp)
 {
-    np_slot_t *slot;
     np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
     }
 
-    op = np_fault_begin(link, comp, len, addr, NP_FAULT_INLINE, &slot);
+    op = np_fault_begin(link, comp, len, addr, NP_FAULT_INLINE);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -122,14 +110,13 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
 
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
 {
-    np_slot_t *slot;
     np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
         return np_link_no_room(link);
     }
 
-    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY, &slot);
+    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -143,7 +130,6 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
 int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op)
 {
     np_copy_t *copy = &copy_op->copy;
-    np_slot_t *slot;
     np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
@@ -153,7 +139,7 @@ int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op)
     op = np_fault_begin(link, NULL, ucs_min(copy->len, (size_t)UINT32_MAX),
                         copy->remote,
                         NP_FAULT_WHEN |
-                        ((copy->dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0), &slot);
+                        ((copy->dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0));
     if (op == NULL) {
         return 0;
     }
@@ -161,7 +147,7 @@ int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op)
     ++copy->pending;
     op->fault.copy  = copy_op;
     op->super.begin = np_trace_begin();
-    np_request_send(link, op, NP_SLOT_FAULT);
+    np_sop_send(link, op);
     return 1;
 }
 
@@ -299,9 +285,10 @@ ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
 /* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE:
  * later */
 static ucs_status_t
-np_fault_prepare(np_link_t *link, np_sop_t *op, np_slot_fault_t *request,
-                 np_dir_t dir, const np_iov_t *local, size_t count)
+np_fault_prepare(np_link_t *link, np_sop_t *op, np_dir_t dir,
+                 const np_iov_t *local, size_t count)
 {
+    np_slot_fault_t *request = &op->ask.fault;
     ucs_status_t status;
 
     if (request->flags & NP_FAULT_RETRY) {
@@ -328,9 +315,9 @@ np_fault_prepare(np_link_t *link, np_sop_t *op, np_slot_fault_t *request,
 static void np_fault_prepare_meanwhile(np_link_t *link, const np_sop_t *op,
                                        const np_iov_t *local)
 {
-    const size_t len = ucs_min(local->len, (size_t)op->fault.len);
+    const size_t len = ucs_min(local->len, (size_t)op->ask.fault.len);
 
-    if ((op->fault.flags & NP_FAULT_RETRY) &&
+    if ((op->ask.fault.flags & NP_FAULT_RETRY) &&
         (op->fault.copy->copy.dir == NP_DIR_GET) &&
         !np_mapper_is_mapped((uintptr_t)local->base, len, 1)) {
         NP_STATS_INC(link->port->stats, local_faults);
@@ -349,24 +336,22 @@ static size_t np_fault_send_piece(np_link_t *link, np_sop_t *copy_op,
     ucs_status_t status;
     size_t count;
     uint32_t flags;
-    np_slot_t *slot;
     np_sop_t *op;
 
     np_assert((len > 0) && (offset + len <= copy->len));
     np_iov_slice(copy->iov, copy->iovcnt, offset, len, local);
     flags = np_fault_plan(link, copy, &local[0], addr, &len);
     count = np_iov_slice(copy->iov, copy->iovcnt, offset, len, local);
-    op    = np_fault_begin(link, NULL, len, addr, flags, &slot);
+    op    = np_fault_begin(link, NULL, len, addr, flags);
     if (op == NULL) {
         return 0;
     }
 
     op->fault.copy   = copy_op;
     op->fault.offset = offset;
-    status           = np_fault_prepare(link, op, &slot->fault, copy->dir,
-                                        local, count);
+    status           = np_fault_prepare(link, op, copy->dir, local, count);
     if (ucs_unlikely(status != UCS_OK)) {
-        np_request_drop(link, op);
+        np_sop_take_back(link, op);
         if (status != UCS_ERR_NO_RESOURCE) {
             copy_op->super.status = status;
         }
@@ -459,47 +444,49 @@ static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
  * beginning */
 static size_t np_fault_done(np_link_t *link, const np_sop_t *op)
 {
-    int is_put = !!(op->fault.flags & NP_FAULT_PUT);
+    const np_slot_fault_t *asked = &op->ask.fault;
+    const int is_put             = !!(asked->flags & NP_FAULT_PUT);
 
     /* a message that brings nothing is not looked at */
-    return (is_put || !(op->fault.flags & NP_FAULT_INLINE)) ?
-           ucs_min(np_mail_answer(link, &op->ask)->result, op->fault.len) : 0;
+    return (is_put || !(asked->flags & NP_FAULT_INLINE)) ?
+           ucs_min(np_mail_answer(link, &op->ask)->result, asked->len) : 0;
 }
 
-int np_fault_is_again(np_link_t *link, np_sop_t *op)
+int np_fault_is_again(np_link_t *link, np_sop_t *op, ucs_status_t status)
 {
-    uint8_t *area = np_mail_area(link, &op->ask);
+    np_slot_fault_t *asked = &op->ask.fault;
+    uint8_t *area          = np_mail_area(link, &op->ask);
     size_t done;
 
-    if ((op->fault.copy != NULL) || (op->fault.flags & NP_FAULT_RETRY) ||
-        ((op->super.status != UCS_ERR_NO_RESOURCE) &&
-         (op->super.status != UCS_ERR_NO_PROGRESS))) {
+    if ((op->fault.copy != NULL) || (asked->flags & NP_FAULT_RETRY) ||
+        ((status != UCS_ERR_NO_RESOURCE) && (status != UCS_ERR_NO_PROGRESS))) {
         return 0;
     }
 
     done              = np_fault_done(link, op);
-    np_assert(done <= op->fault.len);
-    op->fault.remote += done;
-    op->fault.len    -= done;
-    op->fault.flags  |= NP_FAULT_COPY;
-    if (op->fault.flags & NP_FAULT_PUT) {
-        memmove(area, area + done, op->fault.len);
+    np_assert(done <= asked->len);
+    asked->remote += done;
+    asked->len    -= done;
+    asked->flags  |= NP_FAULT_COPY;
+    if (asked->flags & NP_FAULT_PUT) {
+        memmove(area, area + done, asked->len);
     }
-    return op->fault.len > 0;
+    return asked->len > 0;
 }
 
 /* READY: the target has the piece in, try again, judged by entries */
 static void np_fault_retry(np_link_t *link, np_sop_t *op)
 {
-    np_copy_t *copy = &op->fault.copy->copy;
+    const np_slot_fault_t *asked = &op->ask.fault;
+    np_copy_t *copy              = &op->fault.copy->copy;
     np_iov_t local[NP_MAX_IOV];
     np_piece_t piece = {
         .dir        = copy->dir,
         .iov        = local,
         .iovcnt     = np_iov_slice(copy->iov, copy->iovcnt, op->fault.offset,
-                                   op->fault.len, local),
-        .addr       = op->fault.remote,
-        .len        = op->fault.len,
+                                   asked->len, local),
+        .addr       = asked->remote,
+        .len        = asked->len,
         .direct     = (copy->window == NULL) ? NULL :
                       UCS_PTR_BYTE_OFFSET(copy->window_addr, op->fault.offset),
         .has_local  = 1,
@@ -523,16 +510,18 @@ static void np_fault_retry(np_link_t *link, np_sop_t *op)
 
 static int np_fault_is_reverse(const np_sop_t *op)
 {
-    return !(op->fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
+    return !(op->ask.fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
 }
 
 /* NAK. UCP may forget to tell its user (its newer protocols do of a read). */
 static void np_fault_refused(np_link_t *link, const np_sop_t *op)
 {
+    const np_slot_fault_t *asked = &op->ask.fault;
+
     NP_STATS_INC(link->port->stats, naks);
     np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->process.pid,
-             (op->fault.flags & NP_FAULT_PUT) ? "write" : "read",
-             op->fault.remote, op->fault.remote + op->fault.len,
+             (asked->flags & NP_FAULT_PUT) ? "write" : "read",
+             asked->remote, asked->remote + asked->len,
              ucs_status_string(op->super.status));
 }
 
@@ -560,15 +549,16 @@ static void np_fault_when_answered(np_link_t *link, np_sop_t *op)
 /* A piece of a copy */
 static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
 {
-    np_sop_t *copy_op = op->fault.copy;
-    np_copy_t *copy  = &copy_op->copy;
+    const np_slot_fault_t *asked = &op->ask.fault;
+    np_sop_t *copy_op            = op->fault.copy;
+    np_copy_t *copy              = &copy_op->copy;
     np_iov_t local[NP_MAX_IOV];
     size_t count, done;
     np_entries_t ours;
 
     count = np_iov_slice(copy->iov, copy->iovcnt, op->fault.offset,
-                         op->fault.len, local);
-    if ((op->super.status == UCS_OK) && (op->fault.flags & NP_FAULT_INLINE) &&
+                         asked->len, local);
+    if ((op->super.status == UCS_OK) && (asked->flags & NP_FAULT_INLINE) &&
         (copy->dir == NP_DIR_GET)) {
         op->super.status = np_fault_move_local(link, NP_DIR_PUT,
                                          np_mail_area(link, &op->ask),
@@ -578,14 +568,14 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
     if (op->super.status == UCS_ERR_UNSUPPORTED) {
         if (np_fault_is_reverse(op)) {
             link->no_reverse = 1;
-        } else if (!(op->fault.flags & NP_FAULT_RETRY) ||
+        } else if (!(asked->flags & NP_FAULT_RETRY) ||
                    (np_engine.config.fault_mode == NP_FAULT_MODE_RETRY)) {
             copy->rounds = NP_FAULT_ROUNDS; /* inside the message, then */
         }
         op->super.status = UCS_ERR_NO_PROGRESS;
     } else if (op->super.status == UCS_ERR_NO_RESOURCE) {
         /* a swapper takes its pages away each time: give it some time */
-        copy->retry_at = np_request_retry_at(
+        copy->retry_at = np_mail_retry_at(
                 copy->rounds - ucs_min(copy->rounds, NP_FAULT_ROUNDS));
         op->super.status = UCS_ERR_NO_PROGRESS;
     }
@@ -594,13 +584,13 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
         /* a page of ours was absent when the data came, or the target for it */
         op->super.status = UCS_OK;
         done             = np_fault_done(link, op);
-        if (done < op->fault.len) {
+        if (done < asked->len) {
             np_fault_again(link, copy, op->fault.offset + done,
-                           op->fault.len - done);
+                           asked->len - done);
         }
     } else if (op->super.status != UCS_OK) {
         np_fault_refused(link, op);
-    } else if (op->fault.flags & NP_FAULT_RETRY) {
+    } else if (asked->flags & NP_FAULT_RETRY) {
         np_fault_retry(link, op);
     } else if (np_fault_is_reverse(op) && (copy->dir == NP_DIR_GET)) {
         /* A write that the target calls done is: it has seen no page of ours
@@ -608,7 +598,7 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
         ours = np_entries_of_iov(local, count);
         if (!np_entries_held(&op->fault.ours, &ours,
                              NP_ENTRY_OWN(NP_ENTRY_WRITE))) {
-            np_fault_again(link, copy, op->fault.offset, op->fault.len);
+            np_fault_again(link, copy, op->fault.offset, asked->len);
         }
     }
 
@@ -617,29 +607,30 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
 
 void np_fault_answered(np_link_t *link, np_sop_t *op)
 {
-    const uint8_t *area = np_mail_area(link, &op->ask);
+    const np_slot_fault_t *asked = &op->ask.fault;
+    const uint8_t *area          = np_mail_area(link, &op->ask);
 
-    np_trace(NP_TRACE_FAULT, op->super.begin, op->fault.remote, op->fault.len);
-    if (op->fault.flags & NP_FAULT_WHEN) {
+    np_trace(NP_TRACE_FAULT, op->super.begin, asked->remote, asked->len);
+    if (asked->flags & NP_FAULT_WHEN) {
         np_fault_when_answered(link, op);
     } else if (op->fault.copy != NULL) {
         np_fault_piece_answered(link, op);
-    } else if ((op->fault.flags & NP_FAULT_RETRY) &&
+    } else if ((asked->flags & NP_FAULT_RETRY) &&
                ((op->super.status == UCS_ERR_NO_RESOURCE) ||
                 (op->super.status == UCS_ERR_NO_PROGRESS))) {
         op->super.status = UCS_OK; /* who has asked asks again */
-    } else if ((op->fault.flags & NP_FAULT_RETRY) &&
+    } else if ((asked->flags & NP_FAULT_RETRY) &&
                (op->super.status == UCS_ERR_UNSUPPORTED)) {
         op->super.status = UCS_OK;
-        link->no_fetch   = np_fault_page(op->fault.remote);
+        link->no_fetch   = np_fault_page(asked->remote);
     } else if (op->super.status != UCS_OK) {
         np_fault_refused(link, op);
-    } else if (op->fault.flags & (NP_FAULT_RETRY | NP_FAULT_PUT)) {
+    } else if (asked->flags & (NP_FAULT_RETRY | NP_FAULT_PUT)) {
         /* nothing to take */
     } else if (op->fault.buffer != NULL) {
-        memcpy(op->fault.buffer, area, op->fault.len);
+        memcpy(op->fault.buffer, area, asked->len);
     } else {
         np_unit_assert_outside();
-        op->fault.unpack(op->fault.arg, area, op->fault.len);
+        op->fault.unpack(op->fault.arg, area, asked->len);
     }
 }

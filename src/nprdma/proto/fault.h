@@ -64,12 +64,9 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
  *  memory. */
 int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op);
 
-/** The FAULT of @a op, as its slot has it */
-void np_fault_fill(np_link_t *link, const np_sop_t *op, np_slot_t *slot);
-
-/** The answer of a FAULT that is no piece of a copy is an error: can it be
- *  asked again, for what is left? Otherwise it has ended. */
-int np_fault_is_again(np_link_t *link, np_sop_t *op);
+/** The answer of a FAULT is an error: is it to be asked again, for what is
+ *  left? Otherwise it has ended. */
+int np_fault_is_again(np_link_t *link, np_sop_t *op, ucs_status_t status);
 
 /** Is there room to ask for more of what a copy has to do? */
 int np_fault_has_room(np_link_t *link, const np_copy_t *copy);

@@ -14,7 +14,6 @@
 #include "fault.h"
 #include "pace.h"
 #include "piece.h"
-#include "request.h"
 
 #include "../dev/soft/fast.h"
 

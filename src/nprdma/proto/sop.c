@@ -13,7 +13,6 @@
 #include "atomic.h"
 #include "copy.h"
 #include "fault.h"
-#include "request.h"
 #include "rma.h"
 #include "serve.h"
 
@@ -89,21 +88,90 @@ static void np_link_hold_next(np_link_t *link)
                         &ucs_list_head(queue, np_sop_t, queue)->rma.carry);
 }
 
+static void np_sop_begun(np_link_t *link, np_sop_t *op)
+{
+    np_op_post(&link->flight, &op->super);
+    np_assert(link->flight.count[NP_OP_COPY] <= NP_COPY_MAX);
+    np_flight_begun(&link->flight);
+}
+
 void np_sop_post(np_link_t *link, np_link_queue_t queue, np_sop_t *op)
 {
     ucs_list_add_tail(&link->queues[queue], &op->queue);
     if (queue == NP_QUEUE_DATA) {
         np_link_hold_next(link);
     }
-    np_op_post(&link->flight, &op->super);
-    np_assert(link->flight.count[NP_OP_COPY] <= NP_COPY_MAX);
-    np_flight_begun(&link->flight);
+    np_sop_begun(link, op);
+}
+
+np_sop_t *np_sop_ask(np_link_t *link, np_op_kind_t kind, void *comp)
+{
+    np_sop_t *op;
+
+    op = np_sop_get(link->port, kind, comp);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    np_mail_begin(link, &op->ask);
+    op->ask.kind = (kind == NP_OP_ATOMIC) ? NP_SLOT_ATOMIC : NP_SLOT_FAULT;
+    return op;
+}
+
+void np_sop_send(np_link_t *link, np_sop_t *op)
+{
+    np_sop_begun(link, op);
+    np_mail_send(link, &op->ask);
+}
+
+void np_sop_take_back(np_link_t *link, np_sop_t *op)
+{
+    np_mail_end(link, &op->ask);
+    np_sop_put(link->port, op);
+}
+
+static int np_sop_is_request(const np_sop_t *op)
+{
+    return (op->super.kind == NP_OP_ATOMIC) || (op->super.kind == NP_OP_FAULT);
 }
 
 /* np_flight_ops_t::ended */
 static void np_sop_ended(np_op_t *super)
 {
-    ucs_list_del(&((np_sop_t*)super)->queue);
+    np_sop_t *op = (np_sop_t*)super;
+
+    if (np_sop_is_request(op)) {
+        np_mail_end(np_sop_link(super->flight), &op->ask);
+    } else {
+        ucs_list_del(&op->queue);
+    }
+}
+
+/* np_port_ops_t::answered */
+static int np_sop_answered(np_link_t *link, np_ask_t *ask, ucs_status_t status)
+{
+    np_sop_t *op        = ucs_container_of(ask, np_sop_t, ask);
+    const int is_atomic = op->super.kind == NP_OP_ATOMIC;
+
+    if (ucs_unlikely(status != UCS_OK) &&
+        (is_atomic ? (status == UCS_ERR_NO_RESOURCE) :
+                     np_fault_is_again(link, op, status))) {
+        return 1;
+    }
+
+    op->super.status = status;
+    if (is_atomic) {
+        np_atomic_answered(link, op);
+    } else {
+        np_fault_answered(link, op);
+        if (op->fault.copy != NULL) {
+            np_op_drop(&op->super); /* the copy completes for it */
+            return 0;
+        }
+    }
+
+    np_op_finish(&op->super, op->super.status);
+    return 0;
 }
 
 static void np_sop_fail(np_flight_t *flight, ucs_status_t status)
@@ -195,7 +263,7 @@ static unsigned np_link_progress(ucs_list_link_t *busy)
     }
 
     count  = np_link_complete_slots(link);
-    count += np_request_progress(link);
+    count += np_mail_progress(link);
     count += np_copy_progress(link);
     np_mail_ring(link);
     return count;
@@ -214,10 +282,8 @@ static void np_sop_stop(np_flight_t *flight)
     }
 
     /* The target may be in the middle of a reverse transfer */
-    if ((link->shm != NULL) &&
-        !ucs_list_is_empty(&link->queues[NP_QUEUE_REQUEST])) {
+    if ((link->shm != NULL) && !ucs_list_is_empty(&link->asks)) {
         np_mail_drop(link);
-        link->waiting = 0;
     }
 
     ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], queue) {
@@ -251,7 +317,7 @@ static int np_sop_has_work(np_port_t *port)
     np_sop_t *op;
 
     ucs_list_for_each(link, &port->flights.busy, flight.busy) {
-        if (np_copy_has_work(link) || np_request_is_answered(link)) {
+        if (np_copy_has_work(link) || np_mail_has_news(link)) {
             return 1;
         }
         np_mail_ring_now(link); /* we shall not be there to do it later */
@@ -316,6 +382,7 @@ const np_port_ops_t np_proto_ops = {
     .flight    = &np_sop_flight_ops,
     .serve     = np_serve_carried,
     .execute   = np_serve_job,
+    .answered  = np_sop_answered,
     .has_work  = np_sop_has_work,
     .link_down = np_sop_link_down
 };

@@ -64,9 +64,6 @@ typedef struct np_copy {
 typedef struct np_fault {
     np_sop_t     *copy;       /**< whose piece this is, or NULL */
     size_t       offset;      /**< in the copy */
-    size_t       len;
-    uint32_t     flags;       /**< NP_FAULT_.. */
-    uint64_t     remote;
     np_entries_t ours;        /**< our entries when it was sent */
     void         *buffer;     /**< read without a copy: where to, or NULL:
                                    unpack */
@@ -76,11 +73,8 @@ typedef struct np_fault {
 
 struct np_sop {
     np_op_t          super;       /**< first member */
-    ucs_list_link_t  queue;       /**< of its link's */
-    np_ask_t         ask;         /**< of a request */
-    int              is_waiting;  /**< a request to be sent again .. */
-    unsigned         retries;     /**< .. for the how-manieth time .. */
-    uint64_t         retry_at;    /**< .. not before; np_clock() */
+    ucs_list_link_t  queue;       /**< of its link's; no request's */
+    np_ask_t         ask;         /**< of a request: an atomic, a FAULT */
     union {
         struct {
             np_sop_t     *copy;   /**< whose piece this is, or NULL */
@@ -92,8 +86,7 @@ struct np_sop {
             np_carry_t   carry;
         } rma;
         struct {
-            void             *result; /**< or NULL */
-            np_atomic_t      request;
+            void         *result; /**< or NULL */
         } atomic;
         np_copy_t        copy;
         np_fault_t       fault;
@@ -124,6 +117,20 @@ static inline void np_sop_put(np_port_t *port, np_sop_t *op)
 /** It is outstanding from now on. If the data ring carries it, its rma.carry is
  *  set, and nothing of the slot is used again before it completes. */
 void np_sop_post(np_link_t *link, np_link_queue_t queue, np_sop_t *op);
+
+/**
+ * Begin a request that will be answered. There is room (np_mail_has_room). Its
+ * caller fills in what op->ask says.
+ *
+ * @return the operation; NULL if there is no memory (logged).
+ */
+np_sop_t *np_sop_ask(np_link_t *link, np_op_kind_t kind, void *comp);
+
+/** Send it: it is outstanding from now on */
+void np_sop_send(np_link_t *link, np_sop_t *op);
+
+/** It is not sent after all */
+void np_sop_take_back(np_link_t *link, np_sop_t *op);
 
 /** An operation must wait for one that is outstanding: nothing is tried again
  *  before one completes. @return UCS_ERR_NO_RESOURCE. */

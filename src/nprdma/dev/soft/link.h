@@ -20,7 +20,6 @@
  *  ring complete in order, others when they are done. */
 typedef enum np_link_queue {
     NP_QUEUE_DATA,     /**< requests in the data ring */
-    NP_QUEUE_REQUEST,  /**< requests in the control ring */
     NP_QUEUE_COPY,     /**< transfers in pieces */
     NP_QUEUE_LAST
 } np_link_queue_t;
@@ -49,6 +48,9 @@ struct np_link {
                                         np_clock() */
     unsigned         drops;        /**< see NP_LINK_DROPS */
     uint32_t         answers_used; /**< bitmap of requests; see mail.h */
+    ucs_list_link_t  asks;         /**< requests that are out, in the order of
+                                        sending */
+    unsigned         waiting;      /**< of these, to be sent again */
     uint64_t         stuck_since;  /**< see np_mail_ring_slow */
     uint32_t         stuck_at;
     np_process_t     process;      /**< the target's */
@@ -85,7 +87,6 @@ struct np_link {
     /* owned by proto */
     np_seen_t        seen[NP_LINK_SEEN];
     ucs_list_link_t  queues[NP_QUEUE_LAST];
-    unsigned         waiting;      /**< requests to be sent again */
 };
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr);

@@ -10,8 +10,8 @@
 
 #include "mail.h"
 
-#include "../../clock.h"
 #include "../../engine.h"
+#include "../../pause.h"
 
 #include <string.h>
 
@@ -21,18 +21,45 @@ void np_mail_begin(np_link_t *link, np_ask_t *ask)
     np_assert(np_mail_has_room(link));
     ask->index          = ucs_ffs64(~(uint64_t)link->answers_used);
     link->answers_used |= UCS_BIT(ask->index);
+    ask->is_waiting     = 0;
+    ask->retries        = 0;
+    ucs_list_head_init(&ask->list);
 }
 
-void np_mail_send(np_link_t *link, np_ask_t *ask, np_slot_kind_t kind)
+static void np_mail_publish(np_link_t *link, np_ask_t *ask)
 {
+    np_slot_t *slot = np_mail_slot(link);
+
     np_assert(link->answers_used & UCS_BIT(ask->index));
+    if (ask->kind == NP_SLOT_ATOMIC) {
+        slot->atomic      = ask->atomic;
+    } else {
+        slot->fault       = ask->fault;
+        slot->fault.epoch = np_link_epoch(link);
+    }
+
     ask->sequence = link->ctl.tail + 1; /* as the slot's word has it */
-    np_ring_tx_publish(&link->ctl, np_mail_slot(link), 0, kind, ask->index);
+    np_ring_tx_publish(&link->ctl, slot, 0, ask->kind, ask->index);
     np_link_notify(link);
 }
 
-int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
-                        ucs_status_t *status)
+void np_mail_send(np_link_t *link, np_ask_t *ask)
+{
+    ucs_list_add_tail(&link->asks, &ask->list);
+    np_mail_publish(link, ask);
+}
+
+void np_mail_end(np_link_t *link, np_ask_t *ask)
+{
+    np_assert(link->answers_used & UCS_BIT(ask->index));
+    link->answers_used &= ~UCS_BIT(ask->index);
+    link->waiting      -= ask->is_waiting;
+    ucs_list_del(&ask->list);
+}
+
+/* If so, and there is a @a status, what the answer says */
+static int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
+                               ucs_status_t *status)
 {
     uint64_t word;
 
@@ -47,6 +74,78 @@ int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
         *status = np_answer_status(word);
     }
     return 1;
+}
+
+/* The next one whose answer is to be taken; NULL: none */
+static np_ask_t *np_mail_next_answered(np_link_t *link, ucs_status_t *status)
+{
+    np_ask_t *ask;
+
+    ucs_list_for_each(ask, &link->asks, list) {
+        if (!ask->is_waiting && np_mail_is_answered(link, ask, status)) {
+            return ask;
+        }
+    }
+    return NULL;
+}
+
+int np_mail_has_news(np_link_t *link)
+{
+    return (link->waiting > 0) || (np_mail_next_answered(link, NULL) != NULL);
+}
+
+/* The target could not do it, or not all of it: later again */
+static void np_mail_wait(np_link_t *link, np_ask_t *ask)
+{
+    NP_STATS_INC(link->port->stats, replays);
+    ask->retry_at   = np_mail_retry_at(ask->retries++);
+    ask->is_waiting = 1;
+    ++link->waiting;
+}
+
+/* Send again what has waited long enough, as far as there is room. It has kept
+ * its answer and its inline area. */
+static void np_mail_resend(np_link_t *link)
+{
+    const uint64_t now = np_clock();
+    np_ask_t *ask;
+
+    ucs_list_for_each(ask, &link->asks, list) {
+        if (!ask->is_waiting || (ask->retry_at > now)) {
+            continue;
+        }
+
+        if (!np_mail_has_slot(link)) {
+            return;
+        }
+
+        np_assert(link->waiting > 0);
+        ask->is_waiting = 0;
+        --link->waiting;
+        np_mail_publish(link, ask);
+    }
+}
+
+unsigned np_mail_progress(np_link_t *link)
+{
+    unsigned count = 0;
+    ucs_status_t status;
+    np_ask_t *ask;
+
+    /* From the beginning each time: what completes may begin and end others */
+    while ((ask = np_mail_next_answered(link, &status)) != NULL) {
+        NP_PAUSE(ANSWERED);
+        if (link->port->ops->answered(link, ask, status)) {
+            np_mail_wait(link, ask);
+        } else {
+            ++count;
+        }
+    }
+
+    if (ucs_unlikely(link->waiting > 0)) {
+        np_mail_resend(link);
+    }
+    return count;
 }
 
 int np_mail_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
@@ -68,7 +167,6 @@ void np_mail_drop(np_link_t *link)
 {
     atomic_fetch_add_explicit(&link->shm->epoch, 1, memory_order_relaxed);
     np_drain_target(&link->drain);
-    link->answers_used = 0;
 }
 
 void np_mail_ring_now(np_link_t *link)

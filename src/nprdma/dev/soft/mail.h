@@ -11,15 +11,31 @@
 
 #include "link.h"
 
+#include "../../clock.h"
+
 /** A request that is out. Owner: whoever has sent it. */
-typedef struct np_ask {
-    uint32_t index;     /**< of its answer, and of its inline area */
-    uint32_t sequence;  /**< what its answer bears */
-} np_ask_t;
+struct np_ask {
+    ucs_list_link_t     list;       /**< of its link's, or alone */
+    uint32_t            index;      /**< of its answer, and of its inline
+                                         area */
+    uint32_t            sequence;   /**< what its answer bears */
+    np_slot_kind_t      kind;       /**< what it asks for, as its slot says: */
+    union {
+        np_atomic_t     atomic;
+        np_slot_fault_t fault;      /**< but for its epoch */
+    };
+    int                 is_waiting; /**< to be sent again .. */
+    unsigned            retries;    /**< .. for the how-manieth time .. */
+    uint64_t            retry_at;   /**< .. not before; np_clock() */
+};
 
 /** How long a target in progress may take to look at a request, nanoseconds:
  *  then its service threads are woken, which costs both sides more than that */
 #define NP_MAIL_PATIENCE_NS 2000
+
+/** Between two tries of what a swapper prevents: at first, and at most */
+#define NP_MAIL_RETRY_MIN_NS UINT64_C(1000)
+#define NP_MAIL_RETRY_MAX_NS UINT64_C(1000000)
 
 
 /**
@@ -30,15 +46,22 @@ typedef struct np_ask {
 void np_mail_begin(np_link_t *link, np_ask_t *ask);
 
 /**
- * Send what the next slot of the control ring (np_mail_slot) has been filled in
- * with, as that request. It may be sent again when its answer has come, as long
- * as it is not ended.
+ * Send it: its kind and what it says are filled in. It is out until
+ * np_mail_end, and np_port_ops_t::answered tells of its answer.
  */
-void np_mail_send(np_link_t *link, np_ask_t *ask, np_slot_kind_t kind);
+void np_mail_send(np_link_t *link, np_ask_t *ask);
 
-/** Has the answer come? If so, and there is a @a status, what it says. */
-int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
-                        ucs_status_t *status);
+/** The request has ended, or is not sent after all: answer and area are for
+ *  others */
+void np_mail_end(np_link_t *link, np_ask_t *ask);
+
+/** Take the answers that have come, and send again what its target could not
+ *  do; returns how many requests have ended */
+unsigned np_mail_progress(np_link_t *link);
+
+/** Has an answer come that np_mail_progress would take, or does a request wait
+ *  to be sent again? */
+int np_mail_has_news(np_link_t *link);
 
 /** Send a note; returns 0 if there is no room. It leaves the last slot to
  *  requests: whoever has found room for one keeps it. */
@@ -104,12 +127,12 @@ np_mail_answer(const np_link_t *link, const np_ask_t *ask)
     return &link->shm->answers[ask->index];
 }
 
-/** The request has ended: answer and area are for others */
-static UCS_F_ALWAYS_INLINE void
-np_mail_end(np_link_t *link, const np_ask_t *ask)
+/** When to try for the n-th time what a swapper has prevented n times: it is
+ *  asked again for as long as the target lives, less and less often */
+static inline uint64_t np_mail_retry_at(unsigned retries)
 {
-    np_assert(link->answers_used & UCS_BIT(ask->index));
-    link->answers_used &= ~UCS_BIT(ask->index);
+    return np_clock() + ucs_min(NP_MAIL_RETRY_MIN_NS << ucs_min(retries, 16u),
+                                NP_MAIL_RETRY_MAX_NS);
 }
 
 #endif

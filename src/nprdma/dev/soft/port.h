@@ -47,6 +47,7 @@
 typedef struct np_link np_link_t;
 typedef struct np_peer np_peer_t;
 typedef struct np_job np_job_t;
+typedef struct np_ask np_ask_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
@@ -67,6 +68,14 @@ typedef struct np_port_ops {
      *  (np_inbox_answer). The owner, or a service thread: @a mover says who we
      *  are to the link, each has its own word. */
     void (*execute)(const np_job_t *job, np_mover_t mover, np_stats_t *stats);
+    /**
+     * The answer of a request has come (mail.h). In progress: what this
+     * completes may begin and end others.
+     *
+     * @return 1: its target could not do it now, or not all of it, and it is
+     *         sent again later, with what it says by then; 0: it has ended.
+     */
+    int (*answered)(np_link_t *link, np_ask_t *ask, ucs_status_t status);
     /** Is there anything that only the next progress would move? */
     int (*has_work)(np_port_t *port);
     /** The link is broken, or the other end has left. Called once, perhaps
