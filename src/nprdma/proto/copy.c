@@ -322,7 +322,7 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
                 op->copy.dir == NP_DIR_PUT);
 
     /* The first one begins at once, and may be done at once */
-    if (ucs_list_is_empty(&link->queues[NP_QUEUE_COPY]) && !op->copy.by_rings &&
+    if (ucs_list_is_empty(&link->copies) && !op->copy.by_rings &&
         np_copy_advance(link, op)) {
         np_copy_count(link, op);
         np_op_trace(&op->super);
@@ -332,7 +332,8 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
         return status;
     }
 
-    np_sop_post(link, NP_QUEUE_COPY, op);
+    ucs_list_add_tail(&link->copies, &op->queue);
+    np_sop_post(link, op);
     return UCS_INPROGRESS;
 }
 
@@ -349,7 +350,7 @@ int np_copy_has_work(np_link_t *link)
 {
     np_sop_t *op;
 
-    ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], queue) {
+    ucs_list_for_each(op, &link->copies, queue) {
         if (np_copy_is_ready(link, &op->copy)) {
             return 1;
         }
@@ -396,7 +397,7 @@ static void np_copy_look_again(np_link_t *link, np_sop_t *op)
 
 unsigned np_copy_progress(np_link_t *link)
 {
-    ucs_list_link_t *queue = &link->queues[NP_QUEUE_COPY];
+    ucs_list_link_t *queue = &link->copies;
     unsigned count         = 0;
     np_sop_t *op, *next;
     int is_done;

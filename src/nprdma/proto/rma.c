@@ -235,9 +235,9 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     op->rma.carry = carry;
     op->rma.copy  = NULL;
     op->rma.len   = len;
-    np_sop_post(link, NP_QUEUE_DATA, op);
-    np_carry_send(link, &carry, (kind == NP_OP_PUT) ? NP_DIR_PUT : NP_DIR_GET,
-                  len, addr);
+    np_sop_post(link, op);
+    np_carry_send(link, &op->rma.carry,
+                  (kind == NP_OP_PUT) ? NP_DIR_PUT : NP_DIR_GET, len, addr);
     *op_p = op;
     return UCS_OK;
 }

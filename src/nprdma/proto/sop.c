@@ -79,29 +79,11 @@ static int np_sop_has_room(np_flight_t *flight)
     return 1;
 }
 
-/* The slots from the next operation of the data ring on must stay */
-static void np_link_hold_next(np_link_t *link)
-{
-    ucs_list_link_t *queue = &link->queues[NP_QUEUE_DATA];
-
-    np_carry_hold(link, ucs_list_is_empty(queue) ? NULL :
-                        &ucs_list_head(queue, np_sop_t, queue)->rma.carry);
-}
-
-static void np_sop_begun(np_link_t *link, np_sop_t *op)
+void np_sop_post(np_link_t *link, np_sop_t *op)
 {
     np_op_post(&link->flight, &op->super);
     np_assert(link->flight.count[NP_OP_COPY] <= NP_COPY_MAX);
     np_flight_begun(&link->flight);
-}
-
-void np_sop_post(np_link_t *link, np_link_queue_t queue, np_sop_t *op)
-{
-    ucs_list_add_tail(&link->queues[queue], &op->queue);
-    if (queue == NP_QUEUE_DATA) {
-        np_link_hold_next(link);
-    }
-    np_sop_begun(link, op);
 }
 
 np_sop_t *np_sop_ask(np_link_t *link, np_op_kind_t kind, void *comp)
@@ -120,7 +102,7 @@ np_sop_t *np_sop_ask(np_link_t *link, np_op_kind_t kind, void *comp)
 
 void np_sop_send(np_link_t *link, np_sop_t *op)
 {
-    np_sop_begun(link, op);
+    np_sop_post(link, op);
     np_mail_send(link, &op->ask);
 }
 
@@ -130,20 +112,21 @@ void np_sop_take_back(np_link_t *link, np_sop_t *op)
     np_sop_put(link->port, op);
 }
 
-static int np_sop_is_request(const np_sop_t *op)
-{
-    return (op->super.kind == NP_OP_ATOMIC) || (op->super.kind == NP_OP_FAULT);
-}
-
 /* np_flight_ops_t::ended */
 static void np_sop_ended(np_op_t *super)
 {
     np_sop_t *op = (np_sop_t*)super;
 
-    if (np_sop_is_request(op)) {
-        np_mail_end(np_sop_link(super->flight), &op->ask);
-    } else {
+    switch (super->kind) {
+    case NP_OP_PUT:
+    case NP_OP_GET:
+        np_carry_end(&op->rma.carry);
+        break;
+    case NP_OP_COPY:
         ucs_list_del(&op->queue);
+        break;
+    default:
+        np_mail_end(np_sop_link(super->flight), &op->ask);
     }
 }
 
@@ -207,13 +190,12 @@ np_sop_take_get(np_link_t *link, np_sop_t *op)
     return UCS_OK;
 }
 
-/* The target has passed this operation's slot. Returns 0 if what it says cannot
- * be taken yet. */
-static int np_sop_slot_done(np_link_t *link, np_sop_t *op)
+/* np_port_ops_t::carried */
+static int
+np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
 {
-    ucs_status_t status;
+    np_sop_t *op = ucs_container_of(carry, np_sop_t, rma.carry);
 
-    status = np_carry_status(link, &op->rma.carry);
     if ((op->super.kind == NP_OP_GET) && (status == UCS_OK)) {
         status = np_sop_take_get(link, op);
         if (status == UCS_ERR_NO_RESOURCE) {
@@ -230,29 +212,6 @@ static int np_sop_slot_done(np_link_t *link, np_sop_t *op)
     return 1;
 }
 
-static unsigned np_link_complete_slots(np_link_t *link)
-{
-    ucs_list_link_t *queue = &link->queues[NP_QUEUE_DATA];
-    unsigned count         = 0;
-    np_sop_t *op;
-
-    if (ucs_list_is_empty(queue)) {
-        return 0;
-    }
-
-    do {
-        op = ucs_list_head(queue, np_sop_t, queue);
-        if (!np_carry_is_done(link, &op->rma.carry) ||
-            !np_sop_slot_done(link, op)) {
-            break;
-        }
-        ++count;
-    } while (!ucs_list_is_empty(queue));
-
-    np_link_hold_next(link);
-    return count;
-}
-
 static unsigned np_link_progress(ucs_list_link_t *busy)
 {
     np_link_t *link = ucs_container_of(busy, np_link_t, flight.busy);
@@ -262,7 +221,7 @@ static unsigned np_link_progress(ucs_list_link_t *busy)
         return 0;
     }
 
-    count  = np_link_complete_slots(link);
+    count  = np_carry_progress(link);
     count += np_mail_progress(link);
     count += np_copy_progress(link);
     np_mail_ring(link);
@@ -276,7 +235,7 @@ static void np_sop_stop(np_flight_t *flight)
     np_link_t *link = np_link_of(flight);
     np_sop_t *op;
 
-    np_carry_hold(link, NULL);
+    np_carry_drop(link);
     if (!np_port_is_ours(link->port)) {
         return;
     }
@@ -286,7 +245,7 @@ static void np_sop_stop(np_flight_t *flight)
         np_mail_drop(link);
     }
 
-    ucs_list_for_each(op, &link->queues[NP_QUEUE_COPY], queue) {
+    ucs_list_for_each(op, &link->copies, queue) {
         np_share_abort(link, &op->copy.offer);
     }
 }
@@ -314,21 +273,13 @@ unsigned np_port_work_slow(np_port_t *port)
 static int np_sop_has_work(np_port_t *port)
 {
     np_link_t *link;
-    np_sop_t *op;
 
     ucs_list_for_each(link, &port->flights.busy, flight.busy) {
-        if (np_copy_has_work(link) || np_mail_has_news(link)) {
+        if (np_copy_has_work(link) || np_mail_has_news(link) ||
+            np_carry_has_news(link)) {
             return 1;
         }
         np_mail_ring_now(link); /* we shall not be there to do it later */
-
-        if (!ucs_list_is_empty(&link->queues[NP_QUEUE_DATA])) {
-            op = ucs_list_head(&link->queues[NP_QUEUE_DATA], np_sop_t,
-                               queue);
-            if (np_carry_is_done(link, &op->rma.carry)) {
-                return 1;
-            }
-        }
     }
 
     return !ucs_list_is_empty(&port->flights.down) || np_prepare_has_work();
@@ -383,6 +334,7 @@ const np_port_ops_t np_proto_ops = {
     .serve     = np_serve_carried,
     .execute   = np_serve_job,
     .answered  = np_sop_answered,
+    .carried   = np_sop_carried,
     .has_work  = np_sop_has_work,
     .link_down = np_sop_link_down
 };

@@ -73,7 +73,7 @@ typedef struct np_fault {
 
 struct np_sop {
     np_op_t          super;       /**< first member */
-    ucs_list_link_t  queue;       /**< of its link's; no request's */
+    ucs_list_link_t  queue;       /**< a copy: of its link's */
     np_ask_t         ask;         /**< of a request: an atomic, a FAULT */
     union {
         struct {
@@ -114,9 +114,8 @@ static inline void np_sop_put(np_port_t *port, np_sop_t *op)
     np_op_put(&port->flights, &op->super);
 }
 
-/** It is outstanding from now on. If the data ring carries it, its rma.carry is
- *  set, and nothing of the slot is used again before it completes. */
-void np_sop_post(np_link_t *link, np_link_queue_t queue, np_sop_t *op);
+/** It is outstanding from now on */
+void np_sop_post(np_link_t *link, np_sop_t *op);
 
 /**
  * Begin a request that will be answered. There is room (np_mail_has_room). Its

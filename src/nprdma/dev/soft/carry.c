@@ -27,14 +27,27 @@ int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len)
     return 1;
 }
 
-void np_carry_send(np_link_t *link, const np_carry_t *carry, np_dir_t dir,
-                   size_t len, uint64_t addr)
+/* The slots from the first that is out on must stay, though the target has
+ * passed them */
+static void np_carry_hold(np_link_t *link)
+{
+    link->data.is_held = !ucs_list_is_empty(&link->carried);
+    if (link->data.is_held) {
+        link->data.held = ucs_list_head(&link->carried, np_carry_t,
+                                        list)->index;
+    }
+}
+
+void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
+                   uint64_t addr)
 {
     np_ring_tx_t *ring = &link->data;
     np_slot_t *slot    = np_ring_tx_slot(ring);
 
     np_assertv(carry->index == ring->tail, "slot %u is not %u", carry->index,
                ring->tail);
+    ucs_list_add_tail(&link->carried, &carry->list);
+    np_carry_hold(link);
     slot->rma = (np_slot_rma_t){
         .addr   = addr,
         .offset = carry->payload,
@@ -46,20 +59,49 @@ void np_carry_send(np_link_t *link, const np_carry_t *carry, np_dir_t dir,
     np_link_notify(link);
 }
 
-void np_carry_hold(np_link_t *link, const np_carry_t *carry)
+void np_carry_drop(np_link_t *link)
 {
-    link->data.is_held = carry != NULL;
-    if (link->data.is_held) {
-        link->data.held = carry->index;
-    }
+    link->data.is_held = 0;
 }
 
-ucs_status_t np_carry_status(const np_link_t *link, const np_carry_t *carry)
+/* The first of those that are out, if the target has passed it; else NULL */
+static np_carry_t *np_carry_next(np_link_t *link)
+{
+    np_carry_t *carry;
+
+    if (ucs_list_is_empty(&link->carried)) {
+        return NULL;
+    }
+
+    carry = ucs_list_head(&link->carried, np_carry_t, list);
+    return np_ring_tx_is_read(&link->data, carry->index) ? carry : NULL;
+}
+
+int np_carry_has_news(np_link_t *link)
+{
+    return np_carry_next(link) != NULL;
+}
+
+unsigned np_carry_progress(np_link_t *link)
 {
     const np_ring_tx_t *ring = &link->data;
+    unsigned count           = 0;
+    const np_slot_t *slot;
+    np_carry_t *carry;
 
-    return np_status_of_peer(
-            ring->slots[carry->index & ring->mask].rma.status);
+    while ((carry = np_carry_next(link)) != NULL) {
+        slot = &ring->slots[carry->index & ring->mask];
+        if (!link->port->ops->carried(link, carry,
+                                      np_status_of_peer(slot->rma.status))) {
+            break;
+        }
+        ++count;
+    }
+
+    if (count > 0) {
+        np_carry_hold(link);
+    }
+    return count;
 }
 
 int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)

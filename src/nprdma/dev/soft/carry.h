@@ -13,39 +13,43 @@
 #include "link.h"
 
 /** A request that is carried. Owner: whoever has sent it. */
-typedef struct np_carry {
-    uint32_t index;     /**< of its slot */
-    uint32_t start;     /**< of its bytes, as a position of payload_tail */
-    uint32_t payload;   /**< where that is in the ring's area; what the slot
-                             says of that is the target's word */
-} np_carry_t;
+struct np_carry {
+    ucs_list_link_t list;    /**< of its link's */
+    uint32_t        index;   /**< of its slot */
+    uint32_t        start;   /**< of its bytes, as a position of payload_tail */
+    uint32_t        payload; /**< where that is in the ring's area; what the
+                                  slot says of that is the target's word */
+};
 
 /** Find room for a request of @a len bytes. Returns 0 if there is none now. */
 int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len);
 
-/** Send it. Nothing else has been sent since it began.
+/** Send it. Nothing else has been sent since it began. Nothing of its slot is
+ *  used again before np_carry_end, and np_port_ops_t::carried tells what the
+ *  target has said of it.
  *
  * @param [in] dir  NP_DIR_PUT: its bytes are where np_carry_bytes() says. */
-void np_carry_send(np_link_t *link, const np_carry_t *carry, np_dir_t dir,
-                   size_t len, uint64_t addr);
+void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
+                   uint64_t addr);
 
-/** Nothing of the slots from this one on is used again, though the target has
- *  passed them; NULL: none is held */
-void np_carry_hold(np_link_t *link, const np_carry_t *carry);
+/** Take what the target has passed; returns how many have ended */
+unsigned np_carry_progress(np_link_t *link);
 
-/** What the target says of it, as soon as that has passed it */
-ucs_status_t np_carry_status(const np_link_t *link, const np_carry_t *carry);
+/** Has the target passed any that np_carry_progress would take? */
+int np_carry_has_news(np_link_t *link);
+
+/** Nothing that is out is held any more: nobody takes it */
+void np_carry_drop(np_link_t *link);
 
 /** np_port_ops_t::serve for a slot of the data ring, whose answer goes into it.
  *  Returns 0 if it must be tried again in a later progress. */
 int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word);
 
 
-/** Has the target passed it? */
-static UCS_F_ALWAYS_INLINE int
-np_carry_is_done(np_link_t *link, const np_carry_t *carry)
+/** It has ended: its slot is for others, after the next np_carry_progress */
+static UCS_F_ALWAYS_INLINE void np_carry_end(np_carry_t *carry)
 {
-    return np_ring_tx_is_read(&link->data, carry->index);
+    ucs_list_del(&carry->list);
 }
 
 /** Its bytes */

@@ -52,18 +52,15 @@
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
 {
-    unsigned i;
-
     memset(link, 0, sizeof(*link));
     link->port = port;
     link->addr = *addr;
     link->fd   = -1;
     np_process_init(&link->process);
     np_flight_init(&link->flight, &port->flights);
+    ucs_list_head_init(&link->carried);
     ucs_list_head_init(&link->asks);
-    for (i = 0; i < NP_QUEUE_LAST; ++i) {
-        ucs_list_head_init(&link->queues[i]);
-    }
+    ucs_list_head_init(&link->copies);
 }
 
 /* The message at the head stays: what comes after it still is an event each, so

@@ -16,14 +16,6 @@
 #include "../../mem/table.h"
 #include "../../mem/window.h"
 
-/** Outstanding operations, each list in the order of posting. Those in the data
- *  ring complete in order, others when they are done. */
-typedef enum np_link_queue {
-    NP_QUEUE_DATA,     /**< requests in the data ring */
-    NP_QUEUE_COPY,     /**< transfers in pieces */
-    NP_QUEUE_LAST
-} np_link_queue_t;
-
 /** Pages of the target whose entries we have seen last */
 #define NP_LINK_SEEN 8
 
@@ -47,6 +39,8 @@ struct np_link {
     uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
                                         np_clock() */
     unsigned         drops;        /**< see NP_LINK_DROPS */
+    ucs_list_link_t  carried;      /**< by the data ring, in the order of
+                                        sending, in which they end */
     uint32_t         answers_used; /**< bitmap of requests; see mail.h */
     ucs_list_link_t  asks;         /**< requests that are out, in the order of
                                         sending */
@@ -86,7 +80,8 @@ struct np_link {
 
     /* owned by proto */
     np_seen_t        seen[NP_LINK_SEEN];
-    ucs_list_link_t  queues[NP_QUEUE_LAST];
+    ucs_list_link_t  copies;       /**< transfers in pieces, in the order of
+                                        posting */
 };
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr);

@@ -48,6 +48,7 @@ typedef struct np_link np_link_t;
 typedef struct np_peer np_peer_t;
 typedef struct np_job np_job_t;
 typedef struct np_ask np_ask_t;
+typedef struct np_carry np_carry_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
@@ -76,6 +77,14 @@ typedef struct np_port_ops {
      *         sent again later, with what it says by then; 0: it has ended.
      */
     int (*answered)(np_link_t *link, np_ask_t *ask, ucs_status_t status);
+    /**
+     * The target has executed what the data ring has carried (carry.h). In
+     * progress, as answered.
+     *
+     * @return 1: it has ended; 0: what has come cannot be taken yet, and a
+     *         later progress tries again.
+     */
+    int (*carried)(np_link_t *link, np_carry_t *carry, ucs_status_t status);
     /** Is there anything that only the next progress would move? */
     int (*has_work)(np_port_t *port);
     /** The link is broken, or the other end has left. Called once, perhaps
