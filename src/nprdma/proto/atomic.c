@@ -38,7 +38,7 @@ np_atomic_send(np_link_t *link, const np_atomic_t *request, void *result,
     np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
-        return np_link_no_room(link);
+        return np_mail_no_room(link);
     }
 
     op = np_sop_ask(link, NP_OP_ATOMIC, comp);

@@ -92,7 +92,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
     np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
-        return np_link_no_room(link);
+        return np_mail_no_room(link);
     }
 
     op = np_fault_begin(link, comp, len, addr, NP_FAULT_INLINE);
@@ -113,7 +113,7 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
     np_sop_t *op;
 
     if (!np_mail_has_room(link)) {
-        return np_link_no_room(link);
+        return np_mail_no_room(link);
     }
 
     op = np_fault_begin(link, NULL, len, addr, NP_FAULT_RETRY);

@@ -428,7 +428,7 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
     }
 
     if (!np_mail_has_room(link)) {
-        return np_link_no_room(link);
+        return np_mail_no_room(link);
     }
 
     return np_link_order(link, addr, len, 1);
@@ -489,7 +489,7 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
     if ((piece.direct != NULL) || np_link_has_vm(link)) {
         /* what cannot be asked for is not begun */
         if (ucs_unlikely(!np_mail_has_room(link))) {
-            return np_link_no_room(link);
+            return np_mail_no_room(link);
         }
 
         status = np_rma_move_piece(link, &piece, &missing);

@@ -16,29 +16,10 @@
 #include "rma.h"
 #include "serve.h"
 
-#include "../mem/prepare.h"
-#include "../pause.h"
-#include "../work.h"
-
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-
-ucs_status_t np_link_refuse(np_link_t *link)
-{
-    link->is_full = 0;
-    return np_flight_refuse(&link->flight);
-}
-
-ucs_status_t np_link_no_room(np_link_t *link)
-{
-    NP_PAUSE(REFUSED);
-    link->is_full           = 0;
-    link->flight.is_refused = np_mail_is_full(link);
-    np_mail_ring_slow(link); /* notes, never answered, may have it all */
-    return UCS_ERR_NO_RESOURCE;
-}
 
 ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
                                 int is_write)
@@ -49,34 +30,6 @@ ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
     }
     return ucs_likely(link->flight.count[NP_OP_COPY] < NP_COPY_MAX) ? UCS_OK :
            np_link_refuse(link);
-}
-
-static ucs_status_t np_sop_connect(np_flight_t *flight)
-{
-    np_link_t *link = np_link_of(flight);
-
-    return np_link_may_connect(link) ? np_link_connect(link) :
-           UCS_ERR_NO_RESOURCE;
-}
-
-static int np_sop_has_room(np_flight_t *flight)
-{
-    np_link_t *link = np_link_of(flight);
-
-    if (link->flight.gate & NP_GATE_UNCONNECTED) {
-        return np_link_may_connect(link);
-    }
-
-    /* A target that computes reads no messages, but others than these go on */
-    if (!np_link_has_room(link)) {
-        return 0;
-    }
-
-    if (!np_mail_has_slot(link)) {
-        np_mail_ring_slow(link); /* nothing of it may be outstanding */
-        return 0;
-    }
-    return 1;
 }
 
 void np_sop_post(np_link_t *link, np_sop_t *op)
@@ -126,7 +79,7 @@ static void np_sop_ended(np_op_t *super)
         ucs_list_del(&op->queue);
         break;
     default:
-        np_mail_end(np_sop_link(super->flight), &op->ask);
+        np_mail_end(np_link_of(super->flight), &op->ask);
     }
 }
 
@@ -212,37 +165,15 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
     return 1;
 }
 
-static unsigned np_link_progress(ucs_list_link_t *busy)
-{
-    np_link_t *link = ucs_container_of(busy, np_link_t, flight.busy);
-    unsigned count;
-
-    if (np_flight_is_down(&link->flight)) {
-        return 0;
-    }
-
-    count  = np_carry_progress(link);
-    count += np_mail_progress(link);
-    count += np_copy_progress(link);
-    np_mail_ring(link);
-    return count;
-}
-
-/* np_flight_ops_t::stop. What a forked child has inherited goes on for its
- * parent. */
+/* np_flight_ops_t::stop */
 static void np_sop_stop(np_flight_t *flight)
 {
     np_link_t *link = np_link_of(flight);
     np_sop_t *op;
 
-    np_carry_drop(link);
+    np_flow_stop(link);
     if (!np_port_is_ours(link->port)) {
-        return;
-    }
-
-    /* The target may be in the middle of a reverse transfer */
-    if ((link->shm != NULL) && !ucs_list_is_empty(&link->asks)) {
-        np_mail_drop(link);
+        return; /* it goes on for the parent */
     }
 
     ucs_list_for_each(op, &link->copies, queue) {
@@ -265,24 +196,9 @@ unsigned np_port_work_slow(np_port_t *port)
 {
     unsigned count;
 
-    count  = np_work(&port->flights.busy, np_link_progress);
+    count  = np_flow_progress(port);
     count += np_flights_report(&port->flights);
     return count;
-}
-
-static int np_sop_has_work(np_port_t *port)
-{
-    np_link_t *link;
-
-    ucs_list_for_each(link, &port->flights.busy, flight.busy) {
-        if (np_copy_has_work(link) || np_mail_has_news(link) ||
-            np_carry_has_news(link)) {
-            return 1;
-        }
-        np_mail_ring_now(link); /* we shall not be there to do it later */
-    }
-
-    return !ucs_list_is_empty(&port->flights.down) || np_prepare_has_work();
 }
 
 /* np_flight_ops_t::close */
@@ -314,8 +230,8 @@ static ucs_status_t np_sop_check(np_flight_t *flight)
 static const np_flight_ops_t np_sop_flight_ops = {
     .op_size    = sizeof(np_sop_t),
     .max_ops    = UINT_MAX,
-    .connect    = np_sop_connect,
-    .has_room   = np_sop_has_room,
+    .connect    = np_flow_connect,
+    .has_room   = np_flow_has_room,
     .fail       = np_sop_fail,
     .stop       = np_sop_stop,
     .ended      = np_sop_ended,
@@ -335,7 +251,8 @@ const np_port_ops_t np_proto_ops = {
     .execute   = np_serve_job,
     .answered  = np_sop_answered,
     .carried   = np_sop_carried,
-    .has_work  = np_sop_has_work,
+    .progress  = np_copy_progress,
+    .has_work  = np_copy_has_work,
     .link_down = np_sop_link_down
 };
 

@@ -10,8 +10,7 @@
 
 #include "order.h"
 
-#include "../dev/soft/carry.h"
-#include "../dev/soft/mail.h"
+#include "../dev/soft/flow.h"
 #include "../dev/soft/share.h"
 #include "../mem/entries.h"
 #include "../mem/key.h"
@@ -130,14 +129,6 @@ void np_sop_send(np_link_t *link, np_sop_t *op);
 
 /** It is not sent after all */
 void np_sop_take_back(np_link_t *link, np_sop_t *op);
-
-/** An operation must wait for one that is outstanding: nothing is tried again
- *  before one completes. @return UCS_ERR_NO_RESOURCE. */
-ucs_status_t np_link_refuse(np_link_t *link);
-
-/** There was no room for a request (np_mail_has_room): its target must read
- *  what it has not, or an answer must come. @return UCS_ERR_NO_RESOURCE. */
-ucs_status_t np_link_no_room(np_link_t *link);
 
 /** Slow half of np_link_order */
 ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,

@@ -200,6 +200,14 @@ static UCS_F_ALWAYS_INLINE int np_link_is_widened(const np_link_t *link)
 }
 
 
+/** An operation must wait for one that is outstanding: nothing is tried again
+ *  before one completes. @return UCS_ERR_NO_RESOURCE. */
+static inline ucs_status_t np_link_refuse(np_link_t *link)
+{
+    link->is_full = 0;
+    return np_flight_refuse(&link->flight);
+}
+
 /** There is no room in the data ring for an operation: what waits, waits for
  *  that */
 static inline ucs_status_t np_link_full(np_link_t *link)

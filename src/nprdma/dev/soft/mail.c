@@ -212,3 +212,12 @@ void np_mail_ring_slow(np_link_t *link)
         np_mail_ring_now(link);
     }
 }
+
+ucs_status_t np_mail_no_room(np_link_t *link)
+{
+    NP_PAUSE(REFUSED);
+    link->is_full           = 0;
+    link->flight.is_refused = np_mail_is_full(link);
+    np_mail_ring_slow(link); /* notes, never answered, may have it all */
+    return UCS_ERR_NO_RESOURCE;
+}

@@ -67,6 +67,10 @@ int np_mail_has_news(np_link_t *link);
  *  requests: whoever has found room for one keeps it. */
 int np_mail_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
 
+/** There was no room for a request (np_mail_has_room): its target must read
+ *  what it has not, or an answer must come. @return UCS_ERR_NO_RESOURCE. */
+ucs_status_t np_mail_no_room(np_link_t *link);
+
 /** Nobody waits for an answer any more. What the target moves for requests has
  *  landed when this returns, and it begins no more of it. */
 void np_mail_drop(np_link_t *link);

@@ -15,6 +15,7 @@
 #include "port.h"
 
 #include "drain.h"
+#include "flow.h"
 #include "../host.h"
 #include "help.h"
 #include "link.h"
@@ -470,7 +471,7 @@ ucs_status_t np_port_arm(np_port_t *port)
     /* From here on a writer sees that it must wake us, or we see its slot */
     np_barrier_peers();
 
-    if (np_port_has_data(port) || port->ops->has_work(port) ||
+    if (np_port_has_data(port) || np_flow_has_work(port) ||
         np_help_has_work(port) ||
         (np_port_housekeep(port) > 0) ||
         (port->num_unanswered > 0)) { /* nobody tells when it can be done */

@@ -85,8 +85,11 @@ typedef struct np_port_ops {
      *         later progress tries again.
      */
     int (*carried)(np_link_t *link, np_carry_t *carry, ucs_status_t status);
-    /** Is there anything that only the next progress would move? */
-    int (*has_work)(np_port_t *port);
+    /** Work on what is outstanding on a link beside the rings; returns how
+     *  many operations have completed */
+    unsigned (*progress)(np_link_t *link);
+    /** Is there anything of it that only the next progress would move? */
+    int (*has_work)(np_link_t *link);
     /** The link is broken, or the other end has left. Called once, perhaps
      *  inside a call to send: nothing of the user's may run in it. */
     void (*link_down)(np_link_t *link);

@@ -1,0 +1,90 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The flow of a link's operations through its rings.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "flow.h"
+
+#include "../../mem/prepare.h"
+#include "../../work.h"
+
+
+ucs_status_t np_flow_connect(np_flight_t *flight)
+{
+    np_link_t *link = np_link_of(flight);
+
+    return np_link_may_connect(link) ? np_link_connect(link) :
+           UCS_ERR_NO_RESOURCE;
+}
+
+int np_flow_has_room(np_flight_t *flight)
+{
+    np_link_t *link = np_link_of(flight);
+
+    if (flight->gate & NP_GATE_UNCONNECTED) {
+        return np_link_may_connect(link);
+    }
+
+    /* A target that computes reads no messages, but others than these go on */
+    if (!np_link_has_room(link)) {
+        return 0;
+    }
+
+    if (!np_mail_has_slot(link)) {
+        np_mail_ring_slow(link); /* nothing of it may be outstanding */
+        return 0;
+    }
+    return 1;
+}
+
+void np_flow_stop(np_link_t *link)
+{
+    np_carry_drop(link);
+
+    /* The target may be in the middle of a reverse transfer */
+    if (np_port_is_ours(link->port) && (link->shm != NULL) &&
+        !ucs_list_is_empty(&link->asks)) {
+        np_mail_drop(link);
+    }
+}
+
+static unsigned np_flow_progress_link(ucs_list_link_t *busy)
+{
+    np_link_t *link = ucs_container_of(busy, np_link_t, flight.busy);
+    unsigned count;
+
+    if (np_flight_is_down(&link->flight)) {
+        return 0;
+    }
+
+    count  = np_carry_progress(link);
+    count += np_mail_progress(link);
+    count += link->port->ops->progress(link);
+    np_mail_ring(link);
+    return count;
+}
+
+unsigned np_flow_progress(np_port_t *port)
+{
+    return np_work(&port->flights.busy, np_flow_progress_link);
+}
+
+int np_flow_has_work(np_port_t *port)
+{
+    np_link_t *link;
+
+    ucs_list_for_each(link, &port->flights.busy, flight.busy) {
+        if (port->ops->has_work(link) || np_mail_has_news(link) ||
+            np_carry_has_news(link)) {
+            return 1;
+        }
+        np_mail_ring_now(link); /* we shall not be there to do it later */
+    }
+
+    return !ucs_list_is_empty(&port->flights.down) || np_prepare_has_work();
+}
