@@ -93,6 +93,7 @@ void test_signature(void);
 void test_overlap(void);
 void test_model(void);
 void test_mem(void);
+void test_stage(void);
 void test_touch(void);
 void test_ring(void);
 void test_link(void);

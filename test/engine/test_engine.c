@@ -44,6 +44,7 @@ int main(void)
     test_mapper_race();
     test_mapper_swarm();
     test_mem();
+    test_stage();
     test_touch();
     test_ring();
     test_link();

@@ -111,8 +111,8 @@ np_stage_now(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
     ucs_status_t status = UCS_ERR_UNSUPPORTED;
     size_t i;
 
-    if (to_memory && ucs_likely((len <= NP_STAGE_SIZE) &&
-                                np_stage_is_made(stage))) {
+    if (to_memory && (stage != NULL) &&
+        ucs_likely((len <= NP_STAGE_SIZE) && np_stage_is_made(stage))) {
         status = np_stage_staged(stage, iov, iovcnt, data, len);
     }
     if (status != UCS_ERR_UNSUPPORTED) {
@@ -128,37 +128,65 @@ np_stage_now(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
     return status;
 }
 
-/* A swapper that takes the memory away after np_mapper_is_mapped has said that
- * it is there waits for the end of the copy (np_swap_wait_copies) */
+/* What lies in one page. The swapper of the program, if there is one, waits for
+ * the end of the copy (np_swap_wait_copies) if it takes the page away after
+ * np_mapper_is_mapped has said that it is there. In other memory the kernel may
+ * sleep in a page, and nobody waits for that. */
 static ucs_status_t
-np_stage_swapped(np_stage_t *stage, const np_iov_t *memory, void *data,
-                 int to_memory)
+np_stage_page(np_stage_t *stage, const np_iov_t *memory, void *data,
+              int to_memory)
 {
     const uint64_t addr = (uintptr_t)memory->base;
-    const size_t len    = memory->len;
-    ucs_status_t status;
+    ucs_status_t status = UCS_OK;
     unsigned round;
     int phase, has_table;
 
     for (round = 0; round < NP_STAGE_ROUNDS; ++round) {
-        status    = np_mapper_fault_in(addr, len, to_memory);
+        status = np_mapper_fault_in(addr, memory->len, to_memory);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            continue;
+        }
+
         has_table = status != UCS_ERR_EXCEEDS_LIMIT;
         if (has_table && (status != UCS_OK)) {
-            if (status == UCS_ERR_NO_RESOURCE) {
-                continue;
-            }
             return status;
         }
 
-        phase = np_swap_copy_begin();
-        if (!has_table || np_mapper_is_mapped(addr, len, to_memory)) {
-            status = np_stage_now(stage, memory, 1, data, to_memory);
-            np_swap_copy_end(phase);
+        phase  = np_swap_hold(addr, memory->len);
+        status = ((phase >= 0) && has_table &&
+                  !np_mapper_is_mapped(addr, memory->len, to_memory)) ?
+                 UCS_ERR_NO_RESOURCE :
+                 np_stage_now(stage, memory, 1, data, to_memory);
+        np_swap_let_go(phase);
+        if ((status == UCS_ERR_INVALID_ADDR) && has_table) {
+            np_mapper_unmap(addr, memory->len); /* mapped once: ask anew */
+        } else if (status != UCS_ERR_NO_RESOURCE) {
             return status;
         }
-        np_swap_copy_end(phase);
     }
-    return UCS_ERR_NO_RESOURCE;
+    return status;
+}
+
+/* Bring it in, as a device would, and copy: by pages, since a pager may have
+ * room for few */
+static ucs_status_t
+np_stage_pages(np_stage_t *stage, const np_iov_t *memory, void *data,
+               int to_memory)
+{
+    ucs_status_t status = UCS_OK;
+    np_iov_t page;
+    size_t done;
+
+    for (done = 0; (done < memory->len) && (status == UCS_OK);
+         done += page.len) {
+        page.base = UCS_PTR_BYTE_OFFSET(memory->base, done);
+        page.len  = ucs_min(memory->len - done,
+                            NP_PAGE_SIZE -
+                            ((uintptr_t)page.base % NP_PAGE_SIZE));
+        status    = np_stage_page(stage, &page,
+                                  UCS_PTR_BYTE_OFFSET(data, done), to_memory);
+    }
+    return status;
 }
 
 /* Of memory that is swapped: nobody asks who has no table of it */
@@ -176,7 +204,7 @@ int np_stage_is_there(uint64_t addr, size_t len, int to_memory)
            np_access_is_present(addr, len);
 }
 
-/* The same as np_stage_swapped, if it is there */
+/* Of a swapper as in np_stage_page, if it is there */
 static ucs_status_t
 np_stage_mapped(np_stage_t *stage, const np_iov_t *memory, void *data,
                 int to_memory)
@@ -197,11 +225,13 @@ static int np_stage_is_swapped(const np_iov_t *memory)
     return np_swap_range_touches((uintptr_t)memory->base, memory->len);
 }
 
-/* One that is not swapped by the program */
+/* What the program does not swap. Where the kernel has found nothing there may
+ * be a pager that hears of the program's own accesses alone (userfaultfd). */
 static ucs_status_t
 np_stage_list(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
               void *data, int to_memory, int may_sleep)
 {
+    ucs_status_t status;
     size_t i;
 
     for (i = 0; !may_sleep && (i < iovcnt); ++i) {
@@ -209,7 +239,17 @@ np_stage_list(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
             return UCS_ERR_NO_RESOURCE;
         }
     }
-    return np_stage_now(stage, iov, iovcnt, data, to_memory);
+
+    status = np_stage_now(stage, iov, iovcnt, data, to_memory);
+    if (ucs_likely(status != UCS_ERR_INVALID_ADDR) || !may_sleep) {
+        return status;
+    }
+
+    for (i = 0, status = UCS_OK; (i < iovcnt) && (status == UCS_OK);
+         data = UCS_PTR_BYTE_OFFSET(data, iov[i++].len)) {
+        status = np_stage_pages(stage, &iov[i], data, to_memory);
+    }
+    return status;
 }
 
 ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
@@ -230,8 +270,30 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
         status = !np_stage_is_swapped(&iov[i]) ?
                  np_stage_list(stage, &iov[i], 1, data, to_memory, may_sleep) :
                  may_sleep ?
-                 np_stage_swapped(stage, &iov[i], data, to_memory) :
+                 np_stage_pages(stage, &iov[i], data, to_memory) :
                  np_stage_mapped(stage, &iov[i], data, to_memory);
+    }
+    return status;
+}
+
+ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
+                          int to_memory)
+{
+    ucs_status_t status = UCS_OK;
+    size_t i;
+
+    for (i = 0; (i < iovcnt) && (status == UCS_OK);
+         data = UCS_PTR_BYTE_OFFSET(data, iov[i++].len)) {
+        if (iov[i].len == 0) {
+            continue; /* its base may be NULL */
+        }
+
+        if (ucs_unlikely(np_stage_is_swapped(&iov[i]))) {
+            status = np_stage_pages(NULL, &iov[i], data, to_memory);
+        } else {
+            memcpy(to_memory ? iov[i].base : data,
+                   to_memory ? data : iov[i].base, iov[i].len);
+        }
     }
     return status;
 }

@@ -27,6 +27,7 @@ typedef struct np_stage {
  * Copy between a message and memory, of a peer's choice or of the program's:
  * what is not there is an error, no signal.
  *
+ * @param [in] stage      NULL: none, and what goes to memory takes longer.
  * @param [in] iov        The memory, at most NP_MAX_IOV pieces.
  * @param [in] data       In the message: as many bytes.
  * @param [in] to_memory  Else from it.
@@ -40,6 +41,16 @@ typedef struct np_stage {
 ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
                            size_t iovcnt, void *data, int to_memory,
                            int may_sleep);
+
+/**
+ * The same, if it may sleep, for memory of an operation of the program's own
+ * that a device without a way around the CPU carries (soft0's rings). Memory
+ * that the program does not swap is copied as by the program itself, with a
+ * signal if it is not there: such a device is for processes that the kernel
+ * refuses process_vm_*, where anything else takes three times as long.
+ */
+ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
+                          int to_memory);
 
 /** Would np_stage_copy find the memory there? It may be gone at once. */
 int np_stage_is_there(uint64_t addr, size_t len, int to_memory);

@@ -22,7 +22,7 @@
 #include "../engine.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"
-#include "../mem/swapper.h"
+#include "../mem/stage.h"
 #include "../pause.h"
 #include "../trace.h"
 
@@ -198,88 +198,14 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
     return flags;
 }
 
-/* Between a message and one piece of our own memory. Its pages may go while we
- * are at it: so through our own views, as a device would. */
+/* Between a message and our own memory, which may have gone, and whose
+ * registration may have ended. As np_stage_copy. */
 static ucs_status_t
-np_fault_move_piece(np_link_t *link, np_dir_t dir, uint8_t *area, uint8_t *ptr,
-                    size_t len)
+np_fault_move_local(np_dir_t dir, uint8_t *area, const np_iov_t *iov,
+                    size_t iovcnt)
 {
-    const np_iov_t iov = {area, len};
-    ucs_status_t status;
-    np_ranges_t absent;
-    unsigned round;
-    np_dma_t dma;
-
-    for (round = 0; round < NP_FAULT_LOCAL_ROUNDS; ++round) {
-        status = np_access_fault_in((uintptr_t)ptr, len, dir == NP_DIR_PUT,
-                                    NULL);
-        if (status == UCS_ERR_EXCEEDS_LIMIT) { /* nothing ever goes there */
-            memcpy((dir == NP_DIR_PUT) ? ptr : area,
-                   (dir == NP_DIR_PUT) ? area : ptr, len);
-            return UCS_OK;
-        } else if (status != UCS_OK) {
-            return status;
-        }
-
-        /* what is not there is an error, no signal */
-        dma    = np_link_own_dma(link, dir, (uintptr_t)ptr);
-        status = np_dma_move(&dma, &iov, 1, (uintptr_t)ptr, len, &absent);
-        if (status == UCS_ERR_INVALID_ADDR) {
-            np_mapper_unmap((uintptr_t)ptr, len); /* mapped once: ask anew */
-        } else if ((status != UCS_OK) || (absent.count == 0)) {
-            return status;
-        }
-    }
-    return UCS_ERR_NO_RESOURCE;
-}
-
-/* Between a message and our own memory. NP_DIR_GET: out of it; NP_DIR_PUT: into
- * it. As np_access_fault_in; UCS_ERR_NO_RESOURCE: it goes each time. */
-static ucs_status_t
-np_fault_move_local(np_link_t *link, np_dir_t dir, uint8_t *area,
-                    const np_iov_t *iov, size_t iovcnt)
-{
-    ucs_status_t status;
-    size_t i, done, len;
-    uint64_t va;
-
-    for (i = 0; i < iovcnt; area += iov[i++].len) {
-        for (done = 0; done < iov[i].len; done += len) {
-            va     = (uintptr_t)iov[i].base + done;
-            /* by pages: a pager may have room for few */
-            len    = ucs_min(iov[i].len - done,
-                             NP_PAGE_SIZE - (va & (NP_PAGE_SIZE - 1)));
-            status = np_fault_move_piece(link, dir, area + done, (void*)va,
-                                         len);
-            if (status != UCS_OK) {
-                return status;
-            }
-        }
-    }
-    return UCS_OK;
-}
-
-ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
-                                 const np_iov_t *iov, size_t iovcnt)
-{
-    ucs_status_t status = UCS_OK;
-    size_t i;
-
-    for (i = 0; (i < iovcnt) && (status == UCS_OK); area += iov[i++].len) {
-        if (iov[i].len == 0) {
-            continue; /* its base may be NULL */
-        }
-
-        if (ucs_unlikely(np_swap_range_touches((uintptr_t)iov[i].base,
-                                               iov[i].len))) {
-            status = np_fault_move_local(link, dir, area, &iov[i], 1);
-        } else if (dir == NP_DIR_PUT) {
-            memcpy(iov[i].base, area, iov[i].len);
-        } else {
-            memcpy(area, iov[i].base, iov[i].len);
-        }
-    }
-    return status;
+    return (np_access_refused(iov, iovcnt) != NULL) ? UCS_ERR_INVALID_ADDR :
+           np_stage_copy(NULL, iov, iovcnt, area, dir == NP_DIR_PUT, 1);
 }
 
 /* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE:
@@ -297,9 +223,8 @@ np_fault_prepare(np_link_t *link, np_sop_t *op, np_dir_t dir,
 
     if (request->flags & NP_FAULT_INLINE) {
         return (dir == NP_DIR_GET) ? UCS_OK :
-               np_fault_move_local(link, NP_DIR_GET,
-                                   np_mail_area(link, &op->ask), local,
-                                   count);
+               np_fault_move_local(NP_DIR_GET, np_mail_area(link, &op->ask),
+                                   local, count);
     }
 
     /* what has no entries, or loses them, is found out with the answer */
@@ -560,9 +485,9 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
                          asked->len, local);
     if ((op->super.status == UCS_OK) && (asked->flags & NP_FAULT_INLINE) &&
         (copy->dir == NP_DIR_GET)) {
-        op->super.status = np_fault_move_local(link, NP_DIR_PUT,
-                                         np_mail_area(link, &op->ask),
-                                         local, count);
+        op->super.status = np_fault_move_local(NP_DIR_PUT,
+                                               np_mail_area(link, &op->ask),
+                                               local, count);
     }
 
     if (op->super.status == UCS_ERR_UNSUPPORTED) {

@@ -10,18 +10,6 @@
 
 #include "sop.h"
 
-/**
- * Copy between @a area, which nobody takes, and a list of our own memory, which
- * a swapper may take.
- *
- * @param [in] dir  NP_DIR_PUT: into our memory.
- *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: it goes each time, try later;
- *         UCS_ERR_INVALID_ADDR; UCS_ERR_NO_MEMORY.
- */
-ucs_status_t np_fault_copy_local(np_link_t *link, np_dir_t dir, uint8_t *area,
-                                 const np_iov_t *iov, size_t iovcnt);
-
 /** FAULTs of one piece after which the CPU copies it */
 #define NP_FAULT_ROUNDS 4
 
@@ -30,9 +18,6 @@ static UCS_F_ALWAYS_INLINE uint64_t np_fault_page(uint64_t va)
 {
     return va | (NP_PAGE_SIZE - 1);
 }
-
-/** Times that our own memory may go while it is packed, or unpacked */
-#define NP_FAULT_LOCAL_ROUNDS 16
 
 /**
  * Write @a len bytes, at most NP_INLINE_SIZE, that @a data may lose at once.

@@ -20,6 +20,7 @@
 #include "../engine.h"
 #include "../mem/access.h"
 #include "../mem/mapper.h"
+#include "../mem/stage.h"
 #include "../pause.h"
 #include "../trace.h"
 
@@ -224,8 +225,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     }
 
     if (kind == NP_OP_PUT) {
-        status = np_fault_copy_local(link, NP_DIR_GET,
-                                     np_carry_bytes(link, &carry), iov, iovcnt);
+        status = np_stage_own(iov, iovcnt, np_carry_bytes(link, &carry), 0);
         if (ucs_unlikely(status != UCS_OK)) {
             np_sop_put(link->port, op);
             return status;

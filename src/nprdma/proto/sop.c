@@ -16,6 +16,8 @@
 #include "rma.h"
 #include "serve.h"
 
+#include "../mem/stage.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +136,7 @@ np_sop_take_get(np_link_t *link, np_sop_t *op)
                              op->rma.offset, op->rma.len, piece);
         return !np_copy_may_touch(op->rma.copy, piece, count) ?
                UCS_ERR_INVALID_ADDR :
-               np_fault_copy_local(link, NP_DIR_PUT, data, piece, count);
+               np_stage_own(piece, count, data, 1);
     } else if (op->rma.buffer != NULL) {
         memcpy(op->rma.buffer, data, op->rma.len);
     } else {

@@ -179,14 +179,6 @@ np_link_dma(np_link_t *link, np_dir_t dir, uint64_t va, void *direct)
     };
 }
 
-/** A way to our own memory, in one arena: through our own views, as a device
- *  would */
-static inline np_dma_t
-np_link_own_dma(np_link_t *link, np_dir_t dir, uint64_t va)
-{
-    return np_dma_own(dir, &link->drain.own[NP_MOVER_INITIATOR], va);
-}
-
 /** Is it time for np_link_busy? */
 static UCS_F_ALWAYS_INLINE int np_link_is_busy(const np_link_t *link)
 {
