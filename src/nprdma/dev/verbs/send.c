@@ -534,11 +534,11 @@ void np_conn_reply(np_conn_t *conn, const np_vctl_t *ctl)
 void np_conn_answer(np_conn_t *conn, np_vmsg_kind_t kind, uint32_t name,
                     ucs_status_t status, uint64_t value)
 {
-    const np_vctl_t ctl = {
-        .msg  = {.kind = kind},
-        .body = {.op = name, .status = status, .offset = value}
-    };
+    np_vctl_t ctl = {.msg = {.kind = kind}};
 
+    ctl.body.op     = name;
+    ctl.body.status = status;
+    ctl.body.offset = value;
     np_conn_reply(conn, &ctl);
 }
 
