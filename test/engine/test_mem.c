@@ -12,8 +12,9 @@
 #include "nprdma/mem/alloc.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/key.h"
-#include "nprdma/segment.h"
+#include "nprdma/mem/space.h"
 #include "nprdma/mem/window.h"
+#include "nprdma/segment.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static int mem_covers(const np_key_t *key, uint64_t va, uint64_t len)
 static void test_arenas(void)
 {
     np_arenas_t arenas;
+    uint64_t va;
 
     TAP_CHECK((np_arenas_of(5 * GIB, 1, &arenas) == UCS_OK) &&
               (arenas.first == 5) && (arenas.count == 1), "one arena");
@@ -46,16 +48,25 @@ static void test_arenas(void)
     TAP_CHECK(np_arenas_of(UINT64_C(1) << 60, 4, &arenas) ==
               UCS_ERR_INVALID_PARAM, "a kernel address is refused");
 
-    TAP_CHECK(np_access_check(77 * GIB, 8) == UCS_ERR_INVALID_ADDR,
+    TAP_CHECK(np_space_resolve(NP_SPACE_MEMORY, 77 * GIB, 8, NP_RIGHT_READ,
+                               &va) == UCS_ERR_INVALID_ADDR,
               "what was never shared may not be reached");
     TAP_CHECK(np_arenas_share(77 * GIB + 5, 8, &arenas) == UCS_OK,
               "sharing touches no memory");
-    TAP_CHECK(np_access_check(77 * GIB, GIB) == UCS_OK,
-              "its arena may be reached");
-    TAP_CHECK(np_access_check(77 * GIB, GIB + 1) == UCS_ERR_INVALID_ADDR,
+    TAP_CHECK((np_space_resolve(NP_SPACE_MEMORY, 77 * GIB, GIB, NP_RIGHT_BOTH,
+                                &va) == UCS_OK) && (va == 77 * GIB),
+              "its arena may be reached, at its own address");
+    TAP_CHECK(np_space_resolve(NP_SPACE_MEMORY, 77 * GIB, GIB + 1,
+                               NP_RIGHT_READ, &va) == UCS_ERR_INVALID_ADDR,
               "the next one may not");
-    TAP_CHECK(np_access_check(UINT64_MAX - 3, 8) == UCS_ERR_INVALID_ADDR,
+    TAP_CHECK(np_space_resolve(NP_SPACE_MEMORY, UINT64_MAX - 3, 8,
+                               NP_RIGHT_WRITE, &va) == UCS_ERR_INVALID_ADDR,
               "a request that wraps is refused");
+    TAP_CHECK((np_space_resolve(1, 77 * GIB, GIB, NP_RIGHT_READ, &va) ==
+               UCS_ERR_INVALID_ADDR) &&
+              (np_space_check_again(1, 77 * GIB, GIB, NP_RIGHT_READ) ==
+               UCS_ERR_INVALID_ADDR),
+              "no other space is there");
 }
 
 static void test_keys(void)

@@ -14,7 +14,6 @@
 
 #include "access.h"
 
-#include "arena.h"
 #include "populate.h"
 #include "swapper.h"
 #include "table.h"
@@ -39,20 +38,6 @@ static int np_bounce_fd               = -1;
 /* Set once and never unset: the kernel refused process_vm_* on ourselves */
 static _Atomic int np_access_vm_refused;
 
-
-ucs_status_t np_access_check(uint64_t va, uint64_t len)
-{
-    np_arenas_t arenas;
-
-    if ((np_arenas_of(va, len, &arenas) == UCS_OK) &&
-        (np_region_is_exact() ? np_regions_cover(va, len) :
-                                np_arenas_are_shared(arenas))) {
-        return UCS_OK;
-    }
-
-    np_diag("a peer asked for %#lx..%#lx, which is not shared", va, va + len);
-    return UCS_ERR_INVALID_ADDR;
-}
 
 ucs_status_t np_access_fault_in(uint64_t va, uint64_t len, int write,
                                 np_bring_t *bring)

@@ -1,15 +1,15 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Access to our own memory on a peer's behalf: the address may be anything,
- * and what is not there must be an error status, not a signal.
+ * Access to our own memory on a peer's behalf, after its request has been
+ * resolved (space.h): what is not there must be an error status, not a signal.
  *
  * The rule for all that this process moves between a peer and its own memory:
  *
  *   fault in   np_access_fault_in: is it ours to move? Then it is brought in;
  *              that may sleep, and the region may end meanwhile;
  *   begin      np_moving_begin, or np_swap_copy_begin;
- *   look       np_access_is_there, or np_access_check_again of a copy that goes
+ *   look       np_access_is_there, or np_space_check_again for a copy that goes
  *              past the views: is it there, and ours to move, still?
  *   move, end
  *
@@ -48,22 +48,6 @@ static inline int np_access_is_there(uint64_t va, uint64_t len, int write)
 }
 
 /**
- * May a peer reach [va, va + len)? The one check that guards every request at
- * the target.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR if not every arena is shared; with
- *         exact scope, if no region has all of it.
- */
-ucs_status_t np_access_check(uint64_t va, uint64_t len);
-
-/** The same, once more, for whoever copies past the views, see above. With
- *  arena scope nothing ever ends. */
-static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
-{
-    return np_region_is_exact() ? np_access_check(va, len) : UCS_OK;
-}
-
-/**
  * Copy between memory of our own (@a va, a peer's choice) and a buffer that we
  * trust. The kernel copies, so an unmapped or protected page is an error.
  * Thread-safe.
@@ -73,7 +57,7 @@ static inline ucs_status_t np_access_check_again(uint64_t va, uint64_t len)
 ucs_status_t np_access_write(uint64_t va, const void *src, size_t len);
 ucs_status_t np_access_read(void *dst, uint64_t va, size_t len);
 
-/** The same for who goes on after what was copied.
+/** The same for a caller that goes on after what was copied.
  *  @param [out] done  Bytes from the beginning that were copied. */
 ucs_status_t np_access_write_some(uint64_t va, const void *src, size_t len,
                                   size_t *done);

@@ -12,6 +12,7 @@
 
 #include "access.h"
 #include "mapper.h"
+#include "space.h"
 #include "swapper.h"
 #include "table.h"
 #include "touch.h"
@@ -43,14 +44,14 @@ static uint64_t np_atomic_apply(const np_atomic_t *request, uint64_t old)
 /* Our own memory, which the program may unmap just now. Execute, once, or not
  * at all. */
 static ucs_status_t
-np_atomic_touch(const np_atomic_t *request, uint64_t *result)
+np_atomic_touch(const np_atomic_t *request, uint64_t va, uint64_t *result)
 {
     const int is_cswap = request->op == NP_ATOMIC_CSWAP;
     uint64_t old       = is_cswap ? request->compare : 0;
     int ret;
 
     do {
-        ret = np_touch_cas(request->addr, request->size, &old,
+        ret = np_touch_cas(va, request->size, &old,
                            np_atomic_apply(request, old));
         if (ucs_unlikely(ret < 0)) {
             return UCS_ERR_INVALID_ADDR;
@@ -85,22 +86,22 @@ static void np_atomic_end(np_atomic_unit_t *unit)
 /* Execute if its page is there just now, within a unit. UCS_ERR_NO_PROGRESS: it
  * is not. */
 static ucs_status_t
-np_atomic_touch_mapped(const np_atomic_t *request, np_atomic_unit_t *unit,
-                       uint64_t *result)
+np_atomic_touch_mapped(const np_atomic_t *request, uint64_t va,
+                       np_atomic_unit_t *unit, uint64_t *result)
 {
     ucs_status_t status = UCS_ERR_NO_PROGRESS;
     int may_touch;
 
     may_touch = np_atomic_begin(unit);
-    if (np_table_find(np_arena_of(request->addr)) == NULL) {
+    if (np_table_find(np_arena_of(va)) == NULL) {
         /* nothing is ever absent there */
-        status = np_access_check_again(request->addr, request->size);
+        status = np_space_check_again(NP_SPACE_MEMORY, request->addr,
+                                      request->size, NP_RIGHT_BOTH);
         if (status == UCS_OK) {
-            status = np_atomic_touch(request, result);
+            status = np_atomic_touch(request, va, result);
         }
-    } else if (may_touch &&
-               np_access_is_there(request->addr, request->size, 1)) {
-        status = np_atomic_touch(request, result);
+    } else if (may_touch && np_access_is_there(va, request->size, 1)) {
+        status = np_atomic_touch(request, va, result);
     }
     np_atomic_end(unit);
     return status;
@@ -114,9 +115,9 @@ static int np_atomic_is_valid(const np_atomic_t *request)
 }
 
 /* A page that the program swaps, and that must be there by now: once, since
- * whoever has brought it in may hold it, and tries again */
+ * what has brought it in may hold it, and the caller tries again */
 static ucs_status_t
-np_atomic_execute_swapped(const np_atomic_t *request,
+np_atomic_execute_swapped(const np_atomic_t *request, uint64_t va,
                           np_atomic_unit_t *unit, uint64_t *result)
 {
     ucs_status_t status;
@@ -127,8 +128,8 @@ np_atomic_execute_swapped(const np_atomic_t *request,
         return status;
     }
 
-    phase  = np_swap_hold(request->addr, request->size);
-    status = np_atomic_touch_mapped(request, unit, result);
+    phase  = np_swap_hold(va, request->size);
+    status = np_atomic_touch_mapped(request, va, unit, result);
     np_swap_let_go(phase);
     return (status == UCS_ERR_NO_PROGRESS) ? UCS_ERR_NO_RESOURCE : status;
 }
@@ -137,10 +138,10 @@ ucs_status_t np_atomic_execute(const np_atomic_t *request,
                                np_atomic_unit_t *unit, int may_sleep,
                                uint64_t *result)
 {
-    const uint64_t addr = request->addr;
-    const size_t size   = request->size;
+    const size_t size = request->size;
     ucs_status_t status;
     unsigned round;
+    uint64_t va;
     int phase;
 
     *result = 0;
@@ -148,25 +149,26 @@ ucs_status_t np_atomic_execute(const np_atomic_t *request,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if ((addr & (size - 1)) != 0) {
+    if ((request->addr & (size - 1)) != 0) {
         return UCS_ERR_INVALID_ADDR;
     }
 
-    status = np_access_check(addr, size);
+    status = np_space_resolve(NP_SPACE_MEMORY, request->addr, size,
+                              NP_RIGHT_BOTH, &va);
     if (status != UCS_OK) {
         return status;
     }
 
-    if (!may_sleep && np_swap_range_touches(addr, size)) {
-        return np_atomic_execute_swapped(request, unit, result);
+    if (!may_sleep && np_swap_range_touches(va, size)) {
+        return np_atomic_execute_swapped(request, va, unit, result);
     }
 
     for (round = 0; round < NP_ATOMIC_ROUNDS; ++round) {
-        if (!may_sleep && !np_access_is_present(addr, size)) {
+        if (!may_sleep && !np_access_is_present(va, size)) {
             return UCS_ERR_NO_RESOURCE;
         }
 
-        status = np_access_fault_in(addr, size, 1, NULL);
+        status = np_access_fault_in(va, size, 1, NULL);
         if ((status != UCS_OK) && (status != UCS_ERR_EXCEEDS_LIMIT)) {
             return status;
         }
@@ -177,14 +179,14 @@ ucs_status_t np_atomic_execute(const np_atomic_t *request,
         }
 
         NP_PAUSE(SERVE_MAPPED);
-        /* who swaps it waits: not every device has its movers drained */
-        phase  = np_swap_hold(addr, size);
-        status = np_atomic_touch_mapped(request, unit, result);
+        /* a swapper waits for this: not every device has its movers drained */
+        phase  = np_swap_hold(va, size);
+        status = np_atomic_touch_mapped(request, va, unit, result);
         np_swap_let_go(phase);
         if (status == UCS_ERR_INVALID_ADDR) {
             /* mapped, and not there: the entry is of memory that the program
              * has unmapped since. Is there anything by now? */
-            np_mapper_unmap(addr, size);
+            np_mapper_unmap(va, size);
         } else if (status != UCS_ERR_NO_PROGRESS) {
             return status;
         }

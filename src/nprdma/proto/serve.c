@@ -16,6 +16,7 @@
 #include "../mem/access.h"
 #include "../mem/mapper.h"
 #include "../mem/model.h"
+#include "../mem/space.h"
 #include "../mem/swapper.h"
 #include "../clock.h"
 #include "../pause.h"
@@ -38,6 +39,7 @@
 typedef struct np_serving {
     np_peer_t       *peer;
     np_slot_fault_t fault;
+    uint64_t        va;       /* where fault.remote is in our memory */
     uint8_t         *area;    /* its data, if that is inside the message */
     np_moving_own_t *moving;
 } np_serving_t;
@@ -50,12 +52,28 @@ static void np_serve_advance(np_serving_t *serving, size_t len)
     serving->fault.remote += len;
     serving->fault.local  += len;
     serving->fault.len    -= len;
+    serving->va           += len;
     serving->area         += len;
 }
 
 static np_dir_t np_serve_dir(const np_serving_t *serving)
 {
     return (serving->fault.flags & NP_FAULT_PUT) ? NP_DIR_PUT : NP_DIR_GET;
+}
+
+static unsigned np_serve_rights(const np_slot_fault_t *fault)
+{
+    return (fault->flags & NP_FAULT_PUT) ? NP_RIGHT_WRITE : NP_RIGHT_READ;
+}
+
+/* May the peer still reach the first @a len bytes? */
+static ucs_status_t np_serve_check_again(const np_serving_t *serving,
+                                         size_t len)
+{
+    const np_slot_fault_t *fault = &serving->fault;
+
+    return np_space_check_again(NP_SPACE_MEMORY, fault->remote, len,
+                                np_serve_rights(fault));
 }
 
 /* The first @a len bytes, whatever the views say */
@@ -67,14 +85,14 @@ static ucs_status_t np_serve_copy_bytes(const np_serving_t *serving, size_t len)
         return UCS_ERR_CANCELED;
     }
 
-    status = np_access_check_again(serving->fault.remote, len);
+    status = np_serve_check_again(serving, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
     return (serving->fault.flags & NP_FAULT_PUT) ?
-           np_access_write(serving->fault.remote, serving->area, len) :
-           np_access_read(serving->area, serving->fault.remote, len);
+           np_access_write(serving->va, serving->area, len) :
+           np_access_read(serving->area, serving->va, len);
 }
 
 /* How much of it, from its beginning, no one may take away just now; a word all
@@ -82,11 +100,11 @@ static ucs_status_t np_serve_copy_bytes(const np_serving_t *serving, size_t len)
 static size_t np_serve_mapped(const np_serving_t *serving)
 {
     const np_slot_fault_t *fault = &serving->fault;
-    const uint64_t end           = fault->remote + fault->len;
+    const uint64_t end           = serving->va + fault->len;
     const np_table_t *table;
     uint64_t va;
 
-    for (va = fault->remote; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
+    for (va = serving->va; va < end; va = (va | (NP_PAGE_SIZE - 1)) + 1) {
         table = np_table_find(np_arena_of(va));
         if (table == NULL) {
             continue; /* nothing is ever absent there */
@@ -94,7 +112,7 @@ static size_t np_serve_mapped(const np_serving_t *serving)
 
         if (!np_access_is_there(va, ucs_min(end, (va | (NP_PAGE_SIZE - 1)) + 1) -
                                     va, np_serve_dir(serving) == NP_DIR_PUT)) {
-            return (fault->len <= NP_PIECE_ONCE) ? 0 : va - fault->remote;
+            return (fault->len <= NP_PIECE_ONCE) ? 0 : va - serving->va;
         }
     }
     return fault->len;
@@ -128,13 +146,13 @@ typedef struct np_serve_read {
 } np_serve_read_t;
 
 /* Read all of it, and have the kernel bring in what is not there. It may wait
- * for a pager of the program, who may wait for units: so in none. */
+ * for a pager of the program, which may wait for units: so in none. */
 static ucs_status_t np_serve_read(void *arg)
 {
-    np_serve_read_t *read        = arg;
-    const np_slot_fault_t *fault = &read->serving->fault;
+    np_serve_read_t *read       = arg;
+    const np_serving_t *serving = read->serving;
 
-    return np_access_read(read->bytes, fault->remote, fault->len);
+    return np_access_read(read->bytes, serving->va, serving->fault.len);
 }
 
 /* Its bytes into the message, which is the initiator's again if its epoch has
@@ -146,8 +164,7 @@ static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
 
     np_moving_begin(serving->moving);
     if (np_peer_epoch(serving->peer) == serving->fault.epoch) {
-        status = np_access_check_again(serving->fault.remote,
-                                       serving->fault.len);
+        status = np_serve_check_again(serving, serving->fault.len);
     }
     if (status == UCS_OK) {
         memcpy(serving->area, read->bytes, serving->fault.len);
@@ -158,12 +175,12 @@ static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
 
 /* What must be there at least to get on: a page, or a word that has parts in
  * two */
-static uint64_t np_serve_next(const np_slot_fault_t *fault)
+static uint64_t np_serve_next(const np_serving_t *serving)
 {
-    const uint64_t page = NP_PAGE_SIZE - (fault->remote & (NP_PAGE_SIZE - 1));
+    const uint64_t page = NP_PAGE_SIZE - (serving->va & (NP_PAGE_SIZE - 1));
+    const uint64_t len  = serving->fault.len;
 
-    return (fault->len <= NP_PIECE_ONCE) ? fault->len :
-           ucs_min((uint64_t)fault->len, page);
+    return (len <= NP_PIECE_ONCE) ? len : ucs_min(len, page);
 }
 
 /* The CPU copies: pages that the OS takes come back by themselves, those of a
@@ -187,7 +204,7 @@ static ucs_status_t np_serve_copy(np_serving_t *serving)
         }
 
         /* only the next page: a pager may have room for few */
-        status = np_access_fault_in(fault->remote, np_serve_next(fault),
+        status = np_access_fault_in(serving->va, np_serve_next(serving),
                                     !!(fault->flags & NP_FAULT_PUT), NULL);
         NP_PAUSE(SERVE_MAPPED);
         if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
@@ -216,13 +233,14 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
     };
     ucs_status_t status;
 
-    status = np_access_check(addr, len);
+    status = np_space_resolve(NP_SPACE_MEMORY, addr, len,
+                              np_serve_rights(&serving.fault), &serving.va);
     if (status != UCS_OK) {
         return status;
     }
 
     np_serve_advance(&serving, ucs_min(*done, len));
-    status = np_access_fault_in(serving.fault.remote, serving.fault.len,
+    status = np_access_fault_in(serving.va, serving.fault.len,
                                 dir == NP_DIR_PUT, NULL);
     NP_PAUSE(SERVE_MAPPED);
     if ((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE) ||
@@ -241,14 +259,14 @@ static ucs_status_t np_serve_move_inline(np_serving_t *serving)
     const np_slot_fault_t *fault = &serving->fault;
     np_iov_t iov = {serving->area, fault->len};
     np_dma_t dma = np_dma_own(np_serve_dir(serving), serving->moving,
-                              fault->remote);
+                              serving->va);
     ucs_status_t status;
     np_ranges_t absent;
 
     np_peer_bind(serving->peer, &dma, fault->epoch);
     dma.is_whole  = fault->len <= NP_PIECE_ONCE;
     dma.is_prefix = 1;
-    status        = np_dma_move(&dma, &iov, 1, fault->remote, fault->len,
+    status        = np_dma_move(&dma, &iov, 1, serving->va, fault->len,
                                 &absent);
     np_serve_advance(serving, (absent.count == 0) ? fault->len :
                               absent.range[0].offset);
@@ -275,7 +293,7 @@ static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
     while (fault->len > 0) {
         len = ucs_min((size_t)fault->len, NP_DMA_MAX);
         len = ucs_min(len, np_arena_left(fault->local));
-        iov = (np_iov_t){(void*)fault->remote, len};
+        iov = (np_iov_t){(void*)serving->va, len};
         dma = np_peer_dma(serving->peer, dir, fault->local, serving->moving);
         np_peer_bind(serving->peer, &dma, fault->epoch);
         status = np_dma_move(&dma, &iov, 1, fault->local, len, &absent);
@@ -315,17 +333,16 @@ static ucs_status_t np_serve_bring_in(np_serving_t *serving, int *is_done)
 
     read.serving = serving;
     bring        = (np_bring_t){.use = np_serve_read, .arg = &read};
-    status       = np_access_fault_in(fault->remote, fault->len,
+    status       = np_access_fault_in(serving->va, fault->len,
                                       !!(fault->flags & NP_FAULT_PUT),
                                       is_read ? &bring : NULL);
     *is_done     = (status == UCS_OK) && bring.is_done;
     return *is_done ? np_serve_read_done(&read) : status;
 }
 
-static np_entries_t np_serve_entries(const np_slot_fault_t *fault)
+static np_entries_t np_serve_entries(uint64_t va, uint64_t len)
 {
-    return np_entries_of(np_table_find(np_arena_of(fault->remote)),
-                         fault->remote, fault->len);
+    return np_entries_of(np_table_find(np_arena_of(va)), va, len);
 }
 
 /* Move what has been brought in. UCS_ERR_BUSY: our pages have changed, once
@@ -333,18 +350,19 @@ static np_entries_t np_serve_entries(const np_slot_fault_t *fault)
 static ucs_status_t np_serve_move(np_serving_t *serving)
 {
     const np_slot_fault_t fault = serving->fault;
+    const uint64_t va           = serving->va;
     int is_inline               = !!(fault.flags & NP_FAULT_INLINE);
     np_entries_t before, after;
     ucs_status_t status;
 
-    before = np_serve_entries(&fault);
+    before = np_serve_entries(va, fault.len);
     status = is_inline ? np_serve_move_inline(serving) :
              np_serve_move_reverse(serving);
     NP_PAUSE(SERVE_MOVED);
     if (status == UCS_ERR_INVALID_ADDR) {
         /* mapped, and not there: ask for ours anew. If it is the initiator's,
          * it will find out as we do. */
-        np_mapper_unmap(serving->fault.remote, serving->fault.len);
+        np_mapper_unmap(serving->va, serving->fault.len);
         return UCS_ERR_BUSY;
     } else if (status != UCS_OK) {
         /* the kernel refuses: another way */
@@ -352,7 +370,7 @@ static ucs_status_t np_serve_move(np_serving_t *serving)
                UCS_ERR_NO_PROGRESS;
     }
 
-    after = np_serve_entries(&fault);
+    after = np_serve_entries(va, fault.len);
     if (serving->fault.len == 0) {
         return UCS_OK;
     }
@@ -395,7 +413,7 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
         }
 
         if (fault->flags & NP_FAULT_RETRY) {
-            return np_regions_share(fault->remote, fault->len) ? UCS_OK :
+            return np_regions_share(serving->va, fault->len) ? UCS_OK :
                    UCS_ERR_UNSUPPORTED; /* as above, while some is an edge */
         }
 
@@ -414,14 +432,17 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
 static ucs_status_t
 np_serve_when(const np_slot_fault_t *fault, uint64_t *first, uint64_t *last)
 {
-    ucs_status_t status = np_access_check(fault->remote, fault->len);
     np_model_times_t times;
+    ucs_status_t status;
+    uint64_t va;
 
+    status = np_space_resolve(NP_SPACE_MEMORY, fault->remote, fault->len,
+                              np_serve_rights(fault), &va);
     if ((status != UCS_OK) || !np_model_is_on) {
         return (status != UCS_OK) ? status : UCS_ERR_INVALID_PARAM;
     }
 
-    times  = np_model_register(fault->remote, fault->len,
+    times  = np_model_register(va, fault->len,
                                !!(fault->flags & NP_FAULT_PUT),
                                np_clock() + np_model_latency());
     *first = times.first;
@@ -446,7 +467,8 @@ static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = np_access_check(fault->remote, fault->len);
+    status = np_space_resolve(NP_SPACE_MEMORY, fault->remote, fault->len,
+                              np_serve_rights(fault), &serving.va);
     if (status != UCS_OK) {
         return status;
     }

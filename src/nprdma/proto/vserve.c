@@ -11,8 +11,8 @@
 
 #include "vremote.h"
 
-#include "../mem/access.h"
 #include "../mem/atomic.h"
+#include "../mem/space.h"
 #include "../pause.h"
 
 #include <stdlib.h>
@@ -30,19 +30,22 @@ static ucs_status_t
 np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
               const void *data, size_t len)
 {
-    const np_iov_t memory = {(void*)body->addr, len};
+    np_iov_t memory = {.len = len};
     ucs_status_t status;
+    uint64_t va;
 
-    status = np_access_check(body->addr, len);
+    status = np_space_resolve(NP_SPACE_MEMORY, body->addr, len, NP_RIGHT_WRITE,
+                              &va);
     if (ucs_likely(status == UCS_OK)) {
-        status = np_stage_copy(&conn->port->stage, &memory, 1, (void*)data, 1,
-                          conn->port->is_patient);
+        memory.base = (void*)va;
+        status      = np_stage_copy(&conn->port->stage, &memory, 1,
+                                    (void*)data, 1, conn->port->is_patient);
         if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-            np_bring_want(conn->port, body->addr, len, 1);
+            np_bring_want(conn->port, va, len, 1);
             return status;
         }
         if (msg->flags & NP_VMSG_ABSENT) {
-            np_bring_later(conn->port, body->addr, len, 1);
+            np_bring_later(conn->port, va, len, 1);
         }
     }
     if (ucs_unlikely(status != UCS_OK)) {
@@ -56,10 +59,14 @@ np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
 static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
                            const np_vbody_t *body)
 {
+    const unsigned rights = (msg->kind == NP_VMSG_READ) ? NP_RIGHT_READ :
+                            NP_RIGHT_WRITE;
+    np_vop_t *op          = NULL;
     ucs_status_t status;
-    np_vop_t *op = NULL;
+    uint64_t va;
 
-    status = np_access_check(body->addr, body->len);
+    status = np_space_resolve(NP_SPACE_MEMORY, body->addr, body->len, rights,
+                              &va);
     if ((status == UCS_OK) && (conn->num_served >= NP_VSERVED_MAX)) {
         status = UCS_ERR_NO_RESOURCE;
     }
@@ -76,7 +83,7 @@ static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
     op->move.is_absent = !!(msg->flags & NP_VMSG_ABSENT);
     op->move.is_source = msg->kind == NP_VMSG_READ;
     op->move.no_keys   = !!(msg->flags & NP_VMSG_NO_KEYS);
-    op->move.iov[0]    = (np_iov_t){(void*)body->addr, body->len};
+    op->move.iov[0]    = (np_iov_t){(void*)va, body->len};
     op->move.iovcnt    = 1;
     op->move.len       = body->len;
     np_vop_serve(conn, op);
@@ -131,7 +138,7 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
         .op      = msg->id,
         .size    = msg->size
     };
-    uint64_t result = 0;
+    uint64_t result = 0, va;
     ucs_status_t status;
 
     if ((msg->flags & NP_VMSG_AGAIN) && !NP_IS_MUTANT(ATOMIC_AGAIN)) {
@@ -142,7 +149,13 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
     status = np_atomic_execute(&request, NULL, conn->port->is_patient,
                                &result);
     if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
-        np_bring_want(conn->port, body->addr, msg->size, 1);
+        /* if it may not be reached any more, the next turn finds that out */
+        if (np_space_resolve(NP_SPACE_MEMORY, body->addr, msg->size,
+                             NP_RIGHT_BOTH, &va) == UCS_OK) {
+            np_bring_want(conn->port, va, msg->size, 1);
+        } else {
+            np_bring_want(conn->port, 0, 0, 1);
+        }
         return status;
     }
 

@@ -12,7 +12,7 @@
 #include "conn.h"
 #include "views.h"
 
-#include "../../mem/access.h"
+#include "../../mem/space.h"
 
 #include <stdlib.h>
 
@@ -117,9 +117,12 @@ void np_conn_tell_views(np_conn_t *conn, uint64_t addr)
     np_vport_t *port      = conn->port;
     np_nic_views_t *views = NULL;
     np_vasked_t *asked;
+    uint64_t va;
 
-    if (port->has_views && (np_access_check(addr, 1) == UCS_OK)) {
-        views = np_views_get(port->nic, np_arena_of(addr));
+    if (port->has_views &&
+        (np_space_resolve(NP_SPACE_MEMORY, addr, 1, NP_RIGHT_BOTH, &va) ==
+         UCS_OK)) {
+        views = np_views_get(port->nic, np_arena_of(va));
     }
     if (np_conn_tell_of(conn, addr, views)) {
         return;
