@@ -28,7 +28,7 @@
 #  include "nprdma/dev/verbs/vport.h"
 #  include "nprdma/dev/verbs/vwire.h"
 #  include "nprdma/proto/vput.h"
-#  include "nprdma/proto/vremote.h"
+#  include "nprdma/dev/verbs/vremote.h"
 #endif
 
 #include <dirent.h>

@@ -12,8 +12,8 @@
 #include "sides.h"
 
 #include "nprdma/engine.h"
+#include "nprdma/dev/verbs/vremote.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/vremote.h"
 #include "nprdma/stats.h"
 #include "nprdma/svc/service.h"
 #include "../engine/tap.h"

@@ -14,8 +14,8 @@
 
 #include "nprdma/dev/verbs/dmabuf.h"
 #include "nprdma/dev/verbs/views.h"
+#include "nprdma/dev/verbs/vremote.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/vremote.h"
 
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/log.h>

@@ -12,42 +12,16 @@
 #include "vlink.h"
 
 #include "vput.h"
-#include "vremote.h"
 
-#include <string.h>
-
-
-void np_vlink_init(np_vlink_t *link, np_vport_t *port,
-                   const np_vdev_addr_t *dev_addr, const np_vport_addr_t *addr)
-{
-    NP_TURN_WAIT(&port->turn);
-
-    memset(link, 0, sizeof(*link));
-    np_flight_init(&link->flight, &port->flights);
-    link->port     = port;
-    link->dev_addr = *dev_addr;
-    link->addr     = *addr;
-    ucs_list_head_init(&link->blocks);
-}
 
 void np_vlink_close(np_flight_t *flight)
 {
     np_vlink_t *link = np_vlink_of(flight);
-    np_conn_t *conn  = link->conn;
 
-    link->conn = NULL;
-    if (conn != NULL) {
-        if (flight->outstanding > 0) {
-            np_conn_kill(conn);
-        } else {
-            np_conn_close(conn);
-        }
-    }
-
+    np_vlink_leave(link);
     np_flight_forget(flight);
     np_flight_cancel(flight, UCS_ERR_CANCELED);
     np_vput_cleanup(link);
-    np_vremote_cleanup(link);
     ucs_list_del(&flight->down);
 }
 

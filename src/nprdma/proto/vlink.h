@@ -18,9 +18,6 @@
 /** What a port must be opened with */
 extern const np_vport_ops_t np_vlink_ops;
 
-void np_vlink_init(np_vlink_t *link, np_vport_t *port,
-                   const np_vdev_addr_t *dev_addr, const np_vport_addr_t *addr);
-
 /* All that follow: UCS_ERR_NO_RESOURCE: try again after progress; other errors
  * are those of the link, which is down, or of the call. */
 

@@ -20,7 +20,7 @@
 #  include "config.h"
 #endif
 
-#include "vremote.h"
+#include "vop.h"
 
 #include "../mem/signature.h"
 #include "../pause.h"

@@ -17,7 +17,6 @@
 #endif
 
 #include "vput.h"
-#include "vremote.h"
 
 #include "../clock.h"
 #include "../engine.h"

@@ -13,7 +13,6 @@
 #endif
 
 #include "vput.h"
-#include "vremote.h"
 
 
 void np_vreplay_lost(np_vlink_t *link)
@@ -30,7 +29,6 @@ void np_vreplay_lost(np_vlink_t *link)
             np_vput_lost(op);
         }
     }
-    np_vremote_lost(link);
 }
 
 /* A number of a message that has another one now */

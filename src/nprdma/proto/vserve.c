@@ -9,7 +9,7 @@
 #  include "config.h"
 #endif
 
-#include "vremote.h"
+#include "vop.h"
 
 #include "../mem/atomic.h"
 #include "../mem/space.h"
@@ -219,9 +219,6 @@ ucs_status_t np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
         return UCS_OK;
     case NP_VMSG_ATOMIC:
         return np_vserve_atomic(conn, msg, body);
-    case NP_VMSG_VIEWS:
-        np_conn_tell_views(conn, body->addr);
-        return UCS_OK;
     case NP_VMSG_READY:
     case NP_VMSG_DATA:
     case NP_VMSG_DONE:
@@ -280,11 +277,6 @@ np_vserve_answered(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
                 ucs_status_string(status));
         np_conn_fail(conn, status);
         return UCS_OK;
-    }
-
-    if (msg->kind == NP_VMSG_VIEWS) {
-        return (conn->link == NULL) ? UCS_OK :
-               np_vremote_told(conn->link, body);
     }
 
     op = np_vop_find(conn, body->op);

@@ -11,6 +11,7 @@
 #include "hello.h"
 #include "late.h"
 #include "replay.h"
+#include "vremote.h"
 
 #include "../../pause.h"
 
@@ -401,6 +402,7 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
         np_replay_pause(conn);
         if (conn->link != NULL) { /* else only messages are left */
             conn->port->ops->lost(conn->link);
+            np_vremote_lost(conn->link);
         }
     }
 

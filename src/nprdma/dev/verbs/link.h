@@ -52,4 +52,11 @@ struct np_vlink {
     struct np_vputs *puts;        /**< small ones under way (vput.c), or NULL */
 };
 
+void np_vlink_init(np_vlink_t *link, np_vport_t *port,
+                   const np_vdev_addr_t *dev_addr, const np_vport_addr_t *addr);
+
+/** Its user closes it: nothing moves any more if anything is outstanding; else
+ *  what was sent still arrives. Nothing is known of its target any more. */
+void np_vlink_leave(np_vlink_t *link);
+
 #endif

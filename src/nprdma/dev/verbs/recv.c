@@ -2,15 +2,15 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What connections receive: what every message tells beside what it is for,
- * active messages, and to whom the rest goes. A peer is trusted with what it
- * was given: what makes no sense ends its connection.
+ * active messages, keys of views, and to whom the rest goes. A peer is trusted
+ * with what it was given: what makes no sense ends its connection.
  */
 
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
 #endif
 
-#include "conn.h"
+#include "vremote.h"
 
 
 static void np_conn_malformed(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
@@ -70,6 +70,11 @@ np_conn_asked(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         return UCS_ERR_INVALID_PARAM;
     }
 
+    if (msg->kind == NP_VMSG_VIEWS) {
+        np_conn_tell_views(conn, ctl->body.addr);
+        return UCS_OK;
+    }
+
     if (msg->kind == NP_VMSG_WRITE) {
         conn->is_computing = !!(msg->flags & NP_VMSG_DISTANT);
     }
@@ -116,6 +121,11 @@ np_conn_answered(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
     if (len < sizeof(*ctl)) {
         return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (msg->kind == NP_VMSG_VIEWS) {
+        return (conn->link == NULL) ? UCS_OK :
+               np_vremote_told(conn->link, &ctl->body);
     }
 
     if (msg->kind == NP_VMSG_READY) {

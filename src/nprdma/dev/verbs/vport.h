@@ -96,8 +96,8 @@ typedef struct np_vport_ops {
     unsigned max_answers;     /**< messages to a link that may be under way */
     unsigned max_writes;      /**< writes with immediate, to either side */
 
-    /** A link asks for something; @a len bytes are behind @a ctl, and all is
-     *  gone afterwards.
+    /** A link asks for something else than views; @a len bytes are behind
+     *  @a ctl, and all is gone afterwards.
      *
      *  @return UCS_OK: handled; UCS_ERR_NO_RESOURCE: not now, and nothing of it
      *          was done: it comes again when the pages are there that are

@@ -10,8 +10,6 @@
 
 #include "vremote.h"
 
-#include "../clock.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,8 +121,8 @@ np_vremote_entries(const np_vremote_t *remote, uint64_t va, uint64_t len)
 void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
                      void *buffer, np_vop_t *op, uint32_t number)
 {
-    np_conn_read_entries(op->conn, buffer, (np_place_t){va, remote->table},
-                         len, op, number);
+    np_conn_read_entries(remote->link->conn, buffer,
+                         (np_place_t){va, remote->table}, len, op, number);
 }
 
 /* A block of which nothing is known: a new one, or the link's oldest. NULL:

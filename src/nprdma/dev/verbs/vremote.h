@@ -11,9 +11,10 @@
 #ifndef NP_VREMOTE_H_
 #define NP_VREMOTE_H_
 
-#include "vop.h"
+#include "conn.h"
 
-#include "../mem/kmod.h"
+#include "../../mem/entries.h"
+#include "../../mem/kmod.h"
 
 /** Pages whose entries are kept together */
 #define NP_VREMOTE_BLOCK  1024u
@@ -58,9 +59,8 @@ typedef struct np_vremote {
     uint64_t           again;      /**< LATER: not before; np_clock_coarse() */
     uint64_t           delay;      /**< and for how long it has waited */
     np_vremote_keys_t  keys[NP_VREMOTE_PARTS];
-    np_vblock_t        *blocks[NP_ARENA_PAGES / NP_VREMOTE_BLOCK]; /**< NULL:
-                                                                         not
-                                                                         known */
+    np_vblock_t        *blocks[NP_ARENA_PAGES /
+                               NP_VREMOTE_BLOCK]; /**< NULL: not known */
 } np_vremote_t;
 
 /** What is known of [@a va, @a va + @a len), at least 1 byte; NULL: nothing
@@ -83,8 +83,8 @@ np_vremote_place(const np_vremote_t *remote, uint64_t va, int to_write)
 np_entries_t
 np_vremote_entries(const np_vremote_t *remote, uint64_t va, uint64_t len);
 
-/** Post a Read of its entries into a send buffer; there must be room for it.
- *  @a op is told, with @a number. */
+/** Look: read its entries into a buffer of the port's. There must be room for
+ *  it; @a op is told, with @a number. */
 void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
                      void *buffer, np_vop_t *op, uint32_t number);
 
@@ -92,7 +92,7 @@ void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
 void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
                       const uint32_t *entries);
 
-/** The target's answer. UCS_ERR_INVALID_PARAM: it lies. */
+/** The target's answer. UCS_ERR_INVALID_PARAM: it makes no sense. */
 ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body);
 
 /** The link's queue pair has failed: an answer may be lost */
