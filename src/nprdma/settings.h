@@ -30,7 +30,7 @@ typedef enum np_single_copy {
 
 extern const char *np_single_copy_names[];
 
-/** Who answers peers while the program computes */
+/** What answers peers while the program computes */
 typedef enum np_service_mode {
     NP_SERVICE_ADAPTIVE,     /**< its progress; a thread that is woken if that
                                   does not look */
@@ -99,7 +99,7 @@ typedef enum np_mr_scope {
 
 extern const char *np_mr_scope_names[];
 
-/** Who keeps true what RDMA devices see of memory */
+/** What keeps true what RDMA devices see of memory */
 typedef enum np_mapper_mode {
     NP_MAPPER_AUTO,          /**< nprdma.ko, if it can */
     NP_MAPPER_KMOD,          /**< nprdma.ko, or an error */

@@ -29,7 +29,7 @@ static int             np_stats_fd = -1;
 static struct stat     np_stats_file;  /* what the descriptor was opened for */
 static int             np_stats_has_fork_handler;
 
-/* Guards the above and who uses which block */
+/* Guards the above, and which block is used */
 static pthread_mutex_t np_stats_lock = PTHREAD_MUTEX_INITIALIZER;
 
 

@@ -20,7 +20,7 @@ typedef struct np_alloc_head {
     _Atomic uint32_t ended;   /**< the owner has freed the memory */
 } np_alloc_head_t;
 
-/** One allocation. Owner: who called np_alloc_create. */
+/** One allocation. Owner: the caller of np_alloc_create. */
 typedef struct np_alloc {
     ucs_list_link_t list;     /**< in the list of all; guarded by its lock */
     uint64_t        id;       /**< never 0, never used again */
@@ -29,7 +29,7 @@ typedef struct np_alloc {
     size_t          len;      /**< bytes, whole pages */
     np_region_t     *region;  /**< with exact scope */
     int             fd;
-    pid_t           pid;      /**< who has made it */
+    pid_t           pid;      /**< of its maker */
 } np_alloc_t;
 
 /**

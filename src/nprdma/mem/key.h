@@ -26,7 +26,7 @@ typedef struct np_packed_key {
     uint64_t len;           /**< bytes that it covers; 0: all of the arenas */
 } __attribute__((packed)) np_packed_key_t;
 
-/** An unpacked key. Owner: who unpacked it. */
+/** An unpacked key. Owner: the caller that unpacked it. */
 typedef struct np_key {
     np_window_t *_Atomic window; /**< the owner's segment, mapped here; set once
                                       with release by whoever resolves it */

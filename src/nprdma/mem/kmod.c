@@ -35,12 +35,12 @@
 /* Owner: the process; a forked child begins with a new one (pid) */
 static struct {
     pthread_mutex_t lock;      /* guards all of it */
-    pid_t           pid;       /* who has opened it; 0: nobody */
+    pid_t           pid;       /* of the process that opened it; 0 */
     ucs_status_t    status;    /* of that */
     int             fd;
     char            why[256];
     ucs_list_link_t regions;
-    _Atomic int     has_regions; /* a hint for who has none */
+    _Atomic int     has_regions; /* a hint: is there any? */
     int             has_warned;  /* that there is none, since the last one */
 } np_kmod = {
     .lock    = PTHREAD_MUTEX_INITIALIZER,
@@ -242,7 +242,7 @@ np_kmod_region_make(uint32_t arena, np_kmod_region_t **region_p)
 
 err:
     if (np_kmod.has_warned++ > 0) {
-        goto out; /* who is refused comes again */
+        goto out; /* a caller that is refused comes again */
     }
     np_warn("no region of nprdma.ko for the memory at %#lx: %m. Transfers to it "
             "need the target's CPU. Check the module's parameter user_mb", va);

@@ -16,7 +16,7 @@
 
 #include "table.h"
 
-/** Who brings pages in for a range that the program swaps by itself */
+/** What brings pages in for a range that the program swaps by itself */
 typedef struct np_swapper {
     /** Bring [va, va + len) in, whole pages, so that it can be touched.
      *  @return 0, or -1: it cannot. */
@@ -85,8 +85,8 @@ ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
 #define NP_MAPPER_ROUNDS 16
 
 /** Unmap: when it returns, no device and no peer reaches these pages any more,
- *  by views of the kmod mapper neither. Pages that are not mapped cost one load
- *  each; with nprdma.ko there is a system call. */
+ *  not even by views of the kmod mapper. Pages that are not mapped cost one
+ *  load each; with nprdma.ko there is a system call. */
 void np_mapper_unmap(uint64_t va, uint64_t len);
 
 /** Unmap only the writable half (copy on write) */

@@ -58,8 +58,8 @@ typedef struct np_prepare_range {
     uint64_t         until;       /* np_clock(), without a request */
 } np_prepare_range_t;
 
-/* Owner: the process; a forked child begins with an empty one. Only who gives
- * back a request waits for the lock: it is never held for long. */
+/* Owner: the process; a forked child begins with an empty one. Only what
+ * gives back a request waits for the lock: it is never held for long. */
 static struct {
     pthread_mutex_t    lock;      /* guards what follows */
     np_prepare_range_t range[NP_PREPARE_RANGES];
@@ -77,8 +77,8 @@ _Atomic uint32_t np_prepare_waiting;
 _Atomic uint32_t np_prepare_watched;
 
 /* Queued last, of those with the same hash: where, and how much; bit 0 of the
- * latter: to be written. Written under the queue's lock; relaxed: who reads a
- * mixture prepares something once more, or not. */
+ * latter: to be written. Written under the queue's lock; relaxed: a thread that
+ * reads a mixture prepares something once more, or not. */
 typedef struct np_prepare_known {
     _Atomic uint64_t va;
     _Atomic uint64_t size;
@@ -176,7 +176,7 @@ static np_prepare_range_t *np_prepare_range_at(unsigned index)
 uint32_t np_prepare_begin(void)
 {
     /* Before the operation, and so before anybody can give back its request:
-     * who gets to know a request does so through locks of UCP, and sees this */
+     * a thread gets to know it through locks of UCP, and so sees this */
     atomic_fetch_add_explicit(&np_prepare_watched, 1, memory_order_seq_cst);
     return __atomic_load_n(&np_prepare_queue.given_back, __ATOMIC_RELAXED);
 }

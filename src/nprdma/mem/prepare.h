@@ -40,8 +40,8 @@ typedef struct np_prepare_op {
     uint32_t given_back;              /**< of np_prepare_begin */
 } np_prepare_op_t;
 
-/** Ranges that wait. Written under the queue's lock, and a hint for who has
- *  none. */
+/** Ranges that wait. Written under the queue's lock; without it, a hint
+ *  whether there is any. */
 extern _Atomic uint32_t np_prepare_waiting;
 
 /** Announcements that wait or are being made: while there are none nobody needs

@@ -28,9 +28,9 @@ static UCS_F_ALWAYS_INLINE int np_region_is_exact(void)
 }
 
 /**
- * Register [@a va, @a va + @a len), a length of 0 counts as 1. Who registers
- * the same range again gets the same region, one use more. Touches no page of
- * it. Any thread.
+ * Register [@a va, @a va + @a len), a length of 0 counts as 1. To register the
+ * same range again gives the same region, one use more. Touches no page of it.
+ * Any thread.
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM: not a range of user addresses
  *         (logged); UCS_ERR_NO_MEMORY (logged).

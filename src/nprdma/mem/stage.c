@@ -189,7 +189,7 @@ np_stage_pages(np_stage_t *stage, const np_iov_t *memory, void *data,
     return status;
 }
 
-/* Of memory that is swapped: nobody asks who has no table of it */
+/* Of memory that is swapped. Without a table of it nobody is asked. */
 static int np_stage_is_mapped(uint64_t addr, size_t len, int to_memory)
 {
     return (np_table_find(addr >> NP_ARENA_SHIFT) == NULL) ||

@@ -42,7 +42,7 @@ static pthread_mutex_t np_swap_block_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t np_swap_atfork_once = PTHREAD_ONCE_INIT;
 
 
-/* The first range that ends behind @a va; NULL: none */
+/* The first range that ends after @a va; NULL: none */
 static np_swap_range_t *np_swap_range_find_locked(uint64_t va)
 {
     np_swap_range_t *range;

@@ -9,7 +9,7 @@
 
 #include "mapper.h"
 
-/** A range and who brings its pages in. Counted while that is called. */
+/** A range and what brings its pages in. Counted while that is called. */
 typedef struct np_swap_range {
     ucs_list_link_t list;   /**< of all, by address; guarded by its lock */
     uint64_t        first;
