@@ -205,11 +205,13 @@ static void say_verbs(void)
     say(OPS, "((RECV_BUFFERS + SEND_BUFFERS) x %u + %u x %zu) / 4096",
         NP_VSEG_SIZE, NP_UD_BUFFERS, NP_UD_SIZE + sizeof(np_hello_t));
     say(PROTOCOL, "at most %u operations at a time that its target's CPU "
-        "has to work on; a target takes %u", NP_VASKED_MAX, NP_VSERVED_MAX);
+        "has to work on; a target takes %u", NP_VASKED_MAX,
+        NP_STREAM_SERVED_MAX);
     say(OPS, "Over RNICs %.1f KiB each: of a link %u one-sided, %u that are "
-        "asked for, up to %u small puts that go again; and %u that a peer has "
-        "in work here", sizeof(np_vop_t) / 1024.0, NP_VONES_MAX, NP_VASKED_MAX,
-        2 * NP_VPUT_COUNT, NP_VSERVED_MAX);
+        "asked for, up to %u small puts that go again; and %u streams of %.1f "
+        "KiB that a peer has in work here", sizeof(np_vop_t) / 1024.0,
+        NP_VONES_MAX, NP_VASKED_MAX, 2 * NP_VPUT_COUNT, NP_STREAM_SERVED_MAX,
+        sizeof(np_stream_t) / 1024.0);
     say(PROTOCOL, "at most %u one-sided ones beside them", NP_VONES_MAX);
     say(PROTOCOL, "is halved down to %u KiB", NP_VPORT_CHUNK_MIN / 1024);
     say(PROTOCOL, "down to %llu MiB each",

@@ -290,7 +290,7 @@ static unsigned sim_held_by(const np_conn_t *conn)
 
     for (i = conn->sq_head; i != conn->sq_tail; ++i) {
         entry  = &conn->sq[i & conn->sq_mask];
-        count += (entry->buffer != NULL) && !entry->is_kept;
+        count += (entry->buffer != NULL) && !(entry->flags & NP_SQ_KEPT);
     }
     for (i = conn->tx_acked; i != conn->tx_seq; ++i) {
         count += (conn->sent != NULL) &&
@@ -318,7 +318,7 @@ static int sim_is_port_clean(np_vport_t *port)
 
     if ((port->registered == 0) && (port->num_served == 0) &&
         (port->num_free_send + held == port->send_buffers) &&
-        ucs_list_is_empty(&port->todo)) {
+        ucs_list_is_empty(&port->streams) && ucs_list_is_empty(&port->todo)) {
         return 1;
     }
 

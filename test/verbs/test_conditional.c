@@ -120,7 +120,7 @@ static void test_early(void)
 
     TAP_CHECK(start_put(&link_, &comp, 3), "a put whose source is not ready");
     op = ucs_list_head(&link_.flight.ops, np_vop_t, super.list);
-    TAP_CHECK((op->move.chunk_tail == 0) || (op->move.moved == 0),
+    TAP_CHECK((op->stream.chunk_tail == 0) || (op->stream.moved == 0),
               "nothing of it has moved");
     usleep(200000); /* the target needs no progress of ours */
     TAP_CHECK(put_is_right(&comp, 3), "its keys are held until it is");
@@ -223,7 +223,7 @@ int main(void)
     test_wrong("a key that is not the next", AREA / 2, 4096, 1);
     test_wrong("a key beyond the transfer", 0, AREA + 1, 1);
     test_wrong("a key of nothing", 0, 0, 1);
-    test_wrong("one key more than are held", 0, 4096, NP_VDEPTH_MAX + 1);
+    test_wrong("one key more than are held", 0, 4096, NP_STREAM_DEPTH + 1);
     test_cancel();
     test_death();
 

@@ -654,9 +654,7 @@ static int has_given_key(const void *arg)
 {
     np_conn_t *conn = their_conn();
 
-    return (conn != NULL) && !ucs_list_is_empty(&conn->served) &&
-           np_vmove_awaits_write(ucs_list_head(&conn->served, np_vop_t,
-                                               super.list));
+    return (conn != NULL) && np_stream_awaits_write(conn);
 }
 
 /* The same, where the target has given its key in its own progress and computes

@@ -34,7 +34,7 @@ typedef enum np_op_kind {
     NP_OP_COPY,
 
     /* RNICs */
-    NP_OP_MOVE,       /**< a transfer; also what is served */
+    NP_OP_MOVE,       /**< a transfer that a stream carries */
     NP_OP_ONE,        /**< a transfer that is one-sided so far */
     NP_OP_PUTS,       /**< small puts that are confirmed together */
     NP_OP_UNPACK,     /**< a read whose bytes are handed over */

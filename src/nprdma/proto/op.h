@@ -19,8 +19,7 @@
 struct np_op {
     ucs_list_link_t list;        /**< of its link's */
     np_op_t         *next_free;
-    np_flight_t     *flight;     /**< its link's; NULL: not outstanding, or
-                                      served for a peer */
+    np_flight_t     *flight;     /**< its link's; NULL: not outstanding */
     uint64_t        sequence;
     uint64_t        begin;       /**< np_trace_begin() */
     void            *comp;       /**< the user's, or NULL */

@@ -50,34 +50,11 @@ void np_vlink_ask(np_flight_t *flight)
     }
 }
 
-/* A put by messages that needs no other word than that they were taken, and
- * they are; NULL: none */
-static np_vop_t *np_vlink_next_acked(np_vlink_t *link)
-{
-    np_vop_t *op;
-
-    ucs_list_for_each(op, &link->flight.ops, super.list) {
-        if ((op->super.kind == NP_OP_MOVE) && op->move.no_keys &&
-            op->move.is_source && op->move.has_last &&
-            (op->super.status == UCS_OK) &&
-            np_vlink_has_acked(link, op->move.last_seq)) {
-            return op;
-        }
-    }
-    return NULL;
-}
-
 void np_vlink_acked(np_vlink_t *link)
 {
-    np_vop_t *op;
-
     if ((link->conn != NULL) && np_vlink_has_acked(link, link->flight.put)) {
         /* old numbers would seem new */
         link->flight.put = link->conn->tx_acked;
-    }
-    /* From the beginning each time: what completes may cancel the others */
-    while ((op = np_vlink_next_acked(link)) != NULL) {
-        np_op_finish(&op->super, UCS_OK);
     }
     np_flight_check_flushes(&link->flight, UCS_OK);
 }

@@ -389,20 +389,10 @@ static int np_vone_send_copy(np_vop_t *op)
         },
         .body = {.addr = addr}
     };
-    np_op_turn(&op->super, NP_OP_MOVE);
     op->copy = NULL;
-    op->move = (np_vmove_t){
-        .is_source = 1,
-        .no_keys   = 1,
-        .has_sent  = 1,
-        .len       = len,
-        .moved     = len, /* complete when it is acknowledged */
-        .remote    = addr
-    };
     np_conn_send(op->conn, &ctl->msg, sizeof(*ctl) + len);
-    op->move.has_last = 1;
-    op->move.last_seq = op->conn->tx_seq;
-    np_conn_want_credit(op->conn);
+    np_op_turn(&op->super, NP_OP_MOVE);
+    np_stream_begin_sent(&op->stream, op->conn, op->super.name, len, addr);
     NP_STATS_INC(op->port->stats, remote_faults);
     return 0;
 }

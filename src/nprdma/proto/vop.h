@@ -1,9 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Operations over queue pairs: what a link has outstanding, and what the other
- * side works on for it. Both sides know an operation by the name that the
- * link's side gave it.
+ * Operations over queue pairs: what a link has outstanding. Both sides know an
+ * operation by the name that the link's side gave it.
  */
 
 #ifndef NP_VOP_H_
@@ -15,67 +14,12 @@
 #include "../dev/verbs/fast.h"
 #include "../mem/entries.h"
 
-/** Chunks of a transfer that one side may have registered */
-#define NP_VDEPTH_MAX    NP_LEASES_MAX
-
-/** Transfers that a peer may have in work here */
-#define NP_VSERVED_MAX   256
-
 /** Operations of a link that need its target's CPU, at a time: of as many that
  *  are complete here the target may still have to learn it */
-#define NP_VASKED_MAX    (NP_VSERVED_MAX / 2)
+#define NP_VASKED_MAX    (NP_STREAM_SERVED_MAX / 2)
 
 /** One-sided ones at a time, each of which progress may have to look at */
 #define NP_VONES_MAX     128
-
-/** A piece that is registered */
-typedef struct np_vchunk {
-    size_t     offset;      /**< in the transfer */
-    size_t     len;
-    np_lease_t lease;       /**< none: by messages */
-    unsigned   posted;      /**< writes of it that are under way */
-} np_vchunk_t;
-
-/** A piece of the sink that may be written */
-typedef struct np_vready {
-    size_t   offset;
-    size_t   len;
-    uint64_t addr;
-    uint32_t rkey;          /**< 0: by messages */
-} np_vready_t;
-
-/** A transfer. The source writes, the sink says where to: in the order of
- *  offsets, so that one number tells how far it is. */
-typedef struct np_vmove {
-    int         is_source;
-    int         no_keys;        /**< all of it by messages */
-    int         no_register;    /**< source: registering has failed */
-    int         is_told;        /**< the other side knows of our error */
-    int         is_over;        /**< the other side moves nothing more */
-    int         is_patient;     /**< served: nobody brings pages in: they are
-                                     touched */
-    int         is_prepared;    /**< the one chunk is registered, not READY */
-    int         has_sent;       /**< some of it went by messages */
-    int         is_absent;      /**< the target's pages were not in its views;
-                                     it is to bring them in there, too */
-    np_iov_t    iov[NP_MAX_IOV];  /**< ours */
-    size_t      iovcnt;
-    size_t      len;
-    uint64_t    remote;         /**< link's side: the target's address */
-    size_t      chunk;          /**< bytes to register next */
-    size_t      next;           /**< offset behind what was registered */
-    np_vchunk_t chunks[NP_VDEPTH_MAX];
-    uint32_t    chunk_head;
-    uint32_t    chunk_tail;
-    np_vready_t ready[NP_VDEPTH_MAX];
-    uint32_t    ready_head;
-    uint32_t    ready_tail;
-    size_t      ready_next;     /**< where the next one must begin */
-    size_t      moved;          /**< source: posted; sink: arrived */
-    unsigned    posted;         /**< writes under way */
-    int         has_last;       /**< puts by messages: all are sent */
-    uint32_t    last_seq;       /**< and this was the number of the last one */
-} np_vmove_t;
 
 /** Pieces of a one-sided transfer that are under way */
 #define NP_VONE_DEPTH    4
@@ -122,32 +66,27 @@ typedef struct np_vone {
 } np_vone_t;
 
 struct np_vop {
-    np_op_t         super;     /**< first member; of the link's, or in the list
-                                    of the connection's */
+    np_op_t         super;     /**< first member */
     ucs_list_link_t todo;      /**< of port->todo, or alone */
     np_vport_t      *port;
     np_conn_t       *conn;
-    np_vlink_t      *link;     /**< NULL: served for a peer */
-    void            *copy;       /**< link: a send buffer with the bytes of a
-                                      put, behind room for a header, or NULL */
-    np_vctl_t       request;     /**< link: what was asked; kind 0 (AM):
-                                      nothing */
-    uint32_t        request_seq; /**< and by which message */
-    struct np_errand *bring;      /**< served: pages that it waits for, or
-                                       NULL */
+    np_vlink_t      *link;
+    void            *copy;     /**< a send buffer with the bytes of a put,
+                                    behind room for a header, or NULL */
     union {
-        np_vmove_t      move;
+        np_stream_t     stream;    /**< NP_OP_MOVE */
         np_vone_t       one;
         struct np_vbatch *batch;   /**< NP_OP_PUTS (vput.c) */
         struct {
+            np_asked_t  asked;
             np_unpack_t unpack;
             void        *arg;
             size_t      len;
         } unpack;
         struct {
+            np_asked_t  asked;
             void        *result;
             size_t      size;
-            int         is_taken;  /**< executed: only its answer is missing */
         } atomic;
     };
 };
@@ -161,15 +100,8 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op);
 /** The link's operation of this name; NULL: it is over */
 np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name);
 
-/** The peer's operation of this name that we work on; NULL: none */
-np_vop_t *np_vop_find_served(np_conn_t *conn, uint32_t name);
-
 /** It has something to do in the next progress */
 void np_vop_todo(np_vop_t *op);
-
-/** What is served over a connection begins, and ends */
-void np_vop_serve(np_conn_t *conn, np_vop_t *op);
-void np_vop_served(np_vop_t *op);
 
 /** Give back what it holds of the port's and the device's; its queue pair must
  *  not use it any more */
@@ -212,7 +144,7 @@ static UCS_F_ALWAYS_INLINE np_vlink_t *np_vlink_of(np_flight_t *flight)
 static UCS_F_ALWAYS_INLINE int
 np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
 {
-    return (link->conn == NULL) || ((int32_t)(link->conn->tx_acked - seq) >= 0);
+    return (link->conn == NULL) || np_conn_has_acked(link->conn, seq);
 }
 
 /** May one more begin that needs the target's CPU? */
@@ -252,42 +184,6 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
 /** It does not work any more; told in the next progress */
 void np_vlink_down(np_vlink_t *link, ucs_status_t status);
 
-/** Begin a transfer: op->move is filled in but for its counters */
-void np_vmove_begin(np_vop_t *op);
-
-/** Link's side, in the sequential order: register before asking for it */
-void np_vmove_prepare(np_vop_t *op);
-
-/** Do what can be done for a two-sided one; returns whether to come again */
-int np_vmove_run(np_vop_t *op);
-
-/** Link's: may a service thread go on with it, for a program that computes? A
- *  put whose key has come: nothing of it is told the program before its end. */
-int np_vmove_is_for_thread(np_vop_t *op);
-
-/** Served: does it wait for its link to write where it has said READY? */
-int np_vmove_awaits_write(const np_vop_t *op);
-
-/** A write of ours has been done */
-void np_vmove_posted_done(np_vop_t *op, uint32_t chunk);
-
-/** Messages about a transfer. UCS_ERR_INVALID_PARAM: the peer lies;
- *  UCS_ERR_NO_RESOURCE: this one later, see np_vport_ops_t. */
-ucs_status_t np_vmove_ready(np_vop_t *op, const np_vbody_t *body);
-ucs_status_t np_vmove_data(np_vop_t *op, const np_vbody_t *body,
-                           const void *data, size_t len);
-void np_vmove_done(np_vop_t *op, const np_vbody_t *body);
-
-/** A piece has been written: the sink's oldest one */
-ucs_status_t np_vmove_written(np_vop_t *op);
-
-/** Give back what it has registered; its queue pair must not use it any more */
-void np_vmove_release(np_vop_t *op);
-
-/** Link's: its queue pair has failed. What has not moved for certain begins
- *  anew: it is a transfer of that alone from now on. */
-void np_vmove_reset(np_vop_t *op);
-
 /** np_vport_ops_t: a link's queue pair has failed, and there is another one */
 void np_vreplay_lost(np_vlink_t *link);
 void np_vreplay_taken(np_vlink_t *link, uint32_t taken, uint32_t later,
@@ -296,13 +192,10 @@ void np_vreplay_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq);
 int np_vreplay_ask(np_conn_t *conn, uint32_t name);
 void np_vreplay_resumed(np_vlink_t *link);
 
-/** np_vport_ops_t: a link asks, a link is answered, something was written, a
- *  key has come */
+/** np_vport_ops_t: a link asks, a link is answered */
 ucs_status_t
 np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
 ucs_status_t
 np_vserve_answered(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
-ucs_status_t np_vserve_written(np_conn_t *conn, uint32_t name);
-int np_vserve_take_key(np_conn_t *conn, const np_vctl_t *ctl);
 
 #endif

@@ -293,76 +293,12 @@ ucs_status_t np_vlink_put_copied(np_flight_t *flight, np_key_t *key,
     return UCS_OK;
 }
 
-/* Ask for an operation; returns 0: no room */
-static int np_vlink_ask_for(np_vop_t *op)
-{
-    np_vctl_t ctl = op->request;
-
-    if (!np_conn_has_credit(op->conn)) {
-        np_conn_want_credit(op->conn);
-        return 0;
-    }
-
-    if (!np_conn_send_copied(op->conn, &ctl.msg, sizeof(ctl))) {
-        return 0;
-    }
-
-    op->request_seq = op->conn->tx_seq;
-    return 1;
-}
-
-/* Announce a transfer; returns 0: no room */
-static int np_vlink_announce(np_vop_t *op, np_vmsg_kind_t kind, uint64_t addr,
-                             size_t len, int no_keys)
-{
-    op->request = (np_vctl_t){
-        .msg  = {
-            .kind  = kind,
-            .flags = (no_keys ? NP_VMSG_NO_KEYS : 0) |
-                     (op->port->has_views ? NP_VMSG_ABSENT : 0)
-        },
-        .body = {.op = op->super.name, .addr = addr, .len = len}
-    };
-    if (!np_vlink_ask_for(op)) {
-        op->request.msg.kind = NP_VMSG_AM; /* or a replay would ask for it */
-        return 0;
-    }
-    return 1;
-}
-
 int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr)
 {
-    const np_vport_config_t *config = &op->port->config;
-    size_t len                      = np_iov_length(iov, iovcnt);
-    int no_keys                     = (iovcnt != 1) ||
-                                      (len < config->direct_min);
-
     np_op_turn(&op->super, NP_OP_MOVE);
-    op->move = (np_vmove_t){
-        .is_source = dir == NP_DIR_PUT,
-        .is_absent = op->port->has_views,
-        .no_keys   = no_keys,
-        .iovcnt    = iovcnt,
-        .len       = len,
-        .remote    = addr
-    };
-    memcpy(op->move.iov, iov, iovcnt * sizeof(*iov));
-    np_vmove_begin(op);
-    if ((dir == NP_DIR_PUT) && !no_keys) {
-        np_service_start(); /* they take its key while the program computes */
-    }
-    if (ucs_unlikely(config->is_sequential) && !no_keys) {
-        np_vmove_prepare(op);
-    }
-
-    if (((dir == NP_DIR_GET) || !no_keys) &&
-        !np_vlink_announce(op, (dir == NP_DIR_GET) ? NP_VMSG_READ :
-                           NP_VMSG_WRITE, addr, len, no_keys)) {
-        np_vmove_release(op);
-        return 0;
-    }
-    return 1;
+    return np_stream_begin(&op->stream, op->conn, op->super.name, dir, iov,
+                           iovcnt, addr);
 }
 
 int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
@@ -372,7 +308,15 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
     op->unpack.unpack = unpack;
     op->unpack.arg    = arg;
     op->unpack.len    = len;
-    return np_vlink_announce(op, NP_VMSG_READ, addr, len, 1);
+    op->unpack.asked  = (np_asked_t){.ctl = {
+        .msg  = {
+            .kind  = NP_VMSG_READ,
+            .flags = NP_VMSG_NO_KEYS |
+                     (op->port->has_views ? NP_VMSG_ABSENT : 0)
+        },
+        .body = {.op = op->super.name, .addr = addr, .len = len}
+    }};
+    return np_conn_ask(op->conn, &op->unpack.asked);
 }
 
 /* One that needs the target's CPU; NULL: @a status_p says why not */
@@ -508,11 +452,10 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
         return status;
     }
 
-    op->atomic.result   = result;
-    op->atomic.size     = request->size;
-    op->atomic.is_taken = 0;
+    op->atomic.result = result;
+    op->atomic.size   = request->size;
     np_vop_post(link, op);
-    op->request = (np_vctl_t){
+    op->atomic.asked = (np_asked_t){.ctl = {
         .msg  = {
             .kind = NP_VMSG_ATOMIC,
             .id   = request->op,
@@ -524,8 +467,8 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
             .offset  = request->value,
             .compare = request->compare
         }
-    };
-    if (!np_vlink_ask_for(op)) {
+    }};
+    if (!np_conn_ask(op->conn, &op->atomic.asked)) {
         np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }

@@ -21,9 +21,7 @@ void np_vreplay_lost(np_vlink_t *link)
 
     link->flight.gate |= NP_GATE_REPLAY;
     ucs_list_for_each(op, &link->flight.ops, super.list) {
-        if (op->super.kind == NP_OP_MOVE) {
-            np_vmove_reset(op);
-        } else if (op->super.kind == NP_OP_ONE) {
+        if (op->super.kind == NP_OP_ONE) {
             np_vone_lost(op);
         } else if (op->super.kind == NP_OP_PUTS) {
             np_vput_lost(op);
@@ -31,75 +29,63 @@ void np_vreplay_lost(np_vlink_t *link)
     }
 }
 
-/* A number of a message that has another one now */
-static void np_vreplay_number(uint32_t *number, uint32_t taken, uint32_t seq)
-{
-    if ((int32_t)(*number - taken) > 0) {
-        *number = seq;
-    }
-}
-
 void np_vreplay_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
 {
     np_op_t *flush;
-    np_vop_t *op;
 
-    np_vreplay_number(&link->flight.put, taken, seq);
+    np_conn_renumber(&link->flight.put, taken, seq);
     ucs_list_for_each(flush, &link->flight.flushes, list) {
-        np_vreplay_number(&flush->flush.put, taken, seq);
+        np_conn_renumber(&flush->flush.put, taken, seq);
     }
-    ucs_list_for_each(op, &link->flight.ops, super.list) {
-        if (op->super.kind == NP_OP_MOVE) {
-            np_vreplay_number(&op->move.last_seq, taken, seq);
-        }
+}
+
+/* What it has asked for; NULL: nothing */
+static np_asked_t *np_vreplay_asked(np_vop_t *op)
+{
+    switch (op->super.kind) {
+    case NP_OP_MOVE:
+        return (op->stream.asked.ctl.msg.kind == NP_VMSG_AM) ? NULL :
+               &op->stream.asked;
+    case NP_OP_UNPACK:
+        return &op->unpack.asked;
+    case NP_OP_ATOMIC:
+        return &op->atomic.asked;
+    default:
+        return NULL;
     }
 }
 
 void np_vreplay_taken(np_vlink_t *link, uint32_t taken, uint32_t later,
                       np_replay_t *replay)
 {
+    np_asked_t *asked;
     np_vop_t *op;
 
     ucs_list_for_each(op, &link->flight.ops, super.list) {
-        if (op->request.msg.kind == NP_VMSG_AM) {
-            continue; /* nothing was asked */
+        asked = np_vreplay_asked(op);
+        if (asked == NULL) {
+            continue;
         }
 
-        if ((int32_t)(op->request_seq - taken) <= 0) {
+        if ((int32_t)(asked->seq - taken) <= 0) {
             if (op->super.kind == NP_OP_ATOMIC) {
-                op->atomic.is_taken = 1;
+                /* executed: only its answer is missing */
+                asked->ctl.msg.flags |= NP_VMSG_AGAIN;
             }
             np_replay_ask(replay, op->super.name);
         }
-        op->request_seq = later;
+        asked->seq = later;
     }
 }
 
 int np_vreplay_ask(np_conn_t *conn, uint32_t name)
 {
     np_vop_t *op = np_vop_find(conn, name);
-    np_vctl_t ctl;
 
-    if (op == NULL) {
-        return 1; /* it was cancelled */
-    }
-
-    if (op->super.status != UCS_OK) {
-        /* nobody writes to it any more */
-        np_op_finish(&op->super, op->super.status);
-        return 1;
-    }
-
-    ctl = op->request;
-    if ((op->super.kind == NP_OP_ATOMIC) && op->atomic.is_taken) {
-        ctl.msg.flags |= NP_VMSG_AGAIN;
-    }
-    if (!np_conn_send_copied(conn, &ctl.msg, sizeof(ctl))) {
-        return 0;
-    }
-
-    op->request_seq = conn->tx_seq;
-    return 1;
+    return (op == NULL) || /* it was cancelled */
+           ((op->super.kind == NP_OP_MOVE) ?
+            np_stream_ask_again(&op->stream) :
+            np_conn_ask(conn, np_vreplay_asked(op)));
 }
 
 void np_vreplay_resumed(np_vlink_t *link)
@@ -108,10 +94,7 @@ void np_vreplay_resumed(np_vlink_t *link)
 
     link->flight.gate &= ~NP_GATE_REPLAY;
     ucs_list_for_each_safe(op, next, &link->flight.ops, super.list) {
-        if (op->super.kind == NP_OP_MOVE) {
-            np_vmove_begin(op);
-        } else if ((op->super.kind == NP_OP_ONE) ||
-                   (op->super.kind == NP_OP_PUTS)) {
+        if ((op->super.kind == NP_OP_ONE) || (op->super.kind == NP_OP_PUTS)) {
             np_vop_todo(op);
         }
     }

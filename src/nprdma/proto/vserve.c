@@ -55,41 +55,6 @@ np_vserve_put(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
     return UCS_OK;
 }
 
-/* Work on a transfer of the peer's */
-static void np_vserve_move(np_conn_t *conn, const np_vmsg_t *msg,
-                           const np_vbody_t *body)
-{
-    const unsigned rights = (msg->kind == NP_VMSG_READ) ? NP_RIGHT_READ :
-                            NP_RIGHT_WRITE;
-    np_vop_t *op          = NULL;
-    ucs_status_t status;
-    uint64_t va;
-
-    status = np_space_resolve(NP_SPACE_MEMORY, body->addr, body->len, rights,
-                              &va);
-    if ((status == UCS_OK) && (conn->num_served >= NP_VSERVED_MAX)) {
-        status = UCS_ERR_NO_RESOURCE;
-    }
-    if (status == UCS_OK) {
-        op     = np_vop_get(conn->port, NP_OP_MOVE, NULL);
-        status = (op == NULL) ? UCS_ERR_NO_MEMORY : UCS_OK;
-    }
-    if (status != UCS_OK) {
-        np_conn_answer(conn, NP_VMSG_DONE, body->op, status, 0);
-        return;
-    }
-
-    op->super.name     = body->op;
-    op->move.is_absent = !!(msg->flags & NP_VMSG_ABSENT);
-    op->move.is_source = msg->kind == NP_VMSG_READ;
-    op->move.no_keys   = !!(msg->flags & NP_VMSG_NO_KEYS);
-    op->move.iov[0]    = (np_iov_t){(void*)va, body->len};
-    op->move.iovcnt    = 1;
-    op->move.len       = body->len;
-    np_vop_serve(conn, op);
-    np_vmove_begin(op);
-}
-
 /* Keep what an atomic gave: as many as the link may be waiting for */
 static void np_vserve_keep_result(np_conn_t *conn, uint32_t op,
                                   ucs_status_t status, uint64_t value)
@@ -164,43 +129,6 @@ static ucs_status_t np_vserve_atomic(np_conn_t *conn, const np_vmsg_t *msg,
     return UCS_OK;
 }
 
-/* About a transfer that we work on for a peer */
-static ucs_status_t
-np_vserve_served(np_conn_t *conn, const np_vmsg_t *msg, const np_vbody_t *body,
-                 const void *data, size_t len)
-{
-    np_vop_t *op = np_vop_find_served(conn, body->op);
-
-    if (op == NULL) {
-        /* it is over here: nothing more will be moved */
-        if ((msg->kind == NP_VMSG_DONE) && (body->status != UCS_OK)) {
-            np_conn_answer(conn, NP_VMSG_DONE, body->op, UCS_ERR_CANCELED, 0);
-        }
-        return UCS_OK;
-    }
-
-    switch (msg->kind) {
-    case NP_VMSG_READY:
-        return np_vmove_ready(op, body);
-    case NP_VMSG_DATA:
-        return np_vmove_data(op, body, data, len);
-    default:
-        if (body->status == UCS_OK) {
-            return UCS_ERR_INVALID_PARAM;
-        }
-        np_vmove_done(op, body);
-        return UCS_OK;
-    }
-}
-
-int np_vserve_take_key(np_conn_t *conn, const np_vctl_t *ctl)
-{
-    np_vop_t *op = np_vop_find(conn, ctl->body.op);
-
-    return (op != NULL) && (op->super.kind == NP_OP_MOVE) &&
-           (np_vmove_ready(op, &ctl->body) == UCS_OK);
-}
-
 ucs_status_t np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
 {
     const np_vmsg_t *msg   = &ctl->msg;
@@ -209,20 +137,8 @@ ucs_status_t np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
     switch (msg->kind) {
     case NP_VMSG_PUT:
         return np_vserve_put(conn, msg, body, ctl + 1, len);
-    case NP_VMSG_READ:
-    case NP_VMSG_WRITE:
-        if ((body->len == 0) ||
-            (np_vop_find_served(conn, body->op) != NULL)) {
-            return UCS_ERR_INVALID_PARAM;
-        }
-        np_vserve_move(conn, msg, body);
-        return UCS_OK;
     case NP_VMSG_ATOMIC:
         return np_vserve_atomic(conn, msg, body);
-    case NP_VMSG_READY:
-    case NP_VMSG_DATA:
-    case NP_VMSG_DONE:
-        return np_vserve_served(conn, msg, body, ctl + 1, len);
     default:
         return UCS_ERR_INVALID_PARAM;
     }
@@ -293,31 +209,7 @@ np_vserve_answered(np_conn_t *conn, const np_vctl_t *ctl, size_t len)
         }
         np_vserve_result(op, body);
         return UCS_OK;
-    case NP_OP_MOVE:
-        break;
     default:
         return UCS_ERR_INVALID_PARAM;
     }
-
-    switch (msg->kind) {
-    case NP_VMSG_READY:
-        return np_vmove_ready(op, body);
-    case NP_VMSG_DATA:
-        return np_vmove_data(op, body, ctl + 1, len);
-    case NP_VMSG_DONE:
-        np_vmove_done(op, body);
-        return UCS_OK;
-    default:
-        return UCS_ERR_INVALID_PARAM;
-    }
-}
-
-ucs_status_t np_vserve_written(np_conn_t *conn, uint32_t name)
-{
-    np_vop_t *op = conn->is_link ? np_vop_find(conn, name) :
-                   np_vop_find_served(conn, name);
-
-    return (op == NULL) ? UCS_OK :
-           (op->super.kind == NP_OP_MOVE) ? np_vmove_written(op) :
-           UCS_ERR_INVALID_PARAM;
 }

@@ -11,6 +11,7 @@
 #include "hello.h"
 #include "late.h"
 #include "replay.h"
+#include "stream.h"
 #include "vremote.h"
 
 #include "../../pause.h"
@@ -123,7 +124,7 @@ np_conn_t *np_conn_create(np_vport_t *port, int is_link)
     conn->state   = NP_CONN_CONNECTING;
     conn->sq_mask = ucs_roundup_pow2(port->config.sq_size) - 1;
     conn->sq      = calloc(conn->sq_mask + 1, sizeof(*conn->sq));
-    ucs_list_head_init(&conn->served);
+    ucs_list_head_init(&conn->streams);
     ucs_list_head_init(&conn->due);
     ucs_list_head_init(&conn->asking);
     ucs_list_head_init(&conn->replaying);
@@ -223,9 +224,9 @@ static void np_conn_stop(np_conn_t *conn)
 
     for (i = conn->sq_head; i != conn->sq_tail; ++i) {
         entry = &conn->sq[i & conn->sq_mask];
-        if (entry->op != NULL) {
+        if (entry->waiter != NULL) {
             --conn->port->awaited;
-            entry->op = NULL;
+            entry->waiter = NULL;
         }
     }
     np_conn_break(conn);
@@ -249,7 +250,7 @@ static void np_conn_drop_posted(np_conn_t *conn)
 
     for (; conn->sq_head != conn->sq_tail; ++conn->sq_head) {
         entry = &conn->sq[conn->sq_head & conn->sq_mask];
-        if ((entry->buffer != NULL) && !entry->is_kept) {
+        if ((entry->buffer != NULL) && !(entry->flags & NP_SQ_KEPT)) {
             np_vport_buffer_put(conn->port, entry->buffer);
         }
         entry->buffer = NULL;
@@ -303,8 +304,8 @@ ucs_status_t np_conn_renew(np_conn_t *conn)
 
     np_conn_end_qp(conn, old); /* afterwards: their numbers differ */
     np_late_drop(conn);
-    conn->port->ops->renewed(conn);
     if (!conn->is_link) {
+        np_streams_end_served(conn);
         np_conn_end_answers(conn);
     }
     return UCS_OK;
@@ -400,6 +401,7 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
         np_vport_forget(conn->port, conn);
         conn->tx_seen = conn->tx_acked;
         np_replay_pause(conn);
+        np_streams_lost(conn);
         if (conn->link != NULL) { /* else only messages are left */
             conn->port->ops->lost(conn->link);
             np_vremote_lost(conn->link);
@@ -461,7 +463,7 @@ void np_conn_destroy(np_conn_t *conn)
     np_conn_acked(conn, conn->tx_seq);
     np_late_drop(conn);
     np_replay_drop(conn);
-    port->ops->freed(conn);
+    np_streams_end_served(conn);
     np_conn_free_replies(conn);
     if (conn->ah != NULL) {
         ibv_destroy_ah(conn->ah);
@@ -503,17 +505,21 @@ static void np_conn_release(np_conn_t *conn, uint32_t upto)
 
     for (; conn->sq_head != upto; ++conn->sq_head) {
         entry = &conn->sq[conn->sq_head & conn->sq_mask];
-        if (ucs_unlikely(entry->is_kept)) {
+        if (ucs_unlikely(entry->flags & NP_SQ_KEPT)) {
             np_conn_spill(conn, entry);
         } else if (entry->buffer != NULL) {
             np_vport_buffer_put(conn->port, entry->buffer);
         }
         entry->buffer = NULL;
         --conn->port->posted;
-        if (entry->op != NULL) {
+        if (entry->waiter != NULL) {
             --conn->port->awaited;
-            conn->port->ops->moved(entry->op, entry->chunk);
-            entry->op = NULL;
+            if (entry->flags & NP_SQ_STREAM) {
+                np_stream_moved(entry->stream, entry->number);
+            } else {
+                conn->port->ops->moved(entry->op, entry->number);
+            }
+            entry->waiter = NULL;
         }
     }
 }

@@ -30,16 +30,25 @@ typedef enum np_conn_state {
     NP_CONN_DEAD         /**< in error: what was posted comes back */
 } np_conn_state_t;
 
+enum {
+    NP_SQ_KEPT   = 1u << 0, /**< its buffer is given back with the
+                                 acknowledgement */
+    NP_SQ_STREAM = 1u << 1  /**< a stream waits for it */
+};
+
 /** A work request that was posted */
 typedef struct np_sq_entry {
     void     *buffer;    /**< to be given back, or NULL */
-    np_vop_t *op;        /**< a write of it, or NULL */
     union {
-        uint32_t chunk;  /**< which of its chunks */
+        void        *waiter; /**< for its completion; NULL: nobody */
+        np_vop_t    *op;
+        np_stream_t *stream; /**< NP_SQ_STREAM */
+    };
+    union {
+        uint32_t number; /**< for @a waiter */
         uint32_t seq;    /**< link: of the message in @a buffer */
     };
-    int      is_kept;    /**< @a buffer is given back with the
-                              acknowledgement */
+    unsigned flags;      /**< NP_SQ_... */
 } np_sq_entry_t;
 
 /** Link: a message that the target has not acknowledged yet. Should the queue
@@ -51,6 +60,12 @@ typedef struct np_vsent {
                               at its place in conn->small */
     void     *spilled;   /**< allocated, or NULL */
 } np_vsent_t;
+
+/** Link: what it has asked for, and asks for again over its next queue pair */
+typedef struct np_asked {
+    np_vctl_t ctl;
+    uint32_t  seq;       /**< by which message */
+} np_asked_t;
 
 /** Answering side: what an atomic gave, should its answer be lost */
 typedef struct np_vresult {
@@ -145,8 +160,9 @@ struct np_conn {
     int             is_gone;     /**< link: the target has left its port */
     int             is_closing;  /**< link: closed by its user; it ends when
                                       what was sent has been taken */
-    ucs_list_link_t served;      /**< answering side: np_vop_t in work */
-    unsigned        num_served;
+    ucs_list_link_t streams;     /**< link: of its operations; answering side:
+                                      that are served */
+    unsigned        num_served;  /**< answering side: of streams */
 
     /* handshake */
     uint64_t        engine_id;   /**< of the link's process */
@@ -230,6 +246,10 @@ void np_replay_ask(np_replay_t *replay, uint32_t name);
 
 /** The bytes of a message that goes again */
 const void *np_conn_sent_bytes(const np_conn_t *conn, uint32_t seq);
+
+/** Link: ask the target for something, and remember by which message; returns
+ *  0: no room */
+int np_conn_ask(np_conn_t *conn, np_asked_t *asked);
 
 /** Begin a message in a buffer; NULL: no room */
 np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind);
@@ -322,13 +342,14 @@ void np_conn_tell_views(np_conn_t *conn, uint64_t addr);
 /* The movers. There must be room for each; what has an operation is told of its
  * completion (np_vport_ops_t::moved), with the number. */
 
-/** Write a part of a chunk of @a op to where the peer has a lease.
+/** Write a part of a chunk of @a stream to where the peer has a lease.
  *
  * @param [in] imm  What the peer is told when all up to here has come; NULL:
- *                  nothing. */
+ *                  nothing.
+ * @param [in] stream  Is told (np_stream_moved) of its completion; or NULL. */
 void np_conn_write_lease(np_conn_t *conn, np_place_t from, np_place_t to,
-                         size_t len, const uint32_t *imm, np_vop_t *op,
-                         uint32_t number);
+                         size_t len, const uint32_t *imm, np_stream_t *stream,
+                         uint32_t chunk);
 
 /** Write into a view; a Read follows, whose completion is that of both. Up to
  *  port->max_inline bytes may be anywhere, and need not stay. */
@@ -380,6 +401,30 @@ np_conn_has_rooms(const np_conn_t *conn, unsigned count)
 static inline unsigned np_conn_reads(int of_device)
 {
     return ucs_min((unsigned)ucs_max(of_device, 1), NP_CONN_READS);
+}
+
+/** Does what is to be done over it go on? Else it begins anew over the next
+ *  queue pair, or ends. */
+static UCS_F_ALWAYS_INLINE int np_conn_goes_on(const np_conn_t *conn)
+{
+    return (conn->state == NP_CONN_READY) && (conn->replay == NULL);
+}
+
+/** Link: has the target taken the message of this number? */
+static UCS_F_ALWAYS_INLINE int
+np_conn_has_acked(const np_conn_t *conn, uint32_t seq)
+{
+    return (int32_t)(conn->tx_acked - seq) >= 0;
+}
+
+/** The number of a message, which is another one if it is behind @a taken
+ *  (np_vport_ops_t::renumber) */
+static inline void
+np_conn_renumber(uint32_t *number, uint32_t taken, uint32_t seq)
+{
+    if ((int32_t)(*number - taken) > 0) {
+        *number = seq;
+    }
 }
 
 /** May the link send so many more messages? */

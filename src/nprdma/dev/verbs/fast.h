@@ -8,6 +8,7 @@
 #ifndef NP_VERBS_FAST_H_
 #define NP_VERBS_FAST_H_
 
+#include "stream.h"
 #include "vremote.h" /* the layers above need both */
 
 #include <string.h>

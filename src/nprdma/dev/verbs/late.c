@@ -10,6 +10,8 @@
 
 #include "late.h"
 
+#include "stream.h"
+
 #include "../../work.h"
 
 #include <limits.h>
@@ -32,10 +34,10 @@ static UCS_F_ALWAYS_INLINE int np_late_any(const np_conn_t *conn)
  * served */
 static unsigned np_late_max(const np_conn_t *conn)
 {
-    const np_vport_ops_t *ops = conn->port->ops;
+    const unsigned asked = conn->port->ops->max_asked;
 
-    return (conn->is_link ? ops->max_answers : 2 * conn->hello.credits) +
-           ops->max_writes;
+    return (conn->is_link ? asked * NP_STREAM_DEPTH * NP_STREAM_MESSAGES :
+            2 * conn->hello.credits) + (NP_STREAM_SERVED_MAX * NP_STREAM_DEPTH);
 }
 
 static void np_late_retry(void *waiter);

@@ -13,8 +13,8 @@
 
 
 void np_conn_write_lease(np_conn_t *conn, np_place_t from, np_place_t to,
-                         size_t len, const uint32_t *imm, np_vop_t *op,
-                         uint32_t number)
+                         size_t len, const uint32_t *imm, np_stream_t *stream,
+                         uint32_t chunk)
 {
     unsigned flags = IBV_SEND_SIGNALED;
     struct ibv_send_wr *wr;
@@ -29,7 +29,7 @@ void np_conn_write_lease(np_conn_t *conn, np_place_t from, np_place_t to,
     wr->wr.rdma.remote_addr = to.addr;
     wr->wr.rdma.rkey        = to.key;
     conn->unsignaled        = 0;
-    np_conn_post(conn, wr, NULL, 0, op, number);
+    np_conn_post(conn, wr, NULL, NP_SQ_STREAM, stream, chunk);
 }
 
 /* With @a op, which is told of its completion, or without */

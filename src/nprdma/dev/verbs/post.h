@@ -30,21 +30,21 @@ np_conn_request(np_conn_t *conn, np_place_t from, size_t len,
     return &port->wr;
 }
 
-/** @a is_kept: the buffer is not given back by the completion */
+/** @a flags, @a waiter, @a number: as in np_sq_entry_t */
 static UCS_F_ALWAYS_INLINE void
-np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer, int is_kept,
-             np_vop_t *op, uint32_t number)
+np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer,
+             unsigned flags, void *waiter, uint32_t number)
 {
     np_sq_entry_t *entry = &conn->sq[conn->sq_tail & conn->sq_mask];
     struct ibv_send_wr *bad;
     int ret;
 
-    wr->wr_id      = ((uint64_t)conn->generation << 32) | conn->sq_tail;
-    entry->buffer  = buffer;
-    entry->op      = op;
-    entry->chunk   = number;
-    entry->is_kept = is_kept;
-    ret            = ibv_post_send(conn->qp, wr, &bad);
+    wr->wr_id     = ((uint64_t)conn->generation << 32) | conn->sq_tail;
+    entry->buffer = buffer;
+    entry->waiter = waiter;
+    entry->number = number;
+    entry->flags  = flags;
+    ret           = ibv_post_send(conn->qp, wr, &bad);
     if (ucs_unlikely(ret != 0)) {
         np_conn_refused(conn, ret, entry);
         return;
@@ -52,7 +52,7 @@ np_conn_post(np_conn_t *conn, struct ibv_send_wr *wr, void *buffer, int is_kept,
 
     ++conn->sq_tail;
     ++conn->port->posted;
-    if (op != NULL) {
+    if (waiter != NULL) {
         ++conn->port->awaited;
     }
 }

@@ -10,6 +10,7 @@
 #  include "config.h"
 #endif
 
+#include "stream.h"
 #include "vremote.h"
 
 
@@ -49,7 +50,7 @@ void np_conn_take_key(np_conn_t *conn, np_vmsg_t *msg, size_t len)
     const np_vctl_t *ctl = (const np_vctl_t*)msg;
 
     if ((len == sizeof(*ctl)) && (msg->kind == NP_VMSG_READY) &&
-        conn->port->ops->take_key(conn, ctl)) {
+        np_stream_take_key(conn, ctl)) {
         msg->kind          = NP_VMSG_ACK;
         conn->is_computing = 1;
     } /* else the owner finds out the same */
@@ -78,7 +79,9 @@ np_conn_asked(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     if (msg->kind == NP_VMSG_WRITE) {
         conn->is_computing = !!(msg->flags & NP_VMSG_DISTANT);
     }
-    return conn->port->ops->asked(conn, ctl, len - sizeof(*ctl));
+    len -= sizeof(*ctl);
+    return np_stream_is_about(msg) ? np_stream_asked(conn, ctl, len) :
+           conn->port->ops->asked(conn, ctl, len);
 }
 
 /* Returns 0: not now, and nothing of it was done */
@@ -114,6 +117,7 @@ static ucs_status_t
 np_conn_answered(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 {
     const np_vctl_t *ctl = (const np_vctl_t*)msg;
+    np_stream_t *stream;
 
     if (msg->kind == NP_VMSG_ACK) {
         return UCS_OK;
@@ -131,7 +135,11 @@ np_conn_answered(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     if (msg->kind == NP_VMSG_READY) {
         conn->is_computing = 0; /* no thread has taken it */
     }
-    return conn->port->ops->answered(conn, ctl, len - sizeof(*ctl));
+    len   -= sizeof(*ctl);
+    stream = np_stream_is_about(msg) ? np_stream_find(conn, ctl->body.op) :
+             NULL;
+    return (stream != NULL) ? np_stream_told(stream, ctl, len) :
+           conn->port->ops->answered(conn, ctl, len);
 }
 
 /* As np_conn_request */
@@ -149,6 +157,7 @@ static int np_conn_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     /* after what it says: a put that has failed is not complete */
     if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {
         np_conn_acked(conn, ack);
+        np_streams_acked(conn);
         if (conn->link != NULL) {
             conn->port->ops->acked(conn->link);
         }
@@ -180,7 +189,7 @@ int np_conn_received(np_conn_t *conn, np_vmsg_t *msg, size_t len)
 void np_conn_written(np_conn_t *conn, uint32_t name)
 {
     np_conn_heard_write(conn);
-    if (conn->port->ops->written(conn, name) != UCS_OK) {
+    if (np_stream_written(conn, name) != UCS_OK) {
         np_error("a peer has written what nobody asked for: its connection "
                  "ends");
         np_conn_fail(conn, UCS_ERR_CONNECTION_RESET);

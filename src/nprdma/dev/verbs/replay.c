@@ -10,6 +10,8 @@
 
 #include "replay.h"
 
+#include "stream.h"
+
 #include "../../pause.h"
 #include "../../work.h"
 
@@ -145,6 +147,7 @@ void np_replay_begin(np_conn_t *conn, uint32_t taken)
         conn->replaced = 0; /* the last one was good for something */
     }
 
+    np_streams_renumber(conn, taken, conn->replay->later);
     if (conn->link != NULL) {
         conn->port->ops->renumber(conn->link, taken, conn->replay->later);
     }
@@ -187,8 +190,10 @@ static void np_replay_end(np_conn_t *conn)
         return;
     }
 
+    np_streams_renumber(conn, later - 1, conn->tx_seq);
     conn->port->ops->renumber(conn->link, later - 1, conn->tx_seq);
     np_conn_owe_ack(conn);
+    np_streams_resumed(conn);
     conn->port->ops->resumed(conn->link);
 }
 
@@ -204,8 +209,9 @@ static unsigned np_replay_one(ucs_list_link_t *replaying)
 
     if (!replay->has_begun) {
         replay->has_begun = 1;
+        np_streams_acked(conn); /* by the target's word */
         if (conn->link != NULL) {
-            ops->acked(conn->link); /* by the target's word */
+            ops->acked(conn->link);
         }
     }
 

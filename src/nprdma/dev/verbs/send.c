@@ -9,6 +9,7 @@
 #endif
 
 #include "post.h"
+#include "stream.h"
 
 #include "../../engine.h"
 
@@ -143,7 +144,7 @@ np_conn_refused(np_conn_t *conn, int error, const np_sq_entry_t *entry)
 {
     np_error("%s: queue pair %u takes no request: %s", conn->port->nic->name,
              conn->qpn, strerror(error));
-    if ((entry->buffer != NULL) && !entry->is_kept) {
+    if ((entry->buffer != NULL) && !(entry->flags & NP_SQ_KEPT)) {
         np_vport_buffer_put(conn->port, entry->buffer);
     }
     np_conn_fail(conn, UCS_ERR_IO_ERROR);
@@ -216,7 +217,7 @@ static int np_conn_is_waiting(const np_conn_t *conn)
     if (!conn->is_link) {
         /* for a link that computes while it has the key of its put */
         return (conn->state == NP_CONN_READY) &&
-               conn->port->ops->awaits_write(conn);
+               np_stream_awaits_write(conn);
     }
 
     return (conn->state == NP_CONN_READY) && (conn->link != NULL) &&
@@ -340,8 +341,8 @@ void np_conn_heard_write(np_conn_t *conn)
 }
 
 /* Keep what must go again should the queue pair fail. Returns whether the
- * buffer is needed for that. */
-static UCS_F_ALWAYS_INLINE int
+ * buffer is needed for that: NP_SQ_KEPT, or 0. */
+static UCS_F_ALWAYS_INLINE unsigned
 np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
 {
     np_vsent_t *sent;
@@ -367,7 +368,7 @@ np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
     if (buffer != NULL) {
         sent->buffer = buffer;
         ++conn->num_kept;
-        return 1;
+        return NP_SQ_KEPT;
     }
 
     memcpy(&conn->small[(conn->tx_seq & conn->sent_mask) *
@@ -422,7 +423,7 @@ static UCS_F_ALWAYS_INLINE void np_conn_fill(np_conn_t *conn, np_vmsg_t *msg)
 
 static UCS_F_ALWAYS_INLINE void
 np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len, void *buffer,
-                     int is_kept)
+                     unsigned kept)
 {
     unsigned flags = (buffer == NULL) ? IBV_SEND_INLINE : 0;
 
@@ -434,7 +435,7 @@ np_conn_post_message(np_conn_t *conn, np_vmsg_t *msg, size_t len, void *buffer,
     }
     np_conn_post(conn, np_conn_request(conn, np_vport_place(conn->port, msg),
                                        len, IBV_WR_SEND, flags),
-                 buffer, is_kept, NULL, conn->tx_seq);
+                 buffer, kept, NULL, conn->tx_seq);
     np_conn_count(conn);
 }
 

@@ -15,6 +15,7 @@
 #include "hello.h"
 #include "late.h"
 #include "replay.h"
+#include "stream.h"
 
 #include "../../mem/prepare.h"
 
@@ -322,6 +323,7 @@ np_vport_work(np_vport_t *port, int is_send_due)
     }
     if (ucs_unlikely(np_vport_has_work(port))) {
         count += np_late_progress(port);
+        count += np_stream_progress(port);
         count += port->ops->work(port);
         count += np_vport_tell_views(port);
     }

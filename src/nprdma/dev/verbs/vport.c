@@ -17,6 +17,7 @@
 #include "conn.h"
 #include "hello.h"
 #include "replay.h"
+#include "stream.h"
 
 #include "../../svc/bringer.h"
 #include "../../engine.h"
@@ -258,6 +259,7 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->connecting);
     ucs_list_head_init(&port->ready);
     ucs_list_head_init(&port->dying);
+    ucs_list_head_init(&port->streams);
     ucs_list_head_init(&port->todo);
     ucs_list_head_init(&port->replies);
     ucs_list_head_init(&port->asking);
@@ -514,6 +516,7 @@ void np_vport_close(np_vport_t *port)
     np_vport_drop_all_kept(port);
     np_vport_drop_asked(port);
     port->ops->closed(port);
+    np_streams_cleanup(port);
     np_stage_cleanup(&port->stage);
     np_views_wait(port->nic);
     close(port->event_fd);

@@ -23,6 +23,7 @@
 
 typedef struct np_conn np_conn_t;
 typedef struct np_vop np_vop_t;
+typedef struct np_stream np_stream_t;
 typedef struct np_replay np_replay_t;
 
 /** For tests: what happens to the handshake's datagrams */
@@ -93,34 +94,27 @@ typedef struct np_vport_attr {
  *  may send, and may end the connection. */
 typedef struct np_vport_ops {
     const np_flight_ops_t *flight;
-    unsigned max_answers;     /**< messages to a link that may be under way */
-    unsigned max_writes;      /**< writes with immediate, to either side */
+    unsigned max_asked;       /**< operations of a link that its target may have
+                                   to answer, at a time */
 
-    /** A link asks for something else than views; @a len bytes are behind
-     *  @a ctl, and all is gone afterwards.
+    /** A link asks for something other than views or a stream; @a len bytes are
+     *  behind @a ctl, and all is gone afterwards.
      *
      *  @return UCS_OK: handled; UCS_ERR_NO_RESOURCE: not now, and nothing of it
      *          was done: it comes again when the pages are there that are
      *          wanted (np_bring_want); others: it makes no sense, and the
      *          connection ends. */
     ucs_status_t (*asked)(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
-    /** As asked: what a link of ours is answered */
+    /** As asked: what a link of ours is answered, but about a stream */
     ucs_status_t (*answered)(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
-    /** As asked, but at once: the other side has written what it had the key
-     *  for, of the operation of this name */
-    ucs_status_t (*written)(np_conn_t *conn, uint32_t name);
-    /** A service thread's turn: READY has come. Returns whether it was taken;
-     *  else the owner is told. */
-    int (*take_key)(np_conn_t *conn, const np_vctl_t *ctl);
     /** The target has taken more of a link's messages */
     void (*acked)(np_vlink_t *link);
 
     /** What a work request was posted for is done */
     void (*moved)(np_vop_t *op, uint32_t number);
+    /** A stream of a link's has ended, and is its owner's again */
+    void (*ended)(np_stream_t *stream, ucs_status_t status);
 
-    /** The connection has another queue pair: what came over the last one and
-     *  is worked on is forgotten */
-    void (*renewed)(np_conn_t *conn);
     /** A link's: it is not connected yet, and of what was sent nobody knows
      *  what has come */
     void (*lost)(np_vlink_t *link);
@@ -137,21 +131,14 @@ typedef struct np_vport_ops {
     int (*ask_again)(np_conn_t *conn, uint32_t name);
     /** All has gone again: what waits may begin */
     void (*resumed)(np_vlink_t *link);
-    /** Freed: the device uses no memory for it any more */
-    void (*freed)(np_conn_t *conn);
     /** The link does not work any more */
     void (*down)(np_vlink_t *link, ucs_status_t status);
 
-    /** Answering side: does anything wait for the link to write? */
-    int (*awaits_write)(const np_conn_t *conn);
-
-    /** Do what there is to do (np_vport_has_work); returns how much */
+    /** Do what there is to do (np_vport_t::todo); returns how much */
     unsigned (*work)(np_vport_t *port);
     /** The owner's: and what only it may, in the progress call of this number;
      *  there are links to report, or with open puts */
     unsigned (*owner_work)(np_vport_t *port, unsigned ticks);
-    /** A service thread's: is there work for it that no event will tell of? */
-    int (*has_thread_work)(np_vport_t *port);
     /** The owner is about to sleep */
     void (*arm)(np_vport_t *port);
     /** The port ends; no connection is left */
@@ -305,6 +292,10 @@ struct np_vport {
     unsigned                num_absent;
     np_vabsent_t            absent[NP_VPORT_ABSENT]; /**< np_bring_later */
     np_stage_t              stage;      /**< for what messages carry */
+    ucs_list_link_t         streams;    /**< np_stream_t::todo */
+    np_stream_t             *free_streams; /**< to serve peers */
+    struct np_stream_block  *stream_blocks; /**< of these */
+    unsigned                num_served; /**< streams of peers in work */
 
     /* owned by the layers above */
     np_flights_t            flights;
@@ -312,7 +303,6 @@ struct np_vport {
     ucs_list_link_t         open_puts;  /**< of links: small puts whose Read of
                                              the target's entries is not
                                              posted */
-    unsigned                num_served; /**< transfers of peers in work */
 };
 
 ucs_status_t np_vport_open(const np_vport_config_t *config,
@@ -426,8 +416,9 @@ np_vport_view_room(const np_vport_t *port, uint64_t va)
  *  for views? */
 static UCS_F_ALWAYS_INLINE int np_vport_has_work(np_vport_t *port)
 {
-    return !ucs_list_is_empty(&port->late) || !ucs_list_is_empty(&port->todo) ||
-           !ucs_list_is_empty(&port->asked);
+    return !ucs_list_is_empty(&port->late) ||
+           !ucs_list_is_empty(&port->streams) ||
+           !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->asked);
 }
 
 static inline uint8_t *np_vport_recv_buffer(np_vport_t *port, uint64_t index)

@@ -10,6 +10,7 @@
 #endif
 
 #include "hello.h"
+#include "stream.h"
 
 #include "../../mem/prepare.h"
 
@@ -116,7 +117,8 @@ static ucs_status_t np_vport_try_arm(np_vport_t *port)
 
     port->ops->arm(port);
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
-        !ucs_list_is_empty(&port->todo) || !ucs_list_is_empty(&port->replies) ||
+        !ucs_list_is_empty(&port->streams) || !ucs_list_is_empty(&port->todo) ||
+        !ucs_list_is_empty(&port->replies) ||
         !ucs_list_is_empty(&port->flights.down) ||
         !ucs_list_is_empty(&port->late) ||
         !ucs_list_is_empty(&port->replaying) || np_prepare_has_work()) {
@@ -160,6 +162,7 @@ static void np_vport_wake_owner(np_vport_t *port)
     const uint64_t one = 1;
 
     if (port->is_armed && ((port->kept_head != port->kept_tail) ||
+                           !ucs_list_is_empty(&port->streams) ||
                            !ucs_list_is_empty(&port->todo) ||
                            !ucs_list_is_empty(&port->flights.down) ||
                            !ucs_list_is_empty(&port->late) ||
@@ -219,7 +222,7 @@ static int np_vport_serve_turn(np_vport_t *port)
     }
     return (count > 0) || np_turn_is_wanted(&port->turn) ||
            !ucs_list_is_empty(&port->connecting) ||
-           port->ops->has_thread_work(port) || np_conn_ring_links(port) ||
+           np_stream_has_thread_work(port) || np_conn_ring_links(port) ||
            !ucs_list_is_empty(&port->asked) ||
            !ucs_list_is_empty(&port->late) ||
            !ucs_list_is_empty(&port->replies);
