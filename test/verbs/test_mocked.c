@@ -683,6 +683,61 @@ static int key_given_by_owner(void)
     return 0;
 }
 
+/* Our link says something about a stream of area; 0: it has not been able to */
+static int say(np_vmsg_kind_t kind, uint32_t name, ucs_status_t status)
+{
+    const double end = mocked_now() + MOCKED_LIMIT;
+    np_vctl_t ctl    = {.msg = {.kind = kind}};
+
+    ctl.body.op     = name;
+    ctl.body.status = status;
+    ctl.body.addr   = (uintptr_t)area;
+    ctl.body.len    = MOCKED_AREA;
+    while (!np_conn_has_credit(link_.conn) ||
+           !np_conn_send_copied(link_.conn, &ctl.msg, sizeof(ctl))) {
+        np_conn_want_credit(link_.conn);
+        mocked_progress();
+        if (mocked_now() > end) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int has_served(const void *arg)
+{
+    return (their_conn()->rx_seq == link_.conn->tx_seq) &&
+           (theirs->num_served == *(const unsigned*)arg);
+}
+
+/* A link that begins streams and does not go on with them has so many at the
+ * target; they end when it gives them up, and leave nothing */
+static int served_are_bounded(void)
+{
+    enum { NAME = 1 << 30, COUNT = NP_STREAM_SERVED_MAX + 40 };
+    const unsigned most = NP_STREAM_SERVED_MAX, none = 0;
+    unsigned i, round;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
+    for (round = 0; round < 2; ++round) {
+        for (i = 0; i < COUNT; ++i) {
+            TAP_CHILD_CHECK(say(NP_VMSG_WRITE, NAME + i, UCS_OK));
+        }
+        TAP_CHILD_CHECK(mocked_wait(has_served, &most, NULL));
+        TAP_CHILD_CHECK(theirs->registered > 0);
+        for (i = 0; i < COUNT; ++i) {
+            TAP_CHILD_CHECK(say(NP_VMSG_DONE, NAME + i, UCS_ERR_CANCELED));
+        }
+        TAP_CHILD_CHECK(mocked_wait(has_served, &none, NULL));
+        TAP_CHILD_CHECK(theirs->registered == 0);
+    }
+    TAP_CHILD_CHECK(mocked_move(NP_DIR_PUT, mine, MOCKED_AREA, area) == UCS_OK);
+    TAP_CHILD_CHECK(down == UCS_OK);
+    mocked_end();
+    return 0;
+}
+
 static unsigned num_kept(void)
 {
     NP_TURN_WAIT(&ours->turn);
@@ -1185,6 +1240,8 @@ int main(void)
     TAP_CHECK(tap_child(try_again_is_an_error), "or one that says to try again");
     TAP_CHECK(tap_child(crowd_is_bounded),
               "of a crowd of gets only so many are taken");
+    TAP_CHECK(tap_child(served_are_bounded),
+              "and of what a link asks for, which is over when it says so");
     TAP_CHECK(tap_child(answers_go_first),
               "answers do not wait for what else is served");
     TAP_CHECK(tap_child(nothing_two_sided), "what moves nothing needs no key");
