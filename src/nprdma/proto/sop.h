@@ -1,8 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * soft0's operations: what a link has outstanding in which of its rings, and
- * what may start.
+ * soft0's operations: what a link has outstanding, and what may start.
  */
 
 #ifndef NP_SOP_H_
@@ -72,8 +71,6 @@ typedef struct np_fault {
 
 struct np_sop {
     np_op_t          super;       /**< first member */
-    ucs_list_link_t  queue;       /**< a copy: of its link's */
-    np_ask_t         ask;         /**< of a request: an atomic, a FAULT */
     union {
         struct {
             np_sop_t     *copy;   /**< whose piece this is, or NULL */
@@ -84,11 +81,19 @@ struct np_sop {
             size_t       offset;  /**< in the copy */
             np_carry_t   carry;
         } rma;
+        struct {                  /* a request */
+            np_ask_t     ask;
+            union {
+                struct {
+                    void *result; /**< or NULL */
+                } atomic;
+                np_fault_t fault;
+            };
+        };
         struct {
-            void         *result; /**< or NULL */
-        } atomic;
-        np_copy_t        copy;
-        np_fault_t       fault;
+            ucs_list_link_t queue; /**< of its link's */
+            np_copy_t       copy;
+        };
     };
 };
 
