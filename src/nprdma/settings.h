@@ -62,6 +62,9 @@ typedef enum np_write_check {
 
 extern const char *np_write_check_names[];
 
+/** Bytes of the largest write that is read back: the paper's own limit */
+#define NP_READBACK_MAX  4096
+
 /** What a target does about a page that it has brought in */
 typedef enum np_fault_mode {
     NP_FAULT_MODE_REVERSE,   /**< it moves the data */

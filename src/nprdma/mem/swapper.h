@@ -7,6 +7,7 @@
 #ifndef NP_SWAPPER_H_
 #define NP_SWAPPER_H_
 
+#include "entries.h"
 #include "mapper.h"
 
 /** A range and what brings its pages in. Counted while that is called. */
@@ -71,5 +72,26 @@ void np_swap_wait_copies(void);
 
 /** A child after fork: it has none */
 void np_swap_range_after_fork(void);
+
+/** Before the CPU looks at memory that a program may swap by itself, which
+ *  waits for np_swap_let_go. Returns 0 if it has gone by now. */
+static inline int
+np_swap_hold_iov(const np_iov_t *iov, size_t iovcnt, int *phase)
+{
+    size_t i;
+
+    *phase = -1;
+    for (i = 0; (i < iovcnt) && (*phase < 0); ++i) {
+        *phase = np_swap_hold((uintptr_t)iov[i].base, iov[i].len);
+    }
+
+    if (ucs_likely(*phase < 0) || (np_entries_of_iov(iov, iovcnt).bits &
+                                   NP_ENTRY_OWN(NP_ENTRY_READ))) {
+        return 1;
+    }
+
+    np_swap_let_go(*phase);
+    return 0;
+}
 
 #endif

@@ -14,6 +14,7 @@
 #include "fault.h"
 
 #include "copy.h"
+#include "judge.h"
 #include "sop.h"
 #include "pace.h"
 #include "piece.h"
@@ -521,8 +522,7 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
         /* A write that the target calls done is: it has seen no page of ours
          * absent, and must not be repeated */
         ours = np_entries_of_iov(local, count);
-        if (!np_entries_held(&op->fault.ours, &ours,
-                             NP_ENTRY_OWN(NP_ENTRY_WRITE))) {
+        if (!np_judge_ours(NP_DIR_GET, 1, &op->fault.ours, &ours)) {
             np_fault_again(link, copy, op->fault.offset, asked->len);
         }
     }

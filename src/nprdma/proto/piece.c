@@ -10,18 +10,12 @@
 
 #include "piece.h"
 
-#include "../engine.h"
+#include "judge.h"
+
 #include "../mem/access.h"
 #include "../mem/mapper.h"
 #include "../mem/prepare.h"
-#include "../mem/signature.h"
 #include "../mem/swapper.h"
-#include "../pause.h"
-
-#include <string.h>
-
-/* Largest write that is read back: the paper's own limit */
-#define NP_PIECE_READBACK 4096
 
 /* Least read that looks at one page's entry before anything else: to fill more
  * with the signature, and to find it there, takes longer than to ask */
@@ -85,140 +79,17 @@ static ucs_status_t
 np_piece_look_local(np_link_t *link, const np_piece_t *piece, int *has_local,
                     np_entries_t *ours)
 {
-    const unsigned bits = NP_ENTRY_OWN((piece->dir == NP_DIR_GET) ?
-                                       NP_ENTRY_BITS : NP_ENTRY_READ);
     ucs_status_t status;
 
     *ours = np_entries_of_iov(piece->iov, piece->iovcnt);
-    if (ucs_likely(((ours->bits & bits) == bits) && !np_region_is_exact())) {
+    if (ucs_likely(np_entries_have(ours, np_judge_our_bits(piece->dir, 1)) &&
+                   !np_region_is_exact())) {
         return UCS_OK;
     }
 
     status = np_piece_prepare_local(link, piece, has_local);
     *ours  = np_entries_of_iov(piece->iov, piece->iovcnt);
     return status;
-}
-
-/* Before the CPU looks at our own memory: a program that swaps it by itself
- * waits for the end, np_swap_let_go. Returns 0 if it has gone by now. */
-static int np_piece_hold(const np_piece_t *piece, int *phase)
-{
-    size_t i;
-
-    *phase = -1;
-    for (i = 0; (i < piece->iovcnt) && (*phase < 0); ++i) {
-        *phase = np_swap_hold((uintptr_t)piece->iov[i].base, piece->iov[i].len);
-    }
-
-    if (ucs_likely(*phase < 0) ||
-        (np_entries_of_iov(piece->iov, piece->iovcnt).bits &
-         NP_ENTRY_OWN(NP_ENTRY_READ))) {
-        return 1;
-    }
-
-    np_swap_let_go(*phase);
-    return 0;
-}
-
-/* Look at what was read: is any of it the signature? */
-static void np_piece_check_read(const np_piece_t *piece, np_ranges_t *missing)
-{
-    size_t start = 0, from, end, i;
-    int phase;
-
-    if (!np_piece_hold(piece, &phase)) {
-        np_ranges_add(missing, 0, piece->len);
-        return;
-    }
-
-    for (i = 0; i < piece->iovcnt; start += piece->iov[i++].len) {
-        for (from = 0; from < piece->iov[i].len; from = end) {
-            from = np_signature_find(piece->iov[i].base, piece->addr + start,
-                                     piece->iov[i].len, NP_DMA_UNIT, from,
-                                     &end);
-            if (ucs_likely(from == piece->iov[i].len)) {
-                break;
-            }
-            np_ranges_add(missing, start + from, end - from);
-        }
-    }
-    np_swap_let_go(phase);
-}
-
-/* Read back what was written: was it written? */
-static int np_piece_check_readback(const np_piece_t *piece,
-                                   const np_dma_t *dma)
-{
-    uint8_t buffer[NP_PIECE_READBACK];
-    np_iov_t iov  = {buffer, piece->len};
-    np_dma_t back = *dma;
-    size_t offset = 0, i, end;
-    int is_same   = 1, phase;
-    np_ranges_t absent;
-
-    back.dir       = NP_DIR_GET;
-    back.has_local = 0;
-    back.is_whole  = 0;
-    back.is_prefix = 0;
-    if ((np_dma_move(&back, &iov, 1, piece->addr, piece->len, &absent) !=
-         UCS_OK) ||
-        (np_signature_find(buffer, piece->addr, piece->len, NP_DMA_UNIT, 0,
-                           &end) != piece->len) ||
-        !np_piece_hold(piece, &phase)) {
-        return 0;
-    }
-
-    for (i = 0; is_same && (i < piece->iovcnt);
-         offset += piece->iov[i++].len) {
-        is_same = (piece->iov[i].len == 0) ||
-                  (memcmp(buffer + offset, piece->iov[i].base,
-                          piece->iov[i].len) == 0);
-    }
-    np_swap_let_go(phase);
-    return is_same;
-}
-
-static int np_piece_uses_readback(const np_piece_t *piece)
-{
-    return (np_engine.config.write_check == NP_WRITE_CHECK_READBACK) &&
-           (piece->len <= NP_PIECE_READBACK);
-}
-
-static int np_piece_uses_entries(void)
-{
-    return np_engine.config.write_check != NP_WRITE_CHECK_AUTO;
-}
-
-/* What the target's entries say before a write: what we have seen of this page
- * the last time is as good as a look now, since a later one must agree */
-static np_entries_t np_piece_entries_before(np_link_t *link,
-                                            const np_table_t *table,
-                                            const np_piece_t *piece)
-{
-    uint64_t page = piece->addr >> NP_PAGE_SHIFT;
-    np_seen_t *seen;
-
-    if (np_page_count(piece->addr, piece->len) == 1) {
-        seen = &link->seen[page % NP_LINK_SEEN];
-        if ((seen->page == page) && (seen->entry & NP_ENTRY_WRITE)) {
-            return (np_entries_t){seen->entry, seen->entry & NP_ENTRY_BITS};
-        }
-    }
-
-    return np_entries_of(table, piece->addr, piece->len);
-}
-
-static np_entries_t np_piece_entries_after(np_link_t *link,
-                                           const np_table_t *table,
-                                           const np_piece_t *piece)
-{
-    np_entries_t after = np_entries_of(table, piece->addr, piece->len);
-    uint64_t page      = piece->addr >> NP_PAGE_SHIFT;
-
-    if (np_page_count(piece->addr, piece->len) == 1) {
-        link->seen[page % NP_LINK_SEEN] = (np_seen_t){page, after.sum};
-    }
-    return after;
 }
 
 /* The kernel has moved no more. What was written is never written again; of
@@ -254,28 +125,31 @@ static ucs_status_t np_piece_not_there(np_link_t *link, const np_piece_t *piece,
 
 /* All units have been moved: what has not arrived? */
 static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
-                           const np_dma_t *dma, const np_entries_t *before,
+                           np_proof_t proof, const np_dma_t *dma,
+                           const np_entries_t *before,
                            const np_entries_t *after, const np_ranges_t *absent,
                            np_ranges_t *missing)
 {
-    int is_put   = piece->dir == NP_DIR_PUT;
-    unsigned bit = is_put ? NP_ENTRY_WRITE : NP_ENTRY_READ;
+    int phase;
 
-    if (!is_put && !piece->by_entries) {
-        np_piece_check_read(piece, missing);
+    if (proof == NP_PROOF_SIGNATURE) {
+        if (np_swap_hold_iov(piece->iov, piece->iovcnt, &phase)) {
+            np_judge_read(piece->iov, piece->iovcnt, piece->addr, NP_DMA_UNIT,
+                          missing);
+            np_swap_let_go(phase);
+        } else {
+            np_ranges_add(missing, 0, piece->len);
+        }
         if (ucs_unlikely(missing->count > 0) && (absent->count == 0)) {
             NP_STATS_INC(link->port->stats, false_alarms);
         }
-    } else if (!piece->by_entries &&
-               (np_engine.config.write_check == NP_WRITE_CHECK_AUTO)) {
-        np_ranges_copy(missing, absent); /* this device can tell by itself */
-    } else if (np_piece_uses_readback(piece) && is_put) {
-        if (!np_piece_check_readback(piece, dma)) {
-            np_ranges_copy(missing, absent);
-        }
-    } else if (!np_entries_held(before, after, bit)) {
-        /* what was written is never written again */
-        np_ranges_copy(missing, absent);
+    } else if ((proof == NP_PROOF_DEVICE) ||
+               ((proof == NP_PROOF_READBACK) ?
+                !np_dma_has_written(dma, piece->iov, piece->iovcnt,
+                                    piece->addr, piece->len) :
+                !np_judge_theirs(piece->dir, before, after))) {
+        np_ranges_copy(missing, absent); /* what was written is never written
+                                            again */
     }
 }
 
@@ -295,21 +169,21 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
                                  const np_dma_t *dma, const np_entries_t *ours,
                                  np_ranges_t *missing)
 {
-    int by_entries      = (piece->dir == NP_DIR_PUT) ? np_piece_uses_entries() :
-                          piece->by_entries;
-    unsigned our_bit    = NP_ENTRY_OWN((piece->dir == NP_DIR_GET) ?
-                                       NP_ENTRY_WRITE : NP_ENTRY_READ);
-    np_entries_t before = {0, 0}, after = {0, 0}, ours_after;
+    const np_proof_t proof = np_judge_proof(piece->dir, piece->len,
+                                            piece->by_entries);
+    np_entries_t before    = {0, 0}, after = {0, 0}, now;
     np_ranges_t absent;
     ucs_status_t status;
 
     NP_PAUSE(CHECKED_LOCAL);
 
-    if (by_entries) {
-        before = np_piece_entries_before(link, dma->table, piece);
+    if (proof == NP_PROOF_ENTRIES) {
+        before = np_seen_before(link->seen, dma->table, piece->addr,
+                                piece->len);
         NP_PAUSE(ENTRIES_BEFORE);
         if (NP_IS_MUTANT(CHECK_BEFORE_DATA)) {
-            after = np_piece_entries_after(link, dma->table, piece);
+            after = np_seen_after(link->seen, dma->table, piece->addr,
+                                  piece->len);
         }
     }
 
@@ -322,18 +196,18 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
                np_piece_not_there(link, piece, dma->has_local);
     }
 
-    if (by_entries && !NP_IS_MUTANT(CHECK_BEFORE_DATA)) {
-        after = np_piece_entries_after(link, dma->table, piece);
+    if ((proof == NP_PROOF_ENTRIES) && !NP_IS_MUTANT(CHECK_BEFORE_DATA)) {
+        after = np_seen_after(link->seen, dma->table, piece->addr, piece->len);
         NP_PAUSE(ENTRIES_AFTER);
     }
 
-    np_piece_judge(link, piece, dma, &before, &after, &absent, missing);
+    np_piece_judge(link, piece, proof, dma, &before, &after, &absent, missing);
     NP_PAUSE(JUDGED);
 
     /* only now: what was judged by looking at our memory was in it */
     if (dma->has_local) {
-        ours_after = np_entries_of_iov(piece->iov, piece->iovcnt);
-        if (ucs_unlikely(!np_entries_held(ours, &ours_after, our_bit))) {
+        now = np_entries_of_iov(piece->iov, piece->iovcnt);
+        if (ucs_unlikely(!np_judge_ours(piece->dir, 1, ours, &now))) {
             if (piece->dir == NP_DIR_GET) {
                 return UCS_ERR_NO_PROGRESS;
             }

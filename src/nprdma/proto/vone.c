@@ -20,10 +20,8 @@
 #  include "config.h"
 #endif
 
+#include "judge.h"
 #include "vop.h"
-
-#include "../mem/signature.h"
-#include "../pause.h"
 
 #include <string.h>
 
@@ -50,11 +48,6 @@ typedef enum np_vpost {
 _Static_assert((((NP_VPIECE_SIZE >> NP_PAGE_SHIFT) + 1) * sizeof(uint32_t)) <=
                NP_VSEG_SIZE, "the entries of a piece fit a buffer");
 
-
-static UCS_F_ALWAYS_INLINE uint32_t np_vone_bits(np_dir_t dir)
-{
-    return (dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE;
-}
 
 int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr, size_t len)
@@ -121,20 +114,19 @@ static uint64_t np_vpiece_remote(const np_vop_t *op, const np_vpiece_t *piece)
 static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
                               const np_kmod_region_t *region)
 {
-    const int is_sink   = op->one.dir == NP_DIR_GET;
-    const uint32_t bits = is_sink ? NP_ENTRY_BITS : NP_ENTRY_READ;
-    uint64_t va         = np_vpiece_local(op, piece);
+    const uint64_t va = np_vpiece_local(op, piece);
     unsigned round;
 
     for (round = 0;; ++round) {
         piece->ours = np_kmod_entries(region, va, piece->len);
-        if (np_entries_have(&piece->ours, bits)) {
+        if (np_entries_have(&piece->ours, np_judge_our_bits(op->one.dir, 0))) {
             return 1;
         }
 
         NP_STATS_INC(op->port->stats, local_faults);
         if ((round == NP_VONE_ROUNDS) ||
-            (np_kmod_fault_in(region, va, piece->len, is_sink) != UCS_OK)) {
+            (np_kmod_fault_in(region, va, piece->len,
+                              op->one.dir == NP_DIR_GET) != UCS_OK)) {
             return 0;
         }
     }
@@ -146,15 +138,13 @@ static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
     const np_vone_t *one = &op->one;
     np_entries_t now;
 
-    if ((one->unpack != NULL) || (op->copy != NULL) ||
-        NP_IS_MUTANT(LOCAL_UNCHECKED)) {
+    if ((one->unpack != NULL) || (op->copy != NULL)) {
         return 1;
     }
 
     now = np_kmod_entries(piece->region, np_vpiece_local(op, piece),
                           piece->len);
-    return np_entries_held(&piece->ours, &now, (one->dir == NP_DIR_GET) ?
-                           NP_ENTRY_BITS : NP_ENTRY_READ);
+    return np_judge_ours(one->dir, 0, &piece->ours, &now);
 }
 
 /* The target's entries, into scratch */
@@ -231,7 +221,7 @@ static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
     if (!is_known) {
         piece->theirs = np_vremote_entries(piece->remote, va, piece->len);
         is_known      = np_entries_have(&piece->theirs,
-                                        np_vone_bits(one->dir));
+                                        np_judge_their_bits(one->dir));
     }
     if (!is_known && piece->has_looked) {
         return NP_VPOST_NOT;
@@ -270,32 +260,25 @@ static void np_vpiece_learn(np_vop_t *op, const np_vpiece_t *piece, int is_read)
                      is_read ? piece->scratch : NULL);
 }
 
-static int np_vpiece_has_signature(np_vop_t *op, const np_vpiece_t *piece)
-{
-    const void *data = (op->one.unpack != NULL) ? piece->scratch :
-                       (void*)np_vpiece_local(op, piece);
-    size_t end;
-
-    return !NP_IS_MUTANT(READ_UNCHECKED) &&
-           np_signature_find(data, np_vpiece_remote(op, piece), piece->len,
-                             NP_VONE_UNIT, 0, &end) < piece->len;
-}
-
 /* Has it arrived for certain? */
 static int np_vpiece_is_right(np_vop_t *op, np_vpiece_t *piece)
 {
+    const uint64_t remote = np_vpiece_remote(op, piece);
+    const np_iov_t read   = {(op->one.unpack != NULL) ? piece->scratch :
+                             (void*)np_vpiece_local(op, piece), piece->len};
+    np_ranges_t missing;
     np_entries_t now;
 
     if (op->one.dir == NP_DIR_GET) {
-        return !np_vpiece_has_signature(op, piece) &&
-               np_vpiece_is_ours(op, piece);
+        missing.count = 0;
+        np_judge_read(&read, 1, remote, NP_VONE_UNIT, &missing);
+        return (missing.count == 0) && np_vpiece_is_ours(op, piece);
     }
 
     np_vpiece_learn(op, piece, 1);
-    now = np_vremote_entries(piece->remote, np_vpiece_remote(op, piece),
-                             piece->len);
-    return (np_entries_held(&piece->theirs, &now, NP_ENTRY_WRITE) ||
-            NP_IS_MUTANT(WRITE_UNCONFIRMED)) && np_vpiece_is_ours(op, piece);
+    now = np_vremote_entries(piece->remote, remote, piece->len);
+    return np_judge_theirs(NP_DIR_PUT, &piece->theirs, &now) &&
+           np_vpiece_is_ours(op, piece);
 }
 
 /* What a piece that is back has brought. Returns 0: no room for its next

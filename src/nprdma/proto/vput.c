@@ -18,10 +18,10 @@
 
 #include "vput.h"
 
-#include "../clock.h"
-#include "../engine.h"
-#include "../pause.h"
+#include "judge.h"
 #include "order.h"
+
+#include "../clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -435,8 +435,7 @@ static int np_vput_is_right(const np_vbatch_t *batch, const np_vput_t *put)
     const np_entries_t now = np_vremote_entries(
             batch->remote, put->interval.first, put->len);
 
-    return np_entries_held(&put->entry, &now, NP_ENTRY_WRITE) ||
-           NP_IS_MUTANT(WRITE_UNCONFIRMED);
+    return np_judge_theirs(NP_DIR_PUT, &put->entry, &now);
 }
 
 /* Those of which that is so are complete; without entries, none */

@@ -12,8 +12,10 @@
 
 #include "tlb.h"
 
+#include "../../engine.h"
 #include "../../mem/access.h"
 #include "../../mem/signature.h"
+#include "../../mem/swapper.h"
 #include "../../pause.h"
 
 #include <string.h>
@@ -40,27 +42,6 @@ typedef struct np_walk {
                                  moved */
 } np_walk_t;
 
-
-void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len)
-{
-    unsigned last = ranges->count - 1;
-    size_t end;
-
-    np_assert((len > 0) && (ranges->count <= NP_RANGES_MAX));
-    if ((ranges->count > 0) &&
-        ((ranges->range[last].offset + ranges->range[last].len == offset) ||
-         (ranges->count == NP_RANGES_MAX))) {
-        end = ucs_max(offset + len,
-                      ranges->range[last].offset + ranges->range[last].len);
-        ranges->range[last].offset = ucs_min(offset,
-                                             ranges->range[last].offset);
-        ranges->range[last].len    = end - ranges->range[last].offset;
-        return;
-    }
-
-    ranges->range[ranges->count].offset = offset;
-    ranges->range[ranges->count++].len  = len;
-}
 
 /* Are all pages of [va, va + len) in the target's view? */
 static int np_walk_remote(const np_walk_t *walk, uint64_t va, size_t len)
@@ -341,4 +322,32 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
 
     np_walk_give_up(&walk, absent);
     return status;
+}
+
+int np_dma_has_written(const np_dma_t *dma, const np_iov_t *iov, size_t iovcnt,
+                       uint64_t addr, size_t len)
+{
+    uint8_t buffer[NP_READBACK_MAX];
+    const np_iov_t read = {buffer, len};
+    np_dma_t back       = *dma;
+    size_t offset       = 0, i, end;
+    int is_same         = 1, phase;
+    np_ranges_t absent;
+
+    back.dir       = NP_DIR_GET;
+    back.has_local = 0;
+    back.is_whole  = 0;
+    back.is_prefix = 0;
+    if ((np_dma_move(&back, &read, 1, addr, len, &absent) != UCS_OK) ||
+        (np_signature_find(buffer, addr, len, NP_DMA_UNIT, 0, &end) != len) ||
+        !np_swap_hold_iov(iov, iovcnt, &phase)) {
+        return 0;
+    }
+
+    for (i = 0; is_same && (i < iovcnt); offset += iov[i++].len) {
+        is_same = (iov[i].len == 0) ||
+                  (memcmp(buffer + offset, iov[i].base, iov[i].len) == 0);
+    }
+    np_swap_let_go(phase);
+    return is_same;
 }

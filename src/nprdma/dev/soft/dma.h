@@ -17,27 +17,14 @@
 #include "vm.h"
 
 #include "../../iov.h"
-
 #include "../../mem/table.h"
+#include "../../ranges.h"
 
 /** Bytes that one call moves at most: so long a page may have to wait */
 #define NP_DMA_MAX         (256 * UCS_KBYTE)
 
 /** Ranges that one call may report: every other page of NP_DMA_MAX */
 #define NP_DMA_MAX_RANGES  34
-
-/** Ranges of a list: what one call reports, and some that come back */
-#define NP_RANGES_MAX      64
-
-/** Pieces of a transfer, as offsets into it; in order, not touching, where
- *  nobody says otherwise */
-typedef struct np_ranges {
-    unsigned count;
-    struct {
-        size_t offset;
-        size_t len;
-    } range[NP_RANGES_MAX];
-} np_ranges_t;
 
 /** The translation cache of a device, if it is modelled */
 typedef struct np_tlb np_tlb_t;
@@ -85,9 +72,9 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
                          size_t iovcnt, uint64_t addr, size_t len,
                          np_ranges_t *absent);
 
-/** Add a range. If there is no room it becomes part of the last one, with all
- *  that is between. */
-void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len);
+/** Read at most NP_READBACK_MAX bytes that were written: are they there? */
+int np_dma_has_written(const np_dma_t *dma, const np_iov_t *iov, size_t iovcnt,
+                       uint64_t addr, size_t len);
 
 /** A way to our own memory, in one arena: through our own views, as a device
  *  would */
@@ -100,17 +87,6 @@ np_dma_own(np_dir_t dir, np_moving_own_t *moving, uint64_t va)
         .table   = np_table_find(np_arena_of(va)),
         .moving  = moving
     };
-}
-
-/** As far as it is filled in: none is the usual case */
-static inline void np_ranges_copy(np_ranges_t *dst, const np_ranges_t *src)
-{
-    unsigned i;
-
-    dst->count = src->count;
-    for (i = 0; i < src->count; ++i) {
-        dst->range[i] = src->range[i];
-    }
 }
 
 /** Are all pages of [@a va, @a va + @a len), inside one arena, in the remote

@@ -11,18 +11,11 @@
 #include "dma.h"
 #include "port.h"
 #include "ring.h"
+#include "seen.h"
 
 #include "../flight.h"
 #include "../../mem/table.h"
 #include "../../mem/window.h"
-
-/** Pages of the target whose entries we have seen last */
-#define NP_LINK_SEEN 8
-
-typedef struct np_seen {
-    uint64_t page;     /**< address >> NP_PAGE_SHIFT */
-    uint32_t entry;
-} np_seen_t;
 
 /** Owner: who called np_link_init; guarded as its port is. */
 struct np_link {
@@ -79,7 +72,7 @@ struct np_link {
     np_drain_entry_t drain;
 
     /* owned by proto */
-    np_seen_t        seen[NP_LINK_SEEN];
+    np_seen_t        seen[NP_SEEN_PAGES];
     ucs_list_link_t  copies;       /**< transfers in pieces, in the order of
                                         posting */
 };
