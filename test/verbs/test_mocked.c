@@ -344,8 +344,8 @@ static int flush_ends(void)
                     UCS_INPROGRESS);
     TAP_CHILD_CHECK(np_eps_flush(&ours->flights, &flush) == UCS_INPROGRESS);
     np_ep_close(&link_.flight);
-    TAP_CHILD_CHECK((put.count == 0) && (flush.count == 1) &&
-                    (flush.status == UCS_ERR_CANCELED));
+    TAP_CHILD_CHECK((put.count == 1) && (put.status == UCS_ERR_CANCELED) &&
+                    (flush.count == 1) && (flush.status == UCS_ERR_CANCELED));
     mock_release();
     np_vport_close(ours);
     np_vport_close(theirs);

@@ -61,35 +61,51 @@ typedef struct np_user {
     void (*link_down)(np_flight_t *flight, ucs_status_t status);
 } np_user_t;
 
-/** What is done for each device in its own way. NULL: nothing is to be done. */
-typedef struct np_flight_ops {
-    size_t   op_size;   /**< bytes of an operation, np_op_t first */
-    unsigned max_ops;   /**< operations that a port may have */
-
-    /** Has the target taken the put of this number (np_flight_t::put)? NULL: no
-     *  put is without an operation. */
-    int (*has_taken)(np_flight_t *flight, uint32_t put);
-    /** Somebody waits for all of it: see to it that we hear of its end */
-    void (*ask)(np_flight_t *flight);
+/** What a device does for the layers above it. NULL: nothing is to be done. */
+typedef struct np_dev_ops {
     /** UCS_OK; UCS_ERR_NO_RESOURCE: try again; else the link is down */
     ucs_status_t (*connect)(np_flight_t *flight);
     /** Would any operation find room? The link is up, and nothing else is in
      *  the way but NP_GATE_PENDING. */
     int (*has_room)(np_flight_t *flight);
+    /** Has the target taken the put of this number (np_flight_t::put)? NULL: no
+     *  put is without an operation. */
+    int (*has_taken)(np_flight_t *flight, uint32_t put);
+    /** Somebody waits for that: see to it that we hear of it */
+    void (*want_taken)(np_flight_t *flight);
     /** An operation has failed on which others rely: the end of the link */
     void (*fail)(np_flight_t *flight, ucs_status_t status);
-    /** All is cancelled: nothing that is outstanding moves after this */
-    void (*stop)(np_flight_t *flight);
-    /** An operation is not outstanding any more: give back what it holds. Its
-     *  status is that of its end. */
-    void (*ended)(np_op_t *op);
-    /** As np_ep_close */
-    void (*close)(np_flight_t *flight);
     /** The link does not work any more, its user says: callbacks that follow
      *  begin nothing more */
     void (*end)(np_flight_t *flight, ucs_status_t status);
+    /** All is cancelled: nothing that is outstanding moves after this. In a
+     *  forked child it goes on for its parent. */
+    void (*stop)(np_flight_t *flight);
+    /** Its user has left the link: before what is outstanding is cancelled, and
+     *  when nothing is any more */
+    void (*leave)(np_flight_t *flight);
+    void (*close)(np_flight_t *flight);
     /** As np_ep_check */
     ucs_status_t (*check)(np_flight_t *flight);
+} np_dev_ops_t;
+
+/** And what the protocol does on links of a device: which ways transfers
+ *  take */
+typedef struct np_way_ops {
+    size_t   op_size;   /**< bytes of an operation, np_op_t first */
+    unsigned max_ops;   /**< operations that a port may have */
+
+    /** Does nothing that was posted keep others from beginning? */
+    int (*may_begin)(np_flight_t *flight);
+    /** Somebody waits for all that was posted: nothing is put off any more */
+    void (*hurry)(np_flight_t *flight);
+    /** Its link was stopped (np_dev_ops_t): what it holds is nobody's */
+    void (*stopped)(np_op_t *op);
+    /** An operation is not outstanding any more: give back what it holds. Its
+     *  status is that of its end. */
+    void (*ended)(np_op_t *op);
+    /** Nothing is outstanding any more on a link that ends */
+    void (*left)(np_flight_t *flight);
 
     /** What np_ep_move and the others do, in a turn of the port's */
     ucs_status_t (*move)(np_dir_t dir, np_flight_t *flight, np_key_t *key,
@@ -105,11 +121,12 @@ typedef struct np_flight_ops {
     ucs_status_t (*atomic)(np_flight_t *flight, np_key_t *key,
                            const np_atomic_t *request, void *result,
                            void *comp);
-} np_flight_ops_t;
+} np_way_ops_t;
 
 /** What the links of a port share. Guarded as its port is. */
 typedef struct np_flights {
-    const np_flight_ops_t *ops;
+    const np_dev_ops_t    *dev;
+    const np_way_ops_t    *ways;
     np_user_t             user;
     np_turn_t             *turn;    /**< the port's; NULL: no thread but its
                                          owner uses it */
@@ -148,15 +165,17 @@ struct np_flight {
 };
 
 static inline void np_flights_init(np_flights_t *all,
-                                   const np_flight_ops_t *ops,
+                                   const np_dev_ops_t *dev,
+                                   const np_way_ops_t *ways,
                                    const np_user_t *user, np_turn_t *turn)
 {
     memset(all, 0, sizeof(*all));
-    all->ops     = ops;
+    all->dev     = dev;
+    all->ways    = ways;
     all->user    = *user;
     all->turn    = turn;
     all->pid     = getpid();
-    all->max_ops = ops->max_ops;
+    all->max_ops = ways->max_ops;
     ucs_list_head_init(&all->busy);
     ucs_list_head_init(&all->down);
 }

@@ -10,7 +10,7 @@
 
 #include "sop.h"
 
-/** np_flight_ops_t::atomic */
+/** np_way_ops_t::atomic */
 ucs_status_t np_atomic_post(np_flight_t *flight, np_key_t *key,
                             const np_atomic_t *request, void *result,
                             void *comp);

@@ -39,13 +39,24 @@ static int np_ep_wait(const np_flights_t *all, np_turn_t **turn_p)
 
 void np_ep_close(np_flight_t *flight)
 {
-    NP_EP_TURN *turn = NULL;
+    np_flights_t *all = flight->all;
+    NP_EP_TURN *turn  = NULL;
 
-    if (!np_ep_wait(flight->all, &turn)) {
+    if (!np_ep_wait(all, &turn)) {
         return;
     }
 
-    flight->all->ops->close(flight);
+    if (all->dev->leave != NULL) {
+        all->dev->leave(flight);
+    }
+    np_flight_cancel(flight, UCS_ERR_CANCELED);
+    if (all->ways->left != NULL) {
+        all->ways->left(flight);
+    }
+    ucs_list_del(&flight->down);
+    if (all->dev->close != NULL) {
+        all->dev->close(flight);
+    }
 }
 
 ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
@@ -58,7 +69,7 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    return flight->all->ops->move(dir, flight, key, iov, iovcnt, addr, comp);
+    return flight->all->ways->move(dir, flight, key, iov, iovcnt, addr, comp);
 }
 
 ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
@@ -70,7 +81,7 @@ ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    return flight->all->ops->put_copied(flight, key, data, len, addr);
+    return flight->all->ways->put_copied(flight, key, data, len, addr);
 }
 
 ssize_t np_ep_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
@@ -82,7 +93,7 @@ ssize_t np_ep_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    return flight->all->ops->put_packed(flight, key, pack, arg, addr);
+    return flight->all->ways->put_packed(flight, key, pack, arg, addr);
 }
 
 ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
@@ -95,7 +106,7 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    return flight->all->ops->get_unpack(flight, key, len, addr, unpack, arg,
+    return flight->all->ways->get_unpack(flight, key, len, addr, unpack, arg,
                                         comp);
 }
 
@@ -111,7 +122,7 @@ ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
 
     status = np_flight_enter_atomic(flight, request->addr, request->size);
     return (status == UCS_OK) ?
-           flight->all->ops->atomic(flight, key, request, result, comp) :
+           flight->all->ways->atomic(flight, key, request, result, comp) :
            status;
 }
 
@@ -190,17 +201,22 @@ void np_ep_cancel(np_flight_t *flight, ucs_status_t status)
     }
 
     flight->is_reported = 1; /* its user knows */
-    flight->all->ops->end(flight, status);
+    flight->all->dev->end(flight, status);
     np_flight_cancel(flight, status);
 }
 
 ucs_status_t np_ep_check(np_flight_t *flight)
 {
     NP_EP_TURN *turn = NULL;
+    ucs_status_t status;
 
     if (!np_ep_wait(flight->all, &turn)) {
         return UCS_OK;
     }
 
-    return flight->all->ops->check(flight);
+    status = flight->all->dev->check(flight);
+    if (np_flight_is_down(flight)) {
+        np_flight_report(flight);
+    }
+    return status;
 }

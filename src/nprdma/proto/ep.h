@@ -15,8 +15,8 @@
 
 #include "op.h"
 
-/** Close the link; what is outstanding is cancelled. Not inside a completion
- *  (np_user_t::complete). */
+/** Close the link; what is outstanding completes with UCS_ERR_CANCELED. Not
+ *  inside a completion (np_user_t::complete). */
 void np_ep_close(np_flight_t *flight);
 
 /**

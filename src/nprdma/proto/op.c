@@ -28,7 +28,7 @@ _Static_assert(NP_OP_NAMES == (NP_OP_INDEX_MASK + 1), "an index fits a name");
 static np_op_t *np_op_at(const np_flights_t *all, uint32_t index)
 {
     return (np_op_t*)(all->blocks[index / NP_OP_BLOCK] +
-                      ((index % NP_OP_BLOCK) * all->ops->op_size));
+                      ((index % NP_OP_BLOCK) * all->ways->op_size));
 }
 
 /* One more block, whose operations are free */
@@ -46,7 +46,7 @@ static int np_op_grow(np_flights_t *all)
         all->blocks = blocks;
     }
 
-    blocks[count] = calloc(NP_OP_BLOCK, all->ops->op_size);
+    blocks[count] = calloc(NP_OP_BLOCK, all->ways->op_size);
     if (blocks[count] == NULL) {
         return 0;
     }
@@ -68,7 +68,7 @@ np_op_t *np_op_get(np_flights_t *all, np_op_kind_t kind, void *comp)
         }
         if (!np_op_grow(all)) {
             np_error("no memory for %u more operations of %zu bytes beside %u",
-                     NP_OP_BLOCK, all->ops->op_size, all->num_ops);
+                     NP_OP_BLOCK, all->ways->op_size, all->num_ops);
             return NULL;
         }
     }
@@ -149,7 +149,7 @@ static void np_op_unpost(np_op_t *op)
         np_overlap_remove(&flight->overlap, &op->interval);
         op->is_ordered = 0;
     }
-    flight->all->ops->ended(op);
+    flight->all->ways->ended(op);
 }
 
 void np_op_drop(np_op_t *op)
@@ -190,7 +190,10 @@ void np_op_finish(np_op_t *op, ucs_status_t status)
     np_op_drop(op);
     if (ucs_unlikely(is_fatal)) {
         /* as on any RDMA device, the end of the connection */
-        flight->all->ops->fail(flight, status);
+        flight->all->dev->fail(flight, status);
+        if (np_flight_is_down(flight)) {
+            np_flight_report(flight);
+        }
     }
     np_flights_tell(flight->all, comp, status);
     np_flight_check_flushes(flight, UCS_OK);
@@ -203,7 +206,10 @@ void np_flight_cancel(np_flight_t *flight, ucs_status_t status)
     void *comp;
 
     /* before the user is told, whose memory it is again then */
-    all->ops->stop(flight);
+    all->dev->stop(flight);
+    ucs_list_for_each(op, &flight->ops, list) {
+        all->ways->stopped(op);
+    }
     while (!ucs_list_is_empty(&flight->ops)) {
         op         = ucs_list_head(&flight->ops, np_op_t, list);
         op->status = status;
@@ -212,18 +218,6 @@ void np_flight_cancel(np_flight_t *flight, ucs_status_t status)
         np_flights_tell(all, comp, status);
     }
     np_flight_check_flushes(flight, status);
-}
-
-void np_flight_forget(np_flight_t *flight)
-{
-    np_op_t *op;
-
-    ucs_list_for_each(op, &flight->ops, list) {
-        op->comp = NULL;
-    }
-    ucs_list_for_each(op, &flight->flushes, list) {
-        op->comp = NULL; /* not its group's, which waits for others, too */
-    }
 }
 
 void np_flight_report(np_flight_t *flight)

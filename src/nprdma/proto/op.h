@@ -12,7 +12,7 @@
 #include "../dev/flight.h"
 #include "../unit.h"
 
-/** Operations that have a name: np_flight_ops_t::max_ops, where names are
+/** Operations that have a name: np_way_ops_t::max_ops, where names are
  *  used */
 #define NP_OP_NAMES  65536u
 
@@ -84,9 +84,6 @@ void np_op_finish(np_op_t *op, ucs_status_t status);
 /** Complete everything that is outstanding with @a status. Answers may still
  *  come, and the link must not be used again. */
 void np_flight_cancel(np_flight_t *flight, ucs_status_t status);
-
-/** What is outstanding ends without a word */
-void np_flight_forget(np_flight_t *flight);
 
 /** Tell the user that a link is down, at the next progress */
 void np_flight_report(np_flight_t *flight);

@@ -51,12 +51,12 @@ void np_flight_begun(np_flight_t *flight)
 int np_flight_has_completed(np_flight_t *flight, uint64_t sequence,
                             uint32_t put)
 {
-    const np_flight_ops_t *ops = flight->all->ops;
+    const np_dev_ops_t *dev = flight->all->dev;
 
     return (ucs_list_is_empty(&flight->ops) ||
             (ucs_list_head(&flight->ops, np_op_t, list)->sequence >
              sequence)) &&
-           ((ops->has_taken == NULL) || ops->has_taken(flight, put));
+           ((dev->has_taken == NULL) || dev->has_taken(flight, put));
 }
 
 /* All that was posted until now */
@@ -65,10 +65,13 @@ static int np_flight_is_complete(np_flight_t *flight)
     return np_flight_has_completed(flight, flight->sequence, flight->put);
 }
 
-static void np_flight_ask(np_flight_t *flight)
+void np_flight_hurry(np_flight_t *flight)
 {
-    if (flight->all->ops->ask != NULL) {
-        flight->all->ops->ask(flight);
+    if (flight->all->ways->hurry != NULL) {
+        flight->all->ways->hurry(flight);
+    }
+    if (flight->all->dev->want_taken != NULL) {
+        flight->all->dev->want_taken(flight);
     }
 }
 
@@ -76,7 +79,7 @@ static int np_flight_is_fenced(np_flight_t *flight)
 {
     if (flight->gate & NP_GATE_FENCED) {
         if (!np_flight_has_completed(flight, flight->fence, flight->put)) {
-            np_flight_ask(flight);
+            np_flight_hurry(flight);
             return 1;
         }
         flight->gate &= ~NP_GATE_FENCED;
@@ -98,7 +101,7 @@ ucs_status_t np_flight_enter(np_flight_t *flight)
     }
 
     if (flight->gate & NP_GATE_UNCONNECTED) {
-        status = flight->all->ops->connect(flight);
+        status = flight->all->dev->connect(flight);
         if (status != UCS_OK) {
             if (np_flight_is_down(flight)) {
                 np_flight_report(flight);
@@ -133,7 +136,10 @@ int np_flight_has_resources(np_flight_t *flight)
     }
 
     return !flight->is_refused && !np_flight_is_fenced(flight) &&
-           flight->all->ops->has_room(flight);
+           !np_op_is_full(flight->all) &&
+           ((flight->all->ways->may_begin == NULL) ||
+            flight->all->ways->may_begin(flight)) &&
+           flight->all->dev->has_room(flight);
 }
 
 void np_flight_fence(np_flight_t *flight)
@@ -229,7 +235,7 @@ ucs_status_t np_flight_flush(np_flight_t *flight, void *comp)
     } else if (np_flight_is_complete(flight)) {
         return UCS_OK;
     } else {
-        np_flight_ask(flight);
+        np_flight_hurry(flight);
     }
 
     return ((comp == NULL) || np_flush_begin(flight, NULL, comp)) ?
@@ -249,7 +255,7 @@ static int np_flush_takes(np_flight_t *flight)
         return 0;
     }
 
-    np_flight_ask(flight);
+    np_flight_hurry(flight);
     return 1;
 }
 

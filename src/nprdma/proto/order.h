@@ -38,6 +38,10 @@ ucs_status_t np_flight_enter(np_flight_t *flight);
 ucs_status_t
 np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size);
 
+/** Somebody waits for all that was posted: nothing is put off any more, and we
+ *  are to hear of its end */
+void np_flight_hurry(np_flight_t *flight);
+
 /** Would any operation find room now? Looks past NP_GATE_PENDING, which is for
  *  whoever keeps the waiting ones in order. */
 int np_flight_has_resources(np_flight_t *flight);

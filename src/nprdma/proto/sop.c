@@ -67,7 +67,7 @@ void np_sop_take_back(np_link_t *link, np_sop_t *op)
     np_sop_put(link->port, op);
 }
 
-/* np_flight_ops_t::ended */
+/* np_way_ops_t::ended */
 static void np_sop_ended(np_op_t *super)
 {
     np_sop_t *op = (np_sop_t*)super;
@@ -110,16 +110,6 @@ static int np_sop_answered(np_link_t *link, np_ask_t *ask, ucs_status_t status)
 
     np_op_finish(&op->super, op->super.status);
     return 0;
-}
-
-static void np_sop_fail(np_flight_t *flight, ucs_status_t status)
-{
-    np_link_t *link = np_link_of(flight);
-
-    np_error("a request to process %d has failed: %s", link->process.pid,
-             ucs_status_string(status));
-    np_link_down(link, status);
-    np_flight_report(flight);
 }
 
 /* UCS_ERR_NO_RESOURCE: our own memory goes each time: later */
@@ -167,19 +157,14 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
     return 1;
 }
 
-/* np_flight_ops_t::stop */
-static void np_sop_stop(np_flight_t *flight)
+/* np_way_ops_t::stopped */
+static void np_sop_stopped(np_op_t *super)
 {
-    np_link_t *link = np_link_of(flight);
-    np_sop_t *op;
+    np_sop_t *op = (np_sop_t*)super;
 
-    np_flow_stop(link);
-    if (!np_port_is_ours(link->port)) {
-        return; /* it goes on for the parent */
-    }
-
-    ucs_list_for_each(op, &link->copies, queue) {
-        np_share_abort(link, &op->copy.offer);
+    if ((super->kind == NP_OP_COPY) &&
+        np_flights_are_ours(super->flight->all)) {
+        np_share_abort(np_link_of(super->flight), &op->copy.offer);
     }
 }
 
@@ -203,43 +188,11 @@ unsigned np_port_work_slow(np_port_t *port)
     return count;
 }
 
-/* np_flight_ops_t::close */
-static void np_sop_close(np_flight_t *flight)
-{
-    np_flight_cancel(flight, UCS_ERR_CANCELED);
-    ucs_list_del(&flight->down);
-    np_link_close(np_link_of(flight));
-}
-
-/* np_flight_ops_t::end */
-static void np_sop_end(np_flight_t *flight, ucs_status_t status)
-{
-    np_link_down(np_link_of(flight), status);
-}
-
-/* np_flight_ops_t::check */
-static ucs_status_t np_sop_check(np_flight_t *flight)
-{
-    np_link_t *link = np_link_of(flight);
-
-    if (!np_link_is_alive(link)) {
-        np_link_down(link, UCS_ERR_ENDPOINT_TIMEOUT);
-        np_flight_report(flight);
-    }
-    return UCS_OK;
-}
-
-static const np_flight_ops_t np_sop_flight_ops = {
+static const np_way_ops_t np_sop_ways = {
     .op_size    = sizeof(np_sop_t),
     .max_ops    = UINT_MAX,
-    .connect    = np_flow_connect,
-    .has_room   = np_flow_has_room,
-    .fail       = np_sop_fail,
-    .stop       = np_sop_stop,
+    .stopped    = np_sop_stopped,
     .ended      = np_sop_ended,
-    .close      = np_sop_close,
-    .end        = np_sop_end,
-    .check      = np_sop_check,
     .move       = np_rma_move,
     .put_copied = np_rma_put_copied,
     .put_packed = np_rma_put_packed,
@@ -248,7 +201,7 @@ static const np_flight_ops_t np_sop_flight_ops = {
 };
 
 const np_port_ops_t np_proto_ops = {
-    .flight    = &np_sop_flight_ops,
+    .ways      = &np_sop_ways,
     .serve     = np_serve_carried,
     .execute   = np_serve_job,
     .answered  = np_sop_answered,

@@ -37,7 +37,7 @@ np_vop_t *np_vop_get(np_vport_t *port, np_op_kind_t kind, void *comp)
     return op;
 }
 
-/* np_flight_ops_t::ended */
+/* np_way_ops_t::ended */
 static void np_vop_ended(np_op_t *super)
 {
     np_vop_t *op = (np_vop_t*)super;
@@ -136,29 +136,36 @@ static void np_vop_port_closed(np_vport_t *port)
     np_flights_cleanup(&port->flights);
 }
 
-static int np_vop_has_taken(np_flight_t *flight, uint32_t put)
+/* np_way_ops_t::hurry */
+static void np_vop_hurry(np_flight_t *flight)
 {
-    return np_vlink_has_acked(np_vlink_of(flight), put);
+    np_vput_confirm(np_vlink_of(flight));
 }
 
-static void np_vop_fail(np_flight_t *flight, ucs_status_t status)
+/* np_way_ops_t::stopped */
+static void np_vop_stopped(np_op_t *super)
 {
-    np_conn_fail(np_vlink_of(flight)->conn, status);
+    np_vop_t *op = (np_vop_t*)super;
+
+    np_vop_release(op);
+    ucs_list_del(&op->todo);
+    ucs_list_head_init(&op->todo);
 }
 
-static const np_flight_ops_t np_vop_flight_ops = {
+/* np_way_ops_t::left */
+static void np_vop_left(np_flight_t *flight)
+{
+    np_vput_cleanup(np_vlink_of(flight));
+}
+
+static const np_way_ops_t np_vop_ways = {
     .op_size    = sizeof(np_vop_t),
     .max_ops    = NP_OP_NAMES,
-    .has_taken  = np_vop_has_taken,
-    .ask        = np_vlink_ask,
-    .connect    = np_vlink_connect,
-    .has_room   = np_vlink_has_room,
-    .fail       = np_vop_fail,
-    .stop       = np_vlink_stop,
+    .may_begin  = np_vlink_may_begin,
+    .hurry      = np_vop_hurry,
+    .stopped    = np_vop_stopped,
     .ended      = np_vop_ended,
-    .close      = np_vlink_close,
-    .end        = np_vlink_end,
-    .check      = np_vlink_check,
+    .left       = np_vop_left,
     .move       = np_vlink_move,
     .put_copied = np_vlink_put_copied,
     .put_packed = np_vlink_put_packed,
@@ -167,7 +174,7 @@ static const np_flight_ops_t np_vop_flight_ops = {
 };
 
 const np_vport_ops_t np_vlink_ops = {
-    .flight     = &np_vop_flight_ops,
+    .ways       = &np_vop_ways,
     .max_asked  = NP_VASKED_MAX + NP_VONES_MAX,
     .asked      = np_vserve_asked,
     .answered   = np_vserve_answered,

@@ -135,38 +135,14 @@ void np_vone_lost(np_vop_t *op);
 /** np_vport_ops_t::acked */
 void np_vlink_acked(np_vlink_t *link);
 
-static UCS_F_ALWAYS_INLINE np_vlink_t *np_vlink_of(np_flight_t *flight)
-{
-    return ucs_container_of(flight, np_vlink_t, flight);
-}
-
-/** Has the target taken the message of this number? */
-static UCS_F_ALWAYS_INLINE int
-np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
-{
-    return (link->conn == NULL) || np_conn_has_acked(link->conn, seq);
-}
-
 /** May one more begin that needs the target's CPU? */
 static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
 {
     return np_flight_asking(&link->flight) < NP_VASKED_MAX;
 }
 
-/** np_flight_ops_t::ask: for the target's word on puts, if nobody has yet */
-void np_vlink_ask(np_flight_t *flight);
-
-/** np_flight_ops_t::has_room */
-int np_vlink_has_room(np_flight_t *flight);
-
-/** np_flight_ops_t::connect: begin the handshake */
-ucs_status_t np_vlink_connect(np_flight_t *flight);
-
-/** np_flight_ops_t */
-void np_vlink_stop(np_flight_t *flight);
-void np_vlink_close(np_flight_t *flight);
-void np_vlink_end(np_flight_t *flight, ucs_status_t status);
-ucs_status_t np_vlink_check(np_flight_t *flight);
+/** np_way_ops_t */
+int np_vlink_may_begin(np_flight_t *flight);
 ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                            const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                            void *comp);

@@ -97,25 +97,12 @@ np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
            np_vlink_order(link, addr, len, is_write) : status;
 }
 
-int np_vlink_has_room(np_flight_t *flight)
+int np_vlink_may_begin(np_flight_t *flight)
 {
-    np_vlink_t *link       = np_vlink_of(flight);
-    const unsigned pending = flight->gate & NP_GATE_PENDING;
-    ucs_status_t status;
+    np_vlink_t *link = np_vlink_of(flight);
 
-    if (link->is_overtaking && np_vput_is_unacked(link)) {
-        return 0; /* until such a put is acknowledged */
-    }
-
-    flight->gate &= ~NP_GATE_PENDING;
-    status        = np_vlink_enter(link);
-    flight->gate |= pending;
-    return (status != UCS_ERR_NO_RESOURCE) &&
-           (np_flight_is_down(flight) ||
-            ((link->port->free_send != NULL) &&
-             !np_op_is_full(flight->all) &&
-             (!link->port->has_views ||
-              np_conn_has_rooms(link->conn, NP_VPUT_ROOMS))));
+    /* not until a put that others would overtake is acknowledged */
+    return !link->is_overtaking || !np_vput_is_unacked(link);
 }
 
 ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,

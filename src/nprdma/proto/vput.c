@@ -324,7 +324,7 @@ int np_vput_is_unacked(np_vlink_t *link)
         return 0;
     }
 
-    np_vlink_ask(&link->flight);
+    np_flight_hurry(&link->flight);
     return 1;
 }
 
@@ -408,7 +408,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
         return np_flight_refuse(&link->flight);
     }
 
-    if (!np_conn_has_rooms(link->conn, NP_VPUT_ROOMS)) {
+    if (!np_conn_has_rooms(link->conn, NP_VLINK_ROOMS)) {
         return UCS_ERR_NO_RESOURCE;
     }
 

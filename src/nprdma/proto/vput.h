@@ -13,9 +13,6 @@
 /** Bytes of the largest */
 #define NP_VPUT_SIZE    64u
 
-/** Requests of a send queue that one needs, with the Reads of two batches */
-#define NP_VPUT_ROOMS   3u
-
 /** Places that are confirmed together */
 #define NP_VPUT_COUNT   32u
 

@@ -14,7 +14,7 @@
 #include "../../work.h"
 
 
-ucs_status_t np_flow_connect(np_flight_t *flight)
+static ucs_status_t np_flow_connect(np_flight_t *flight)
 {
     np_link_t *link = np_link_of(flight);
 
@@ -22,7 +22,7 @@ ucs_status_t np_flow_connect(np_flight_t *flight)
            UCS_ERR_NO_RESOURCE;
 }
 
-int np_flow_has_room(np_flight_t *flight)
+static int np_flow_has_room(np_flight_t *flight)
 {
     np_link_t *link = np_link_of(flight);
 
@@ -42,8 +42,10 @@ int np_flow_has_room(np_flight_t *flight)
     return 1;
 }
 
-void np_flow_stop(np_link_t *link)
+static void np_flow_stop(np_flight_t *flight)
 {
+    np_link_t *link = np_link_of(flight);
+
     np_carry_drop(link);
 
     /* The target may be in the middle of a reverse transfer */
@@ -52,6 +54,45 @@ void np_flow_stop(np_link_t *link)
         np_mail_drop(link);
     }
 }
+
+static void np_flow_fail(np_flight_t *flight, ucs_status_t status)
+{
+    np_link_t *link = np_link_of(flight);
+
+    np_error("a request to process %d has failed: %s", link->process.pid,
+             ucs_status_string(status));
+    np_link_down(link, status);
+}
+
+static void np_flow_end(np_flight_t *flight, ucs_status_t status)
+{
+    np_link_down(np_link_of(flight), status);
+}
+
+static void np_flow_close(np_flight_t *flight)
+{
+    np_link_close(np_link_of(flight));
+}
+
+static ucs_status_t np_flow_check(np_flight_t *flight)
+{
+    np_link_t *link = np_link_of(flight);
+
+    if (!np_link_is_alive(link)) {
+        np_link_down(link, UCS_ERR_ENDPOINT_TIMEOUT);
+    }
+    return UCS_OK;
+}
+
+const np_dev_ops_t np_soft_ops = {
+    .connect  = np_flow_connect,
+    .has_room = np_flow_has_room,
+    .fail     = np_flow_fail,
+    .end      = np_flow_end,
+    .stop     = np_flow_stop,
+    .close    = np_flow_close,
+    .check    = np_flow_check
+};
 
 static unsigned np_flow_progress_link(ucs_list_link_t *busy)
 {

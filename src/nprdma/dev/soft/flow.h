@@ -11,16 +11,8 @@
 #include "carry.h"
 #include "mail.h"
 
-/** np_flight_ops_t::connect */
-ucs_status_t np_flow_connect(np_flight_t *flight);
-
-/** np_flight_ops_t::has_room */
-int np_flow_has_room(np_flight_t *flight);
-
-/** Nothing that is outstanding on a link moves after this, but for copies that
- *  are shared; in a forked child it goes on for its parent. No upcall tells of
- *  its end. */
-void np_flow_stop(np_link_t *link);
+/** What soft0 does for the layers above */
+extern const np_dev_ops_t np_soft_ops;
 
 /** Progress of the links that have anything outstanding; returns how many have
  *  ended */

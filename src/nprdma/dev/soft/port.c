@@ -295,7 +295,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     }
     pthread_mutex_init(&port->lock, NULL);
     ucs_list_head_init(&port->deaf_links);
-    np_flights_init(&port->flights, ops->flight, user, NULL);
+    np_flights_init(&port->flights, &np_soft_ops, ops->ways, user, NULL);
     ucs_list_head_init(&port->helps);
 
     status = np_port_open_fds(port);

@@ -52,7 +52,7 @@ typedef struct np_carry np_carry_t;
 
 /** What the port tells the layers above it.  */
 typedef struct np_port_ops {
-    const np_flight_ops_t *flight;
+    const np_way_ops_t *ways;
     /**
      * Execute a put or get that the data ring carries: between our memory and
      * @a area, @a len bytes. The port's owner.

@@ -440,4 +440,23 @@ static UCS_F_ALWAYS_INLINE int np_conn_has_credit(const np_conn_t *conn)
     return np_conn_has_credits(conn, 1);
 }
 
+static UCS_F_ALWAYS_INLINE np_vlink_t *np_vlink_of(np_flight_t *flight)
+{
+    return ucs_container_of(flight, np_vlink_t, flight);
+}
+
+/** Has the target taken the message of this number? */
+static UCS_F_ALWAYS_INLINE int
+np_vlink_has_acked(const np_vlink_t *link, uint32_t seq)
+{
+    return (link->conn == NULL) || np_conn_has_acked(link->conn, seq);
+}
+
+/** Requests of a send queue that an operation may need at a time, where memory
+ *  may move one-sided: a small put, with the Reads of two batches */
+#define NP_VLINK_ROOMS  3u
+
+/** What an RNIC does for the layers above */
+extern const np_dev_ops_t np_verbs_ops;
+
 #endif

@@ -57,6 +57,5 @@ void np_vlink_init(np_vlink_t *link, np_vport_t *port,
 
 /** Its user closes it: nothing moves any more if anything is outstanding; else
  *  what was sent still arrives. Nothing is known of its target any more. */
-void np_vlink_leave(np_vlink_t *link);
 
 #endif

@@ -357,7 +357,8 @@ np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
     port->cookie      = np_engine.cookie;
     port->stats       = np_stats_get();
     port->service.ops = &np_vport_service_ops;
-    np_flights_init(&port->flights, ops->flight, &links, &port->turn);
+    np_flights_init(&port->flights, &np_verbs_ops, ops->ways, &links,
+                    &port->turn);
     np_vport_init_lists(port);
     np_turn_init(&port->turn);
     return port;

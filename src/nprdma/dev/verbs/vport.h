@@ -93,7 +93,7 @@ typedef struct np_vport_attr {
  *  a service thread's (is_thread) where it does not say whose; what runs in it
  *  may send, and may end the connection. */
 typedef struct np_vport_ops {
-    const np_flight_ops_t *flight;
+    const np_way_ops_t *ways;
     unsigned max_asked;       /**< operations of a link that its target may have
                                    to answer, at a time */
 
