@@ -231,6 +231,13 @@ static void hostile_ctl(hostile_t *hostile, const fuzz_record_t *record,
     case NP_SLOT_SHARE:
         slot->share = (np_slot_share_t){record->c, more->c};
         break;
+    case NP_SLOT_WHEN:
+        slot->when = (np_slot_when_t){
+            .remote   = fuzz_address(record->d),
+            .len      = record->c,
+            .is_write = more->a & 1
+        };
+        break;
     default:
         memcpy(slot->data, &record->d, sizeof(record->d));
         memcpy(slot->data + 8, more, sizeof(*more));

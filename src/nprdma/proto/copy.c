@@ -11,7 +11,6 @@
 #include "copy.h"
 
 #include "fault.h"
-#include "pace.h"
 #include "piece.h"
 #include "rma.h"
 
@@ -34,7 +33,7 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
         .direct    = (copy->window == NULL) ? NULL :
                      UCS_PTR_BYTE_OFFSET(copy->window_addr, offset),
         .has_local = 1,
-        .is_shared = np_share_is_on(&copy->offer)
+        .is_shared = np_chunks_is_shared(&copy->chunks)
     };
     const uint64_t begin = np_trace_begin();
     ucs_status_t status;
@@ -63,97 +62,42 @@ np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end)
     return ucs_min(ucs_min(end - offset, NP_DMA_MAX), np_arena_left(addr));
 }
 
-/* Offer the copy to the target, if that may do a part of it */
-static void np_copy_offer(np_link_t *link, np_copy_t *copy)
-{
-    const np_share_args_t args = {
-        .initiator_va = (uintptr_t)copy->iov[0].base,
-        .target_va    = copy->remote,
-        .len          = copy->len,
-        .chunk        = copy->chunk,
-        .chunks       = copy->chunks,
-        .dir          = copy->dir
-    };
-
-    if (copy->may_share && (copy->iovcnt == 1)) {
-        np_share_offer(link, &copy->offer, &args);
-    }
-}
-
-static void np_copy_start(np_link_t *link, np_sop_t *op)
-{
-    np_copy_t *copy = &op->copy;
-
-    copy->is_started = 1;
-    if (copy->by_rings) {
-        copy->end = copy->len;
-        return;
-    }
-
-    copy->chunks     = ucs_min(ucs_div_round_up(copy->len,
-                                                (size_t)copy->chunk),
-                               (size_t)UINT32_MAX);
-    if (!np_pace_is_on(copy)) { /* an RNIC moves it, no CPU */
-        np_copy_offer(link, copy);
-    }
-}
-
-/* Our next chunks: returns how many of them */
-static uint32_t np_copy_next(np_link_t *link, np_copy_t *copy, uint32_t *first)
-{
-    uint32_t count;
-
-    if (np_share_is_on(&copy->offer)) {
-        count = np_share_next(link, &copy->offer, copy->next, first);
-    } else {
-        count  = copy->chunks - copy->next;
-        *first = copy->next;
-    }
-
-    if (count > 0) {
-        copy->next = *first + count;
-    }
-    return count;
-}
-
 /* Something is wrong: nobody begins another chunk */
 static void np_copy_stop(np_sop_t *op, ucs_status_t status)
 {
-    uint32_t first;
+    op->super.status = status;
+    np_chunks_stop(&op->copy.chunks);
+}
 
-    op->super.status    = status;
-    op->copy.is_claimed = 1;
-    if (np_share_is_on(&op->copy.offer)) {
-        np_share_rest(&op->copy.offer, &first);
+/* What is to move now; returns 0 if nothing is */
+static int
+np_copy_next(np_link_t *link, np_sop_t *op, size_t *offset, size_t *len)
+{
+    ucs_status_t status;
+
+    status = np_chunks_next(link, &op->copy.chunks, offset, len);
+    if (ucs_unlikely((status != UCS_OK) && (status != UCS_INPROGRESS) &&
+                     (status != UCS_ERR_NO_ELEM))) {
+        np_copy_stop(op, status);
     }
+    return status == UCS_OK;
 }
 
 /* The kernel has refused to move more. What is left of this piece is asked for;
  * after it all that nobody has begun goes through the rings. */
 static void np_copy_use_rings(np_link_t *link, np_sop_t *op, size_t len)
 {
-    np_copy_t *copy     = &op->copy;
-    ucs_status_t status = np_link_vm_refused(link);
-    uint32_t first, count;
+    ucs_status_t status;
 
+    status = np_link_vm_refused(link);
     if (status != UCS_OK) {
         np_copy_stop(op, status);
         return;
     }
 
-    copy->offset  += len;
-    copy->by_rings = 1;
-    if (!np_share_is_on(&copy->offer)) {
-        copy->next = copy->chunks;
-        copy->end  = copy->len;
-        return;
-    }
-
-    count = np_share_rest(&copy->offer, &first);
-    if (count > 0) {
-        copy->next = first + count;
-        copy->end  = ucs_min((size_t)copy->next * copy->chunk, copy->len);
-    }
+    op->copy.by_rings = 1;
+    np_chunks_rest(&op->copy.chunks);
+    np_chunks_moved(&op->copy.chunks, len);
 }
 
 /* Copy our part, up to a quantum. What is missing is asked for before more is
@@ -161,32 +105,14 @@ static void np_copy_use_rings(np_link_t *link, np_sop_t *op, size_t len)
 static void np_copy_run(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->copy;
-    size_t budget   = NP_COPY_QUANTUM, len;
-    uint32_t first, count;
+    size_t budget   = NP_COPY_QUANTUM;
+    size_t offset, len;
     ucs_status_t status;
 
-    while ((budget > 0) && np_fault_send_todo(link, op)) {
-        if (copy->offset == copy->end) {
-            count = np_copy_next(link, copy, &first);
-            if (count == 0) {
-                copy->is_claimed = 1;
-                return;
-            }
-
-            copy->offset = (size_t)first * copy->chunk;
-            copy->end    = ucs_min(copy->offset + ((size_t)count * copy->chunk),
-                                   copy->len);
-            np_assertv(copy->offset < copy->end, "chunks %u..%u of %u", first,
-                       first + count, copy->chunks);
-        }
-
-        len = np_copy_piece_len(copy, copy->offset, copy->end);
-        len = np_pace_len(link, op, copy->offset, len);
-        if (len == 0) {
-            return;
-        }
-
-        status = np_copy_move(link, copy, copy->offset, len);
+    while ((budget > 0) && np_fault_send_todo(link, op) &&
+           np_copy_next(link, op, &offset, &len)) {
+        len    = np_copy_piece_len(copy, offset, offset + len);
+        status = np_copy_move(link, copy, offset, len);
         if (ucs_unlikely(status == UCS_ERR_UNSUPPORTED)) {
             np_copy_use_rings(link, op, len);
             return;
@@ -195,9 +121,8 @@ static void np_copy_run(np_link_t *link, np_sop_t *op)
             return;
         }
 
-        np_pace_moved(copy, copy->offset, len);
-        copy->offset += len;
-        budget       -= ucs_min(budget, len);
+        np_chunks_moved(&copy->chunks, len);
+        budget -= ucs_min(budget, len);
     }
 }
 
@@ -208,18 +133,17 @@ static void np_copy_run_rings(np_link_t *link, np_sop_t *op)
     np_copy_t *copy  = &op->copy;
     np_iov_t piece[NP_MAX_IOV];
     ucs_status_t status;
-    size_t len, count;
+    size_t offset, len, count;
     np_sop_t *request;
 
-    while (copy->offset < copy->end) {
-        len    = ucs_min(max, copy->end - copy->offset);
-        count  = np_iov_slice(copy->iov, copy->iovcnt, copy->offset, len,
-                              piece);
+    while (np_copy_next(link, op, &offset, &len)) {
+        len    = ucs_min(max, len);
+        count  = np_iov_slice(copy->iov, copy->iovcnt, offset, len, piece);
         status = !np_copy_may_touch(op, piece, count) ? UCS_ERR_INVALID_ADDR :
                  np_rma_send(link,
                              (copy->dir == NP_DIR_PUT) ? NP_OP_PUT : NP_OP_GET,
-                             piece, count, len, copy->remote + copy->offset,
-                             &request, NULL);
+                             piece, count, len, copy->remote + offset, &request,
+                             NULL);
         if (status != UCS_OK) {
             if (status != UCS_ERR_NO_RESOURCE) {
                 np_copy_stop(op, status);
@@ -228,12 +152,10 @@ static void np_copy_run_rings(np_link_t *link, np_sop_t *op)
         }
 
         request->rma.copy   = op;
-        request->rma.offset = copy->offset;
-        copy->offset       += len;
+        request->rma.offset = offset;
+        np_chunks_moved(&copy->chunks, len);
         ++copy->pending;
     }
-
-    copy->is_claimed = 1;
 }
 
 int np_copy_may_touch(const np_sop_t *copy_op, const np_iov_t *iov,
@@ -253,38 +175,16 @@ void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status)
     }
 }
 
-/* All chunks are claimed: are those of the target there? */
-static int np_copy_is_shared_done(np_link_t *link, np_sop_t *op)
-{
-    np_copy_t *copy = &op->copy;
-    ucs_status_t status;
-    size_t begin, end;
-
-    status = np_share_look(link, &copy->offer, op->super.status == UCS_OK,
-                           &begin, &end);
-    if (status == UCS_ERR_NO_PROGRESS) {
-        copy->next       = copy->chunks;
-        copy->offset     = begin;
-        copy->end        = end;
-        copy->is_claimed = 0;
-    }
-    return status == UCS_OK;
-}
-
 /* Work on one copy; returns whether it is complete */
 static int np_copy_advance(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->copy;
 
-    if (!copy->is_started) {
-        np_copy_start(link, op);
-    }
-
-    if (np_pace_is_on(copy) && (op->super.status != UCS_OK)) {
+    if (np_chunks_is_timed(&copy->chunks) && (op->super.status != UCS_OK)) {
         np_copy_stop(op, op->super.status); /* and nothing is waited for */
     }
 
-    if (!copy->is_claimed) {
+    if (!np_chunks_is_claimed(&copy->chunks)) {
         if (copy->by_rings) {
             np_copy_run_rings(link, op);
         } else {
@@ -297,13 +197,9 @@ static int np_copy_advance(np_link_t *link, np_sop_t *op)
         copy->todo_next  = 0;
     }
 
-    if (!np_fault_send_todo(link, op) || !copy->is_claimed ||
-        (copy->pending > 0) || !np_copy_is_shared_done(link, op) ||
-        ((op->super.status == UCS_OK) && !np_pace_is_over(copy))) {
-        return 0;
-    }
-
-    return 1;
+    return np_fault_send_todo(link, op) &&
+           np_chunks_is_claimed(&copy->chunks) && (copy->pending == 0) &&
+           np_chunks_is_over(link, &copy->chunks, op->super.status == UCS_OK);
 }
 
 static void np_copy_count(np_link_t *link, const np_sop_t *op)
@@ -343,7 +239,7 @@ static int np_copy_is_ready(np_link_t *link, const np_copy_t *copy)
     if (copy->todo.count > 0) {
         return np_fault_has_room(link, copy);
     }
-    return !copy->is_claimed || (copy->pending == 0);
+    return !np_chunks_is_claimed(&copy->chunks) || (copy->pending == 0);
 }
 
 int np_copy_has_work(np_link_t *link)
@@ -363,8 +259,8 @@ int np_copy_has_work(np_link_t *link)
  * list. */
 static int np_copy_has_waited(const np_copy_t *copy)
 {
-    return (copy->todo.count == 1) && copy->is_claimed && !copy->has_asked &&
-           !copy->by_rings;
+    return (copy->todo.count == 1) && np_chunks_is_claimed(&copy->chunks) &&
+           !copy->has_asked && !copy->by_rings;
 }
 
 /* Others have asked meanwhile: what is there by now is not asked for again */
@@ -417,7 +313,8 @@ unsigned np_copy_progress(np_link_t *link)
                     break;
                 }
 
-                if (!op->copy.is_claimed && !np_pace_is_on(&op->copy)) {
+                if (!np_chunks_is_claimed(&op->copy.chunks) &&
+                    !np_chunks_is_timed(&op->copy.chunks)) {
                     break; /* one after the other; those that wait for pages
                               hold back nobody */
                 }

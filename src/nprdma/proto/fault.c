@@ -16,7 +16,6 @@
 #include "copy.h"
 #include "judge.h"
 #include "sop.h"
-#include "pace.h"
 #include "piece.h"
 #include "rma.h"
 
@@ -40,9 +39,8 @@ static np_sop_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
         return NULL;
     }
 
-    np_assertv((flags & NP_FAULT_WHEN) ||
-               ((len > 0) && (len <= ((flags & NP_FAULT_INLINE) ?
-                                      NP_INLINE_SIZE : NP_FAULT_MAX))),
+    np_assertv((len > 0) && (len <= ((flags & NP_FAULT_INLINE) ?
+                                     NP_INLINE_SIZE : NP_FAULT_MAX)),
                "a FAULT of %zu bytes, flags %#x", len, flags);
     op->fault     = (np_fault_t){0};
     op->ask.fault = (np_slot_fault_t){
@@ -126,30 +124,6 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
     np_op_order(&link->flight, &op->super, addr, len, 1);
     np_fault_send(link, op);
     return np_link_refuse(link);
-}
-
-int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op)
-{
-    np_copy_t *copy = &copy_op->copy;
-    np_sop_t *op;
-
-    if (!np_mail_has_room(link)) {
-        return 0;
-    }
-
-    op = np_fault_begin(link, NULL, ucs_min(copy->len, (size_t)UINT32_MAX),
-                        copy->remote,
-                        NP_FAULT_WHEN |
-                        ((copy->dir == NP_DIR_PUT) ? NP_FAULT_PUT : 0));
-    if (op == NULL) {
-        return 0;
-    }
-
-    ++copy->pending;
-    op->fault.copy  = copy_op;
-    op->super.begin = np_trace_begin();
-    np_sop_send(link, op);
-    return 1;
 }
 
 /* How the next piece of a copy is to move, and how much of it */
@@ -451,27 +425,6 @@ static void np_fault_refused(np_link_t *link, const np_sop_t *op)
              ucs_status_string(op->super.status));
 }
 
-static void np_fault_when_answered(np_link_t *link, np_sop_t *op)
-{
-    const np_answer_t *answer = np_mail_answer(link, &op->ask);
-    np_sop_t *copy_op          = op->fault.copy;
-
-    --copy_op->copy.pending;
-    if (op->super.status == UCS_OK) {
-        np_pace_answered(&copy_op->copy,
-                         &(np_model_times_t){answer->result, answer->last});
-        return;
-    }
-
-    copy_op->super.status = op->super.status;
-    if (op->super.status == UCS_ERR_INVALID_PARAM) {
-        np_error("process %d has another UCX_NPRDMA_SOFT_MODEL: give both the "
-                 "same", link->process.pid);
-    } else {
-        np_fault_refused(link, op);
-    }
-}
-
 /* A piece of a copy */
 static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
 {
@@ -536,9 +489,7 @@ void np_fault_answered(np_link_t *link, np_sop_t *op)
     const uint8_t *area          = np_mail_area(link, &op->ask);
 
     np_trace(NP_TRACE_FAULT, op->super.begin, asked->remote, asked->len);
-    if (asked->flags & NP_FAULT_WHEN) {
-        np_fault_when_answered(link, op);
-    } else if (op->fault.copy != NULL) {
+    if (op->fault.copy != NULL) {
         np_fault_piece_answered(link, op);
     } else if ((asked->flags & NP_FAULT_RETRY) &&
                ((op->super.status == UCS_ERR_NO_RESOURCE) ||

@@ -44,11 +44,6 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
  */
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
 
-/** Ask when the target has registered the memory of a copy (mem/model.h); its
- *  answer is for np_pace_answered. Returns 0 if there is no room, or no
- *  memory. */
-int np_fault_ask_when(np_link_t *link, np_sop_t *copy_op);
-
 /** The answer of a FAULT is an error: is it to be asked again, for what is
  *  left? Otherwise it has ended. */
 int np_fault_is_again(np_link_t *link, np_sop_t *op, ucs_status_t status);

@@ -12,14 +12,11 @@
 
 #include "copy.h"
 #include "fault.h"
-#include "pace.h"
 #include "piece.h"
 
 #include "../dev/soft/fast.h"
 
 #include "../engine.h"
-#include "../mem/access.h"
-#include "../mem/mapper.h"
 #include "../mem/stage.h"
 #include "../pause.h"
 #include "../trace.h"
@@ -29,14 +26,6 @@
 /* No piece of a transfer through the rings takes more than this part of the
  * payload area, so that pieces can follow each other closely */
 #define NP_RMA_RING_PARTS  4
-
-/* Pieces of a shared copy: how many, and the largest */
-#define NP_RMA_SHARE_PARTS      32
-#define NP_RMA_SHARE_CHUNK_MAX  (256 * UCS_KBYTE)
-
-/* A get into absent memory is shared from this part of SHARE_MIN on: both sides
- * bring in half of it, which takes longer than to copy it */
-#define NP_RMA_SHARE_COLD       4
 
 
 uint32_t np_rma_ring_piece(const np_port_config_t *config)
@@ -63,40 +52,6 @@ static void *np_rma_bounce(np_port_t *port)
     return port->bounce;
 }
 
-/* Pieces so small that both sides end at the same time, so large that claiming
- * and the system call do not count */
-static uint32_t np_rma_share_chunk(size_t len)
-{
-    size_t part = ucs_align_up_pow2(len / NP_RMA_SHARE_PARTS, (size_t)4096);
-
-    return ucs_max(np_engine.config.share_chunk,
-                   ucs_min(part, (size_t)NP_RMA_SHARE_CHUNK_MAX));
-}
-
-/* Is it a large get into memory that is absent? A look at its first page. */
-static int
-np_rma_is_cold(np_dir_t dir, const np_iov_t *iov, size_t iovcnt, size_t len)
-{
-    return (dir == NP_DIR_GET) && (iovcnt == 1) &&
-           (len >= (np_engine.config.share_min / NP_RMA_SHARE_COLD)) &&
-           !np_mapper_is_mapped((uintptr_t)iov[0].base, 1, 1);
-}
-
-/* Which copies are shared, and by what pieces */
-static void np_rma_plan_share(np_copy_t *copy)
-{
-    copy->may_share = 1;
-    copy->chunk     = np_rma_share_chunk(copy->len);
-    if (copy->len < np_engine.config.share_min) {
-        copy->may_share = np_rma_is_cold(copy->dir, copy->iov, copy->iovcnt,
-                                         copy->len);
-        if (copy->may_share) {
-            copy->chunk = ucs_min(ucs_align_up_pow2(copy->len / 2, (size_t)4096),
-                                  (size_t)NP_RMA_SHARE_CHUNK_MAX);
-        }
-    }
-}
-
 static np_sop_t *
 np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                 const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
@@ -110,31 +65,19 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     }
 
     /* not all of it: the list of what is to do is long, and empty */
-    op->copy.dir            = dir;
-    op->copy.iovcnt         = iovcnt;
-    op->copy.remote         = addr;
-    op->copy.len            = len;
-    op->copy.window         = (direct == NULL) ? NULL :
-                              atomic_load_explicit(&key->window,
-                                                   memory_order_relaxed);
+    memset(&op->copy, 0, offsetof(np_copy_t, chunks));
+    op->copy.dir         = dir;
+    op->copy.iovcnt      = iovcnt;
+    op->copy.remote      = addr;
+    op->copy.len         = len;
+    op->copy.window      = (direct == NULL) ? NULL :
+                           atomic_load_explicit(&key->window,
+                                                memory_order_relaxed);
     op->copy.window_addr = direct;
-    op->copy.by_rings    = 0;
-    op->copy.is_started  = 0;
-    op->copy.is_claimed  = 0;
-    op->copy.chunks      = 0;
-    op->copy.next        = 0;
-    op->copy.offset      = 0;
-    op->copy.end         = 0;
-    op->copy.offer.share = NULL;
-    op->copy.pending     = 0;
     op->copy.todo.count  = 0;
-    op->copy.todo_next   = 0;
-    op->copy.rounds      = 0;
-    op->copy.retry_at    = 0;
-    op->copy.has_asked   = 0;
     op->super.begin      = np_trace_begin();
     memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
-    np_rma_plan_share(&op->copy);
+    np_chunks_init(&op->copy.chunks, dir, op->copy.iov, iovcnt, addr, len);
     return op;
 }
 
@@ -152,7 +95,11 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     }
 
     op->copy.by_rings = by_rings;
-    np_pace_begin(&op->copy);
+    if (by_rings) {
+        np_chunks_rest(&op->copy.chunks);
+    } else {
+        np_chunks_plan(&op->copy.chunks);
+    }
     return np_copy_post(link, op);
 }
 
@@ -169,8 +116,7 @@ np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->copy.is_started = 1;
-    op->copy.is_claimed = 1;
+    np_chunks_stop(&op->copy.chunks);
     np_ranges_copy(&op->copy.todo, missing);
     return np_copy_post(link, op);
 }
@@ -304,7 +250,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     }
 
     if (!np_rma_is_one_piece(addr, len) ||
-        np_rma_is_cold(dir, iov, iovcnt, len)) {
+        np_chunks_is_cold(dir, iov, iovcnt, len)) {
         return np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
                                 addr, 0, comp);
     }
@@ -498,24 +444,21 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
             return UCS_OK;
         }
 
-        if (status != UCS_ERR_UNSUPPORTED) {
-            if (status == UCS_OK) {
-                /* inside a message, at once: the bytes are not ours */
-                done   = missing.range[0].offset;
-                status = np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
-                                      len - done, addr + done);
-            }
+        if ((status != UCS_OK) && (status != UCS_ERR_UNSUPPORTED)) {
+            return status;
+        }
+
+        /* Inside a message, at once: the bytes are not ours. If the kernel has
+         * refused the rest, too: there is room for that, the ring may be full,
+         * and what is there must not be written again. */
+        done = missing.range[0].offset;
+        if ((status == UCS_OK) || ucs_unlikely(done > 0)) {
+            status = np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
+                                  len - done, addr + done);
             if (NP_IS_MUTANT(FAULT_TOO_EARLY)) { /* the end of the attempt */
                 (void)np_rma_move_piece(link, &piece, &missing);
             }
             return status;
-        }
-
-        done = missing.range[0].offset;
-        if (ucs_unlikely(done > 0)) {
-            /* there is room, and what is there must not be written again */
-            return np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
-                                len - done, addr + done);
         }
     }
 

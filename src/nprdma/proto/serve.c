@@ -15,10 +15,8 @@
 
 #include "../mem/access.h"
 #include "../mem/mapper.h"
-#include "../mem/model.h"
 #include "../mem/space.h"
 #include "../mem/swapper.h"
-#include "../clock.h"
 #include "../pause.h"
 #include "../trace.h"
 
@@ -428,28 +426,6 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
     return np_serve_copy(serving);
 }
 
-/* When is our memory registered? */
-static ucs_status_t
-np_serve_when(const np_slot_fault_t *fault, uint64_t *first, uint64_t *last)
-{
-    np_model_times_t times;
-    ucs_status_t status;
-    uint64_t va;
-
-    status = np_space_resolve(NP_SPACE_MEMORY, fault->remote, fault->len,
-                              np_serve_rights(fault), &va);
-    if ((status != UCS_OK) || !np_model_is_on) {
-        return (status != UCS_OK) ? status : UCS_ERR_INVALID_PARAM;
-    }
-
-    times  = np_model_register(va, fault->len,
-                               !!(fault->flags & NP_FAULT_PUT),
-                               np_clock() + np_model_latency());
-    *first = times.first;
-    *last  = times.last;
-    return UCS_OK;
-}
-
 /* @param [out] done  Bytes from its beginning that are done, if not all are. */
 static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
                                    np_stats_t *stats, uint64_t *done)
@@ -482,7 +458,7 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
 {
     np_moving_own_t *moving = np_peer_moving(job->peer, mover);
     const uint64_t begin    = np_trace_begin();
-    uint64_t result = 0, last = 0;
+    uint64_t result         = 0;
     np_moving_unit_t unit;
     ucs_status_t status;
 
@@ -490,13 +466,11 @@ void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
         np_moving_unit_init(&unit, moving);
         status = np_atomic_execute(&job->slot.atomic, &unit.super, 1, &result);
         NP_STATS_INC(stats, atomics);
-    } else if (job->slot.fault.flags & NP_FAULT_WHEN) {
-        status = np_serve_when(&job->slot.fault, &result, &last);
     } else {
         status = np_serve_fault(job, moving, stats, &result);
         np_trace(NP_TRACE_SERVE, begin, job->slot.fault.remote,
                  job->slot.fault.len);
     }
 
-    np_inbox_answer(job, status, result, last);
+    np_inbox_answer(job, status, result, 0);
 }

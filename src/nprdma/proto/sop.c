@@ -164,7 +164,7 @@ static void np_sop_stopped(np_op_t *super)
 
     if ((super->kind == NP_OP_COPY) &&
         np_flights_are_ours(super->flight->all)) {
-        np_share_abort(np_link_of(super->flight), &op->copy.offer);
+        np_chunks_abort(np_link_of(super->flight), &op->copy.chunks);
     }
 }
 

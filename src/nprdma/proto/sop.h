@@ -9,53 +9,33 @@
 
 #include "order.h"
 
+#include "../dev/soft/chunks.h"
 #include "../dev/soft/flow.h"
-#include "../dev/soft/share.h"
 #include "../mem/entries.h"
 #include "../mem/key.h"
 #include "../iov.h"
-#include "../mem/model.h"
 
 typedef struct np_sop np_sop_t;
-
-/** The timing model's part of a copy; see pace.c */
-typedef struct np_pace {
-    int              has_asked;  /**< the target, when .. */
-    int              has_theirs; /**< .. and it has answered */
-    uint64_t         posted;     /**< np_clock(), as all times */
-    np_model_times_t ours;
-    np_model_times_t theirs;
-    uint64_t         arrived;    /**< when the last that has moved will have */
-} np_pace_t;
 
 /** A transfer in pieces; see copy.c */
 typedef struct np_copy {
     np_dir_t    dir;
-    np_iov_t    iov[NP_MAX_IOV];
     size_t      iovcnt;
     uint64_t    remote;
     size_t      len;
     np_window_t *window;      /**< NULL: by process_vm_*, or rings */
     void        *window_addr; /**< of remote */
     int         by_rings;
-    int         may_share;    /**< the target may be asked to do a part of it */
-    int         is_started;
-    int         is_claimed;   /**< no piece is left to begin */
     int         has_asked;    /**< a part of it was not there: a FAULT was
                                    sent */
-    size_t      chunk;        /**< bytes */
-    uint32_t    chunks;
-    np_pace_t   pace;
-    uint32_t    next;         /**< chunk behind the last that we have claimed */
-    size_t      offset;       /**< of what we have claimed: where we are */
-    size_t      end;
-    np_offer_t  offer;        /**< to the target, to do a part of it */
     unsigned    pending;      /**< pieces that others work on */
-    np_ranges_t todo;         /**< what did not arrive, and is not asked for
-                                   yet; offsets into the transfer */
-    unsigned    todo_next;    /**< first range that is left */
+    unsigned    todo_next;    /**< first range of todo that is left */
     unsigned    rounds;       /**< times that a FAULT had to be repeated */
     uint64_t    retry_at;     /**< not before; np_clock() */
+    np_chunks_t chunks;       /**< what this side moves next */
+    np_iov_t    iov[NP_MAX_IOV];
+    np_ranges_t todo;         /**< what did not arrive, and is not asked for
+                                   yet; offsets into the transfer */
 } np_copy_t;
 
 /** A FAULT; see fault.c */

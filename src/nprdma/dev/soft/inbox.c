@@ -11,13 +11,14 @@
 #include "inbox.h"
 
 #include "help.h"
+#include "pace.h"
 #include "peer.h"
 #include "segments.h"
 
 #include <string.h>
 
 
-/* Is it one of those that are answered? */
+/* Is it one of those that the protocol answers? */
 static int np_inbox_wants_answer(uint64_t word)
 {
     return (np_word_kind(word) == NP_SLOT_ATOMIC) ||
@@ -42,6 +43,12 @@ int np_inbox_note(const np_job_t *job)
         return np_help_begin(job->peer, &job->slot.share);
     case NP_SLOT_SEGMENT:
         np_segments_send(job->peer, job->slot.segment.id);
+        return 1;
+    case NP_SLOT_WHEN:
+        if (!np_inbox_can_answer(job->word)) {
+            return 0;
+        }
+        np_pace_serve(job);
         return 1;
     default:
         return 0;

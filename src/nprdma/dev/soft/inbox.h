@@ -29,11 +29,11 @@ unsigned np_inbox_progress(np_peer_t *peer);
  *  somebody else is taking. */
 int np_inbox_take(np_peer_t *peer, np_job_t *job);
 
-/** Must it be answered, and may it? */
+/** Is it for the protocol, which answers it, and may it be answered? */
 int np_inbox_is_answered(const np_job_t *job);
 
-/** Execute one that is not answered; returns 0 if it is no request. Any thread,
- *  but of NP_SLOT_SHARE the port's owner alone. */
+/** Execute one that is not for the protocol; returns 0 if it is no request. Any
+ *  thread, but of NP_SLOT_SHARE the port's owner alone. */
 int np_inbox_note(const np_job_t *job);
 
 /**

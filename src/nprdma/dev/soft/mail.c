@@ -31,9 +31,14 @@ static void np_mail_publish(np_link_t *link, np_ask_t *ask)
     np_slot_t *slot = np_mail_slot(link);
 
     np_assert(link->answers_used & UCS_BIT(ask->index));
-    if (ask->kind == NP_SLOT_ATOMIC) {
+    switch (ask->kind) {
+    case NP_SLOT_ATOMIC:
         slot->atomic      = ask->atomic;
-    } else {
+        break;
+    case NP_SLOT_WHEN:
+        slot->when        = ask->when;
+        break;
+    default:
         slot->fault       = ask->fault;
         slot->fault.epoch = np_link_epoch(link);
     }
@@ -49,6 +54,11 @@ void np_mail_send(np_link_t *link, np_ask_t *ask)
     np_mail_publish(link, ask);
 }
 
+void np_mail_send_own(np_link_t *link, np_ask_t *ask)
+{
+    np_mail_publish(link, ask);
+}
+
 void np_mail_end(np_link_t *link, np_ask_t *ask)
 {
     np_assert(link->answers_used & UCS_BIT(ask->index));
@@ -57,9 +67,8 @@ void np_mail_end(np_link_t *link, np_ask_t *ask)
     ucs_list_del(&ask->list);
 }
 
-/* If so, and there is a @a status, what the answer says */
-static int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
-                               ucs_status_t *status)
+int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
+                        ucs_status_t *status)
 {
     uint64_t word;
 

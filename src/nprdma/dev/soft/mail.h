@@ -23,6 +23,7 @@ struct np_ask {
     union {
         np_atomic_t     atomic;
         np_slot_fault_t fault;      /**< but for its epoch */
+        np_slot_when_t  when;
     };
     int                 is_waiting; /**< to be sent again .. */
     unsigned            retries;    /**< .. for the how-manieth time .. */
@@ -50,6 +51,14 @@ void np_mail_begin(np_link_t *link, np_ask_t *ask);
  * np_mail_end, and np_port_ops_t::answered tells of its answer.
  */
 void np_mail_send(np_link_t *link, np_ask_t *ask);
+
+/** The same for one of the device's own, whose sender looks for its answer
+ *  itself (np_mail_is_answered): np_mail_progress does nothing about it. */
+void np_mail_send_own(np_link_t *link, np_ask_t *ask);
+
+/** Has its answer come? If so, and there is a @a status, what it says. */
+int np_mail_is_answered(np_link_t *link, const np_ask_t *ask,
+                        ucs_status_t *status);
 
 /** The request has ended, or is not sent after all: answer and area are for
  *  others */

@@ -47,7 +47,8 @@ typedef enum np_slot_kind {
     NP_SLOT_ATOMIC,     /**< control: atomic, executed by the target's CPU */
     NP_SLOT_FAULT,      /**< control: bring memory in and finish a transfer */
     NP_SLOT_SHARE,      /**< control, no answer: help with a copy */
-    NP_SLOT_SEGMENT     /**< control, no answer: send me an allocated segment */
+    NP_SLOT_SEGMENT,    /**< control, no answer: send me an allocated segment */
+    NP_SLOT_WHEN        /**< control, timing model: when is it registered? */
 } np_slot_kind_t;
 
 /** Write or read through the payload area */
@@ -62,16 +63,14 @@ enum {
     NP_FAULT_PUT    = 1u << 0, /**< the initiator writes; else it reads */
     NP_FAULT_INLINE = 1u << 1, /**< data in the request's inline area */
     NP_FAULT_RETRY  = 1u << 2, /**< only bring it in: the answer is READY */
-    NP_FAULT_COPY   = 1u << 3, /**< by the CPU, whatever the entries say */
-    NP_FAULT_WHEN   = 1u << 4  /**< timing model: only say when it is
-                                    registered */
+    NP_FAULT_COPY   = 1u << 3  /**< by the CPU, whatever the entries say */
 };
 
 typedef struct np_slot_fault {
     uint64_t local;     /**< address at the initiator, if not INLINE */
     uint64_t remote;    /**< address at the target */
     uint32_t len;       /**< bytes, at most NP_FAULT_MAX; INLINE:
-                             NP_INLINE_SIZE; WHEN: any */
+                             NP_INLINE_SIZE */
     uint32_t flags;     /**< NP_FAULT_.. */
     uint32_t epoch;     /**< of the link: nothing is moved in another one */
 } np_slot_fault_t;
@@ -87,6 +86,13 @@ typedef struct np_slot_share {
 typedef struct np_slot_segment {
     uint64_t id;
 } np_slot_segment_t;
+
+/** The timing model's question (mem/model.h) */
+typedef struct np_slot_when {
+    uint64_t remote;    /**< address at the target */
+    uint64_t len;
+    uint32_t is_write;
+} np_slot_when_t;
 
 /**
  * One line of a ring. word: bits 0..31 sequence (index + 1), 32..47 bytes of
@@ -104,6 +110,7 @@ typedef struct np_slot {
         np_slot_fault_t   fault;
         np_slot_share_t   share;
         np_slot_segment_t segment;
+        np_slot_when_t    when;
     };
 } NP_LINE_ALIGNED np_slot_t;
 
