@@ -92,6 +92,7 @@ void test_mapper_swarm(void);
 void test_signature(void);
 void test_overlap(void);
 void test_model(void);
+void test_chunks(void);
 void test_mem(void);
 void test_stage(void);
 void test_touch(void);

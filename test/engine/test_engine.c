@@ -49,6 +49,7 @@ int main(void)
     test_ring();
     test_link();
     test_hostile();
+    test_chunks();
     test_stranger();
 
     printf("1..%u\n", tap_count);
