@@ -17,7 +17,7 @@
 #include "nprdma/dev/verbs/views.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/vop.h"
+#include "nprdma/face/rnic.h"
 #include "nprdma/proto/vput.h"
 
 #include <string.h>

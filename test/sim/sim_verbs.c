@@ -16,7 +16,7 @@
 #include "nprdma/start.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/vlink.h"
+#include "nprdma/face/rnic.h"
 #include "nprdma/svc/service.h"
 
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "mock_kmod.h"
 #include "mock_verbs.h"
 
-#include "nprdma/proto/vop.h"
+#include "nprdma/face/rnic.h"
 #include "nprdma/start.h"
 
 #include "../engine/tap.h"

@@ -8,7 +8,7 @@
 #ifndef SIDES_H_
 #define SIDES_H_
 
-#include "nprdma/proto/vop.h"
+#include "nprdma/face/rnic.h"
 
 #define LIMIT  60.0   /* seconds that anything may take */
 

@@ -13,7 +13,7 @@
 #include "../engine/tap.h"
 
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/vop.h"
+#include "nprdma/face/rnic.h"
 #include "nprdma/svc/service.h"
 
 #include <signal.h>

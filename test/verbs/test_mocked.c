@@ -1037,10 +1037,10 @@ static int down_is_told(void)
     np_vport_get_addr(theirs, &addr);
     np_vlink_init(first, ours, &dev_addr, &addr);
     np_vlink_init(second, ours, &dev_addr, &addr);
-    np_vlink_down(first, UCS_ERR_IO_ERROR);
+    np_vlink_ops.down(first, UCS_ERR_IO_ERROR);
     np_vport_progress(ours);
     TAP_CHILD_CHECK(first->flight.is_reported);
-    np_vlink_down(second, UCS_ERR_IO_ERROR);
+    np_vlink_ops.down(second, UCS_ERR_IO_ERROR);
     np_ep_close(&first->flight);
     memset(first, 0xff, sizeof(*first));
     free(first);

@@ -13,7 +13,7 @@
 
 #include "nprdma/mem/mapper.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/vop.h"
+#include "nprdma/face/rnic.h"
 
 #include <errno.h>
 #include <fcntl.h>

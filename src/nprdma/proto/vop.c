@@ -158,6 +158,24 @@ static void np_vop_left(np_flight_t *flight)
     np_vput_cleanup(np_vlink_of(flight));
 }
 
+/* np_vport_ops_t::acked */
+static void np_vop_acked(np_vlink_t *link)
+{
+    if ((link->conn != NULL) && np_vlink_has_acked(link, link->flight.put)) {
+        /* old numbers would seem new */
+        link->flight.put = link->conn->tx_acked;
+    }
+    np_flight_check_flushes(&link->flight, UCS_OK);
+}
+
+/* np_vport_ops_t::down: told in the next progress */
+static void np_vop_down(np_vlink_t *link, ucs_status_t status)
+{
+    if (np_flight_end(&link->flight, status)) {
+        np_flight_report(&link->flight);
+    }
+}
+
 static const np_way_ops_t np_vop_ways = {
     .op_size    = sizeof(np_vop_t),
     .max_ops    = NP_OP_NAMES,
@@ -178,7 +196,7 @@ const np_vport_ops_t np_vlink_ops = {
     .max_asked  = NP_VASKED_MAX + NP_VONES_MAX,
     .asked      = np_vserve_asked,
     .answered   = np_vserve_answered,
-    .acked      = np_vlink_acked,
+    .acked      = np_vop_acked,
     .moved      = np_vop_posted_done,
     .ended      = np_vop_stream_ended,
     .lost       = np_vreplay_lost,
@@ -186,7 +204,7 @@ const np_vport_ops_t np_vlink_ops = {
     .renumber   = np_vreplay_renumber,
     .ask_again  = np_vreplay_ask,
     .resumed    = np_vreplay_resumed,
-    .down       = np_vlink_down,
+    .down       = np_vop_down,
     .work       = np_vop_work,
     .owner_work = np_vop_owner_work,
     .arm        = np_vput_confirm_all,

@@ -9,10 +9,10 @@
 #define NP_VOP_H_
 
 #include "order.h"
-#include "vlink.h"
 
 #include "../dev/verbs/fast.h"
 #include "../mem/entries.h"
+#include "../mem/key.h"
 
 /** Operations of a link that need its target's CPU, at a time: of as many that
  *  are complete here the target may still have to learn it */
@@ -91,6 +91,9 @@ struct np_vop {
     };
 };
 
+/** What a port must be opened with */
+extern const np_vport_ops_t np_vlink_ops;
+
 /** One of the port's; NULL: np_op_none says why */
 np_vop_t *np_vop_get(np_vport_t *port, np_op_kind_t kind, void *comp);
 
@@ -132,13 +135,22 @@ void np_vone_release(np_vop_t *op);
 /** Its queue pair has failed: the rest goes two-sided over the next one */
 void np_vone_lost(np_vop_t *op);
 
-/** np_vport_ops_t::acked */
-void np_vlink_acked(np_vlink_t *link);
-
 /** May one more begin that needs the target's CPU? */
 static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
 {
     return np_flight_asking(&link->flight) < NP_VASKED_MAX;
+}
+
+/** Slow half of np_vlink_enter */
+ucs_status_t np_vlink_enter_slow(np_vlink_t *link);
+
+/** May a message be sent? */
+static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
+{
+    return ucs_likely((link->flight.gate == 0) &&
+                      np_conn_has_room(link->conn) &&
+                      np_conn_has_credit(link->conn)) ?
+           UCS_OK : np_vlink_enter_slow(link);
 }
 
 /** np_way_ops_t */
@@ -156,9 +168,6 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
 ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
                              const np_atomic_t *request, void *result,
                              void *comp);
-
-/** It does not work any more; told in the next progress */
-void np_vlink_down(np_vlink_t *link, ucs_status_t status);
 
 /** np_vport_ops_t: a link's queue pair has failed, and there is another one */
 void np_vreplay_lost(np_vlink_t *link);

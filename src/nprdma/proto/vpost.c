@@ -17,7 +17,7 @@
 #include <string.h>
 
 
-static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
+ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
 {
     ucs_status_t status = np_flight_enter(&link->flight);
 
@@ -31,15 +31,6 @@ static ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
     }
 
     return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
-}
-
-/* May a message be sent? */
-static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
-{
-    return ucs_likely((link->flight.gate == 0) &&
-                      np_conn_has_room(link->conn) &&
-                      np_conn_has_credit(link->conn)) ?
-           UCS_OK : np_vlink_enter_slow(link);
 }
 
 /* Is there something to move, and does the key cover it? With nothing it may be
@@ -103,38 +94,6 @@ int np_vlink_may_begin(np_flight_t *flight)
 
     /* not until a put that others would overtake is acknowledged */
     return !link->is_overtaking || !np_vput_is_unacked(link);
-}
-
-ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
-                               const void *payload, unsigned len)
-{
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status = np_vlink_enter(link);
-
-    return ucs_likely(status == UCS_OK) ?
-           np_conn_am_short(link->conn, id, header, payload, len) : status;
-}
-
-ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id, np_pack_t pack,
-                          void *arg)
-{
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status = np_vlink_enter(link);
-
-    return ucs_likely(status == UCS_OK) ?
-           np_conn_am_bcopy(link->conn, id, pack, arg) : (ssize_t)status;
-}
-
-ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
-                             unsigned header_len, const np_iov_t *iov,
-                             size_t iovcnt)
-{
-    NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status = np_vlink_enter(link);
-
-    return ucs_likely(status == UCS_OK) ?
-           np_conn_am_iov(link->conn, id, header, header_len, iov, iovcnt) :
-           status;
 }
 
 static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)

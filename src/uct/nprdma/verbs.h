@@ -9,7 +9,7 @@
 
 #include "nprdma.h"
 
-#include "../../nprdma/proto/vlink.h"
+#include "../../nprdma/face/rnic.h"
 
 /** What tells whether a peer can be reached. UCP gives it 31 bytes at most. */
 typedef struct uct_nprdma_verbs_device_addr {
