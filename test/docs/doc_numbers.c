@@ -150,7 +150,7 @@ static void say_protocol(void)
     say(PROTOCOL, "not taken for %u us", NP_MAIL_PATIENCE_NS / 1000);
     say(PROTOCOL, "asks again, %lu us later at first and %lu ms at last",
         NP_MAIL_RETRY_MIN_NS / 1000, NP_MAIL_RETRY_MAX_NS / 1000000);
-    say(PROTOCOL, "a link has at most %u copies outstanding", NP_COPY_MAX);
+    say(PROTOCOL, "a link has at most %u copies outstanding", NP_TRANSFERS_MAX);
     say(PROTOCOL, "in what one progress may copy (%llu MiB)",
         (unsigned long long)NP_COPY_QUANTUM / UCS_MBYTE);
 }
@@ -185,8 +185,8 @@ static void say_limits(void)
         sizeof(np_sop_t) / 1024.0);
     say(OPS, "at most S + %u of a link (S in the ring, %u requests, %u "
         "copies), and one for each flush that waits: %lu KiB with S = 128",
-        NP_CTL_SLOTS + NP_COPY_MAX, NP_CTL_SLOTS, NP_COPY_MAX,
-        kib((128 + NP_CTL_SLOTS + NP_COPY_MAX) * sizeof(np_sop_t)));
+        NP_CTL_SLOTS + NP_TRANSFERS_MAX, NP_CTL_SLOTS, NP_TRANSFERS_MAX,
+        kib((128 + NP_CTL_SLOTS + NP_TRANSFERS_MAX) * sizeof(np_sop_t)));
     say(OPS, "counters (shared) | %lu KiB",
         kib(ucs_align_up_pow2(sizeof(np_stats_page_t), (size_t)4096)));
     say("docs/man/nprdma.3", "has some for %u TiB of used memory",
@@ -210,9 +210,9 @@ static void say_verbs(void)
     say(OPS, "Over RNICs %.1f KiB each: of a link %u one-sided, %u that are "
         "asked for, up to %u small puts that go again; and %u streams of %.1f "
         "KiB that a peer has in work here", sizeof(np_vop_t) / 1024.0,
-        NP_VONES_MAX, NP_VASKED_MAX, 2 * NP_VPUT_COUNT, NP_STREAM_SERVED_MAX,
-        sizeof(np_stream_t) / 1024.0);
-    say(PROTOCOL, "at most %u one-sided ones beside them", NP_VONES_MAX);
+        NP_TRANSFERS_MAX, NP_VASKED_MAX, 2 * NP_VPUT_COUNT,
+        NP_STREAM_SERVED_MAX, sizeof(np_stream_t) / 1024.0);
+    say(PROTOCOL, "at most %u one-sided ones beside them", NP_TRANSFERS_MAX);
     say(PROTOCOL, "is halved down to %u KiB", NP_VPORT_CHUNK_MIN / 1024);
     say(PROTOCOL, "down to %llu MiB each",
         (unsigned long long)NP_KMOD_PART_MIN / UCS_MBYTE);

@@ -46,10 +46,10 @@ static void hostile_claims(void)
     }
 
     /* nothing is shared inside one process */
-    ++pair.link.addr.engine_id;
+    ++pair.link.flight.engine_id;
     np_arenas_share((uintptr_t)his, HOSTILE_COPY, &arenas);
     np_key_pack_arenas(&packed, arenas);
-    packed.engine_id = pair.link.addr.engine_id;
+    packed.engine_id = pair.link.flight.engine_id;
     TAP_CHECK(np_key_unpack(&packed, &key) == UCS_OK, "claims: a key");
     status = np_ep_move(NP_DIR_PUT, &pair.link.flight, key, &iov, 1,
                         (uintptr_t)his, &done);

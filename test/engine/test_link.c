@@ -81,7 +81,7 @@ static void link_world_open(const char *name, link_world_t *world)
     world->mem = link_map();
     np_arenas_share((uintptr_t)world->mem, 2 * LINK_PAGE, &arenas);
     np_key_pack_arenas(&packed, arenas);
-    packed.engine_id = ++link->addr.engine_id;
+    packed.engine_id = ++link->flight.engine_id;
     TAP_CHECK((np_key_unpack(&packed, &world->key) == UCS_OK) &&
               (link->target != NULL), "%s: a key", name);
 }
@@ -197,7 +197,7 @@ static void link_atomics(void)
     TAP_CHECK(np_inbox_take(peer, &first), "atomics: one is taken");
     is_taken = np_inbox_take(peer, &second);
     TAP_CHECK(!is_taken, "atomics: the next one waits");
-    np_serve_job(&first, NP_MOVER_TARGET, peer->port->stats);
+    np_serve_job(&first, NP_MOVER_TARGET, peer->port->flights.stats);
     TAP_CHECK(link_wait(&world.pair, &done[0]) &&
               link_wait(&world.pair, &done[1]) && (results[0] == 0) &&
               (results[1] == 1), "atomics: both are executed, in order");
@@ -726,7 +726,7 @@ static void link_backlog(void)
     } while ((status == UCS_OK) && (count < 8));
     TAP_CHECK(status == UCS_ERR_NO_RESOURCE, "backlog: full (%d)", status);
 
-    TAP_CHECK(np_link_enter(&link) == UCS_ERR_NO_RESOURCE,
+    TAP_CHECK(np_flight_start(&link.flight) == UCS_ERR_NO_RESOURCE,
               "backlog: no room to connect");
     TAP_CHECK(!np_flight_has_resources(&link.flight),
               "backlog: and nobody is told to try at once");
@@ -839,7 +839,7 @@ static int link_child_crowded(void)
     TAP_CHILD_CHECK(np_port_arm(target) == UCS_ERR_BUSY);
     TAP_CHILD_CHECK(np_port_accept(target, 0) == 1);
     /* who has not cannot yet */
-    TAP_CHILD_CHECK(np_link_enter(&late) == UCS_ERR_NO_RESOURCE);
+    TAP_CHILD_CHECK(np_flight_start(&late.flight) == UCS_ERR_NO_RESOURCE);
     TAP_CHILD_CHECK(!np_flight_has_resources(&late.flight));
 
     link_empty(full);
@@ -879,7 +879,7 @@ static int link_child_serves(void)
     np_inbox_begin(port);
     np_service_start();
     pair_link(port, link_served, &link);
-    TAP_CHILD_CHECK(np_link_enter(&link) == UCS_OK);
+    TAP_CHILD_CHECK(np_flight_start(&link.flight) == UCS_OK);
     nanosleep(&wait, NULL);
     TAP_CHILD_CHECK(accept(link_served->listen_fd, NULL, NULL) >= 0);
     np_inbox_end(link_served);
@@ -951,7 +951,7 @@ static int link_turns(void)
         taken = (const np_job_t*)job.bytes;
         k     = taken->peer == target->peers[1];
         ++served[k];
-        client->ops->execute(&job, 0, target->stats);
+        client->ops->execute(&job, 0, target->flights.stats);
         link_ask_nothing(&links[k]);
     }
     printf("# %u and %u requests\n", served[0], served[1]);

@@ -122,14 +122,14 @@ ucs_status_t mocked_move(np_dir_t dir, void *bytes, size_t len, void *remote)
 
 int mocked_warm(void)
 {
-    const unsigned long before = ours->stats->writes;
+    const unsigned long before = ours->flights.stats->writes;
     const double end           = mocked_now() + MOCKED_LIMIT;
 
     while (mocked_now() < end) {
         if (mocked_move(NP_DIR_PUT, mine, MOCKED_AREA, area) != UCS_OK) {
             return 0;
         }
-        if (ours->stats->writes != before) {
+        if (ours->flights.stats->writes != before) {
             return 1;
         }
     }

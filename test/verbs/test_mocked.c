@@ -106,17 +106,17 @@ static int waits_are_counted(void)
     ucs_status_t status;
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
-    before = ours->stats->order_waits;
+    before = ours->flights.stats->order_waits;
     mock_hold();
     TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &put) ==
                     UCS_INPROGRESS);
     status = np_ep_put_copied(&link_.flight, key, mine, 8,
                               (uintptr_t)area + (1 << 20));
     TAP_CHILD_CHECK((status == UCS_OK) &&
-                    (ours->stats->order_waits == before));
+                    (ours->flights.stats->order_waits == before));
     status = np_ep_put_copied(&link_.flight, key, mine, 8, (uintptr_t)area);
     TAP_CHILD_CHECK((status == UCS_ERR_NO_RESOURCE) &&
-                    (ours->stats->order_waits == (before + 1)));
+                    (ours->flights.stats->order_waits == (before + 1)));
     mock_release();
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &put, NULL));
     mocked_end();
@@ -518,7 +518,7 @@ static int crowd_is_bounded(void)
         np_vport_progress(ours);
     }
     TAP_CHILD_CHECK((taken > 0) && (link_.flight.outstanding == taken));
-    TAP_CHILD_CHECK(taken <= (NP_VASKED_MAX + NP_VONES_MAX));
+    TAP_CHILD_CHECK(taken <= (NP_VASKED_MAX + NP_TRANSFERS_MAX));
 
     TAP_CHILD_CHECK(mocked_wait(crowd_is_done, &none, 0));
     for (i = 0; i < taken; ++i) {

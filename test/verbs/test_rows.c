@@ -106,9 +106,9 @@ static void fill(uint8_t *bytes, size_t len, unsigned seed)
 /* A put and a get, which are to be right; and one-sided, if @a is_one */
 static int both_ways(uint8_t *local, uint8_t *remote, size_t len, int is_one)
 {
-    const unsigned long writes = ours->stats->writes;
-    const unsigned long reads  = ours->stats->reads;
-    const unsigned long asked  = ours->stats->remote_faults;
+    const unsigned long writes = ours->flights.stats->writes;
+    const unsigned long reads  = ours->flights.stats->reads;
+    const unsigned long asked  = ours->flights.stats->remote_faults;
 
     fill(local, len, len + is_one);
     memset(remote, 0, len);
@@ -123,9 +123,9 @@ static int both_ways(uint8_t *local, uint8_t *remote, size_t len, int is_one)
         return 0;
     }
 
-    return !is_one || ((ours->stats->writes == (writes + 1)) &&
-                       (ours->stats->reads == (reads + 1)) &&
-                       (ours->stats->remote_faults == asked));
+    return !is_one || ((ours->flights.stats->writes == (writes + 1)) &&
+                       (ours->flights.stats->reads == (reads + 1)) &&
+                       (ours->flights.stats->remote_faults == asked));
 }
 
 /* Transfers over the border of two regions, here, there, or on both sides */
@@ -260,10 +260,10 @@ static void begin_refused(void)
 /* Transfers are right, two-sided */
 static int is_two_sided(void)
 {
-    const unsigned long writes = ours->stats->writes;
+    const unsigned long writes = ours->flights.stats->writes;
 
     return both_ways(mine + 100, area + 200, 300000, 0) &&
-           (ours->stats->writes == writes);
+           (ours->flights.stats->writes == writes);
 }
 
 /* One line, which has the errno's name, the device's, and what follows */

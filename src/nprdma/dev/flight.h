@@ -13,6 +13,7 @@
 #include "../iov.h"
 #include "../mem/key.h"
 #include "../mem/overlap.h"
+#include "../stats.h"
 #include "../svc/turn.h"
 
 #include <string.h>
@@ -132,6 +133,7 @@ typedef struct np_flights {
                                          owner uses it */
     pid_t                 pid;      /**< whose the port is: a forked child's
                                          not */
+    np_stats_t            *stats;   /**< what the port's owner counts */
     ucs_list_link_t       busy;     /**< np_flight_t::busy */
     ucs_list_link_t       down;     /**< np_flight_t::down */
     np_op_t               *free_ops;
@@ -148,11 +150,14 @@ struct np_flight {
     unsigned        count[NP_OP_KINDS]; /**< of these, by kind */
     uint64_t        sequence;     /**< of the last operation */
     uint64_t        fence;        /**< with NP_GATE_FENCED: up to this one */
+    uint64_t        engine_id;    /**< of the target: whose memory it is */
     uint32_t        put;          /**< number of the last put without an
                                        operation, or a later one that was
                                        taken */
     int             is_refused;   /**< an operation must wait for one that is
                                        outstanding, not for room */
+    int             is_full;      /**< the last one that was refused has found
+                                       no room for its bytes (soft0) */
     int             is_reported;  /**< the user knows that it is down */
     np_flights_t    *all;         /**< its port's */
     ucs_list_link_t busy;         /**< of the port's with anything that a flush
@@ -174,18 +179,21 @@ static inline void np_flights_init(np_flights_t *all,
     all->ways    = ways;
     all->user    = *user;
     all->turn    = turn;
+    all->stats   = np_stats_get();
     all->pid     = getpid();
     all->max_ops = ways->max_ops;
     ucs_list_head_init(&all->busy);
     ucs_list_head_init(&all->down);
 }
 
-static inline void np_flight_init(np_flight_t *flight, np_flights_t *all)
+static inline void
+np_flight_init(np_flight_t *flight, np_flights_t *all, uint64_t engine_id)
 {
     memset(flight, 0, sizeof(*flight));
-    flight->gate   = NP_GATE_UNCONNECTED;
-    flight->status = UCS_OK;
-    flight->all    = all;
+    flight->gate      = NP_GATE_UNCONNECTED;
+    flight->status    = UCS_OK;
+    flight->engine_id = engine_id;
+    flight->all       = all;
     ucs_list_head_init(&flight->busy);
     ucs_list_head_init(&flight->down);
     ucs_list_head_init(&flight->ops);
@@ -223,6 +231,7 @@ static UCS_F_ALWAYS_INLINE void np_flight_set_busy(np_flight_t *flight)
  *  before one completes. @return UCS_ERR_NO_RESOURCE. */
 static inline ucs_status_t np_flight_refuse(np_flight_t *flight)
 {
+    flight->is_full    = 0;
     flight->is_refused = flight->outstanding > 0;
     return UCS_ERR_NO_RESOURCE;
 }
@@ -233,6 +242,13 @@ static UCS_F_ALWAYS_INLINE unsigned
 np_flight_one_sided(const np_flight_t *flight)
 {
     return flight->count[NP_OP_ONE] + flight->count[NP_OP_PUTS];
+}
+
+/** Those that progress may have to look at each time, on any device */
+static UCS_F_ALWAYS_INLINE unsigned
+np_flight_transfers(const np_flight_t *flight)
+{
+    return np_flight_one_sided(flight) + flight->count[NP_OP_COPY];
 }
 
 static UCS_F_ALWAYS_INLINE unsigned

@@ -37,7 +37,7 @@ ucs_status_t np_soft_get_taken(np_link_t *link, np_key_t *key, size_t len,
         return UCS_OK;
     }
 
-    status = np_link_enter_key(link, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, addr, len);
     if (status != UCS_OK) {
         return status;
     }

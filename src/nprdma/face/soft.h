@@ -30,7 +30,7 @@ np_soft_reserve(np_link_t *link, uint32_t max, void **data, uint32_t *start)
 {
     ucs_status_t status;
 
-    status = np_link_enter(link);
+    status = np_flight_start(&link->flight);
     return ucs_likely(status == UCS_OK) ?
            np_fast_reserve(link, max, data, start) : status;
 }
@@ -42,7 +42,7 @@ np_soft_reserve_inline(np_link_t *link, np_slot_t **slot)
 {
     ucs_status_t status;
 
-    status = np_link_enter(link);
+    status = np_flight_start(&link->flight);
     return ucs_likely(status == UCS_OK) ? np_fast_reserve_inline(link, slot) :
            status;
 }
@@ -59,7 +59,7 @@ np_soft_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
         return UCS_OK;
     }
 
-    status = np_link_enter_key(link, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -96,7 +96,7 @@ np_soft_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
         return np_soft_get_taken(link, key, len, addr, unpack, arg, comp);
     }
 
-    status = np_link_enter_key(link, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }

@@ -62,7 +62,7 @@ ucs_status_t np_atomic_post(np_flight_t *flight, np_key_t *key,
     uint64_t old = 0;
     void *ptr;
 
-    status = np_link_enter_key(link, key, request->addr, request->size);
+    status = np_flight_start_key(flight, key, request->addr, request->size);
     if (status != UCS_OK) {
         return status;
     }

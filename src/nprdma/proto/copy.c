@@ -206,7 +206,7 @@ static void np_copy_count(np_link_t *link, const np_sop_t *op)
 {
     if ((op->super.status == UCS_OK) && !op->copy.has_asked &&
         !op->copy.by_rings) {
-        np_stats_moved(link->port->stats, op->copy.dir, op->copy.len);
+        np_stats_moved(link->port->flights.stats, op->copy.dir, op->copy.len);
     }
 }
 

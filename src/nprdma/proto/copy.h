@@ -11,12 +11,6 @@
 
 #include "sop.h"
 
-/** Copies that a link has outstanding at most, as a queue pair has work
- *  requests: what comes later waits for one of them to complete. Progress looks
- *  at all of them, and only NP_CTL_SLOTS of them can be asking the target at a
- *  time. */
-#define NP_COPY_MAX 128
-
 /** Work on a link's copies; returns how many completed */
 unsigned np_copy_progress(np_link_t *link);
 

@@ -55,13 +55,13 @@ static void np_fault_send(np_link_t *link, np_sop_t *op)
 {
     const uint32_t flags = op->ask.fault.flags;
 
-    NP_STATS_INC(link->port->stats, remote_faults);
+    NP_STATS_INC(link->port->flights.stats, remote_faults);
     if (flags & NP_FAULT_COPY) {
-        NP_STATS_INC(link->port->stats, copies);
+        NP_STATS_INC(link->port->flights.stats, copies);
     } else if (flags & NP_FAULT_INLINE) {
-        NP_STATS_INC(link->port->stats, inlines);
+        NP_STATS_INC(link->port->flights.stats, inlines);
     } else if (!(flags & NP_FAULT_RETRY)) {
-        NP_STATS_INC(link->port->stats, reverses);
+        NP_STATS_INC(link->port->flights.stats, reverses);
     }
 
     op->super.begin = np_trace_begin();
@@ -123,7 +123,7 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
     /* whoever tries again before the answer waits, and does not ask again */
     np_op_order(&link->flight, &op->super, addr, len, 1);
     np_fault_send(link, op);
-    return np_link_refuse(link);
+    return np_flight_refuse(&link->flight);
 }
 
 /* How the next piece of a copy is to move, and how much of it */
@@ -220,7 +220,7 @@ static void np_fault_prepare_meanwhile(np_link_t *link, const np_sop_t *op,
     if ((op->ask.fault.flags & NP_FAULT_RETRY) &&
         (op->fault.copy->copy.dir == NP_DIR_GET) &&
         !np_mapper_is_mapped((uintptr_t)local->base, len, 1)) {
-        NP_STATS_INC(link->port->stats, local_faults);
+        NP_STATS_INC(link->port->flights.stats, local_faults);
         (void)np_access_fault_in((uintptr_t)local->base, len, 1, NULL);
     }
 }
@@ -321,7 +321,7 @@ static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
     np_ranges_t *todo = &copy->todo;
     unsigned i;
 
-    NP_STATS_INC(link->port->stats, replays);
+    NP_STATS_INC(link->port->flights.stats, replays);
     ++copy->rounds;
 
     todo->count -= copy->todo_next;
@@ -396,7 +396,7 @@ static void np_fault_retry(np_link_t *link, np_sop_t *op)
     np_ranges_t missing;
     unsigned i;
 
-    NP_STATS_INC(link->port->stats, retries);
+    NP_STATS_INC(link->port->flights.stats, retries);
     op->super.status = np_piece_move(link, &piece, &missing);
     if (ucs_unlikely(op->super.status == UCS_ERR_UNSUPPORTED)) {
         op->super.status = np_link_vm_refused(link);
@@ -418,7 +418,7 @@ static void np_fault_refused(np_link_t *link, const np_sop_t *op)
 {
     const np_slot_fault_t *asked = &op->ask.fault;
 
-    NP_STATS_INC(link->port->stats, naks);
+    NP_STATS_INC(link->port->flights.stats, naks);
     np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->process.pid,
              (asked->flags & NP_FAULT_PUT) ? "write" : "read",
              asked->remote, asked->remote + asked->len,

@@ -11,6 +11,7 @@
 #include "order.h"
 
 #include "../pause.h"
+#include "../stats.h"
 #include "../thread_flags.h"
 
 
@@ -31,6 +32,22 @@ int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
     default:
         return np_overlap_check(overlap, addr, len, is_write);
     }
+}
+
+ucs_status_t np_flight_order_slow(np_flight_t *flight, uint64_t addr,
+                                  size_t len, int is_write)
+{
+    if (np_order_waits(&flight->overlap, addr, len, is_write)) {
+        NP_STATS_INC(flight->all->stats, order_waits);
+    } else if (np_flight_transfers(flight) < NP_TRANSFERS_MAX) {
+        return UCS_OK;
+    }
+
+    if (flight->all->ways->hurry != NULL) {
+        flight->all->ways->hurry(flight); /* what is put off may be in the
+                                             way */
+    }
+    return np_flight_refuse(flight);
 }
 
 void np_op_order(np_flight_t *flight, np_op_t *op, uint64_t addr, size_t len,

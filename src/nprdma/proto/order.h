@@ -24,6 +24,15 @@ int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
 void np_op_order(np_flight_t *flight, np_op_t *op, uint64_t addr, size_t len,
                  int is_write);
 
+/** Transfers that a link has outstanding at most, as a queue pair has work
+ *  requests: what comes later waits for one of them to complete. Progress may
+ *  have to look at all of them. */
+#define NP_TRANSFERS_MAX  128u
+
+/** Slow half of np_flight_order */
+ucs_status_t np_flight_order_slow(np_flight_t *flight, uint64_t addr,
+                                  size_t len, int is_write);
+
 /** One has begun: what comes later may have to wait for it */
 void np_flight_begun(np_flight_t *flight);
 
@@ -70,5 +79,31 @@ int np_flight_has_completed(np_flight_t *flight, uint64_t sequence,
 
 /** End the flushes that have nothing before them; with an error, all of them */
 void np_flight_check_flushes(np_flight_t *flight, ucs_status_t status);
+
+
+/** May an operation start? The one branch of the fast path. */
+static UCS_F_ALWAYS_INLINE ucs_status_t np_flight_start(np_flight_t *flight)
+{
+    return ucs_likely(flight->gate == 0) ? UCS_OK : np_flight_enter(flight);
+}
+
+/** And one that is not empty, with this key? One of no bytes may come with
+ *  UCT_INVALID_RKEY, and has begun and ended. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_flight_start_key(np_flight_t *flight, const np_key_t *key, uint64_t addr,
+                    size_t len)
+{
+    return ucs_likely(np_key_covers(key, flight->engine_id, addr, len)) ?
+           np_flight_start(flight) : UCS_ERR_INVALID_ADDR;
+}
+
+/** May a transfer of [@a addr, @a addr + @a len) start beside what is in
+ *  flight? Not if it must come after some of that, nor if that is much. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_flight_order(np_flight_t *flight, uint64_t addr, size_t len, int is_write)
+{
+    return ucs_likely(flight->outstanding == 0) ? UCS_OK :
+           np_flight_order_slow(flight, addr, len, is_write);
+}
 
 #endif

@@ -47,12 +47,12 @@ static ucs_status_t np_piece_prepare_local(np_link_t *link,
         }
 
         if (write && !piece->is_shared &&
-            np_prepare_now(link->port->stats, va) &&
+            np_prepare_now(link->port->flights.stats, va) &&
             np_piece_is_local(va, piece->iov[i].len, write)) {
             continue;
         }
 
-        NP_STATS_INC(link->port->stats, local_faults);
+        NP_STATS_INC(link->port->flights.stats, local_faults);
         status = np_access_fault_in(va, piece->iov[i].len, write, NULL);
         if (status == UCS_ERR_EXCEEDS_LIMIT) {
             *has_local = 0;
@@ -141,7 +141,7 @@ static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
             np_ranges_add(missing, 0, piece->len);
         }
         if (ucs_unlikely(missing->count > 0) && (absent->count == 0)) {
-            NP_STATS_INC(link->port->stats, false_alarms);
+            NP_STATS_INC(link->port->flights.stats, false_alarms);
         }
     } else if ((proof == NP_PROOF_DEVICE) ||
                ((proof == NP_PROOF_READBACK) ?
@@ -253,7 +253,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
         if (ucs_likely(status != UCS_ERR_NO_PROGRESS)) {
             return status;
         }
-        NP_STATS_INC(link->port->stats, replays);
+        NP_STATS_INC(link->port->flights.stats, replays);
     }
 
     np_ranges_add(missing, 0, piece->len);

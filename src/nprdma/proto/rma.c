@@ -199,12 +199,12 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
         return UCS_OK;
     }
 
-    status = np_link_enter_key(link, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    status = np_link_order(link, addr, len, is_write);
+    status = np_flight_order(&link->flight, addr, len, is_write);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -240,7 +240,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
 
     if ((dir == NP_DIR_PUT) &&
         np_fast_put_iov(link, key, iov, iovcnt, len, addr)) {
-        np_stats_moved(link->port->stats, dir, len);
+        np_stats_moved(link->port->flights.stats, dir, len);
         return UCS_OK;
     }
 
@@ -266,7 +266,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
 
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
         np_trace(NP_TRACE_MOVE, begin, addr, len);
-        np_stats_moved(link->port->stats, dir, len);
+        np_stats_moved(link->port->flights.stats, dir, len);
         return UCS_OK;
     }
 
@@ -354,7 +354,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         }
     }
 
-    np_stats_moved(link->port->stats, NP_DIR_GET, len);
+    np_stats_moved(link->port->flights.stats, NP_DIR_GET, len);
     memcpy(buffer, bytes, len);
     return UCS_OK;
 }
@@ -363,12 +363,12 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
 {
     ucs_status_t status;
 
-    link->is_full = 1; /* it may have to go through the data ring */
+    link->flight.is_full = 1; /* it may have to go through the data ring */
     if (!np_flight_has_resources(&link->flight)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    status = np_link_enter(link);
+    status = np_flight_start(&link->flight);
     if (status != UCS_OK) {
         return status;
     }
@@ -377,7 +377,7 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
         return np_mail_no_room(link);
     }
 
-    return np_link_order(link, addr, len, 1);
+    return np_flight_order(&link->flight, addr, len, 1);
 }
 
 /* What went through the ring: who takes that as well comes behind it, but there
@@ -440,7 +440,7 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
 
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-            np_stats_moved(link->port->stats, NP_DIR_PUT, len);
+            np_stats_moved(link->port->flights.stats, NP_DIR_PUT, len);
             return UCS_OK;
         }
 
@@ -524,7 +524,7 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         np_arena_has(addr, len)) {
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-            np_stats_moved(link->port->stats, NP_DIR_GET, len);
+            np_stats_moved(link->port->flights.stats, NP_DIR_GET, len);
             np_unit_assert_outside();
             unpack(arg, bytes, len);
             return UCS_OK;

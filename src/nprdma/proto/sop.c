@@ -23,21 +23,10 @@
 #include <string.h>
 
 
-ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
-                                int is_write)
-{
-    if (np_order_waits(&link->flight.overlap, addr, len, is_write)) {
-        NP_STATS_INC(link->port->stats, order_waits);
-        return np_link_refuse(link);
-    }
-    return ucs_likely(link->flight.count[NP_OP_COPY] < NP_COPY_MAX) ? UCS_OK :
-           np_link_refuse(link);
-}
-
 void np_sop_post(np_link_t *link, np_sop_t *op)
 {
     np_op_post(&link->flight, &op->super);
-    np_assert(link->flight.count[NP_OP_COPY] <= NP_COPY_MAX);
+    np_assert(link->flight.count[NP_OP_COPY] <= NP_TRANSFERS_MAX);
     np_flight_begun(&link->flight);
 }
 

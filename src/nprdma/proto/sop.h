@@ -115,10 +115,6 @@ void np_sop_send(np_link_t *link, np_sop_t *op);
 /** It is not sent after all */
 void np_sop_take_back(np_link_t *link, np_sop_t *op);
 
-/** Slow half of np_link_order */
-ucs_status_t np_link_order_slow(np_link_t *link, uint64_t addr, size_t len,
-                                int is_write);
-
 /** Move what only our own progress moves; returns how many completed */
 unsigned np_port_work_slow(np_port_t *port);
 
@@ -130,32 +126,6 @@ static UCS_F_ALWAYS_INLINE unsigned np_port_work(np_port_t *port)
     }
 
     return np_port_work_slow(port);
-}
-
-/** May an operation start? The one branch of the fast path. */
-static UCS_F_ALWAYS_INLINE ucs_status_t np_link_enter(np_link_t *link)
-{
-    return ucs_likely(link->flight.gate == 0) ? UCS_OK :
-           np_flight_enter(&link->flight);
-}
-
-/** And one that is not empty, with this key? One of no bytes may come with
- *  UCT_INVALID_RKEY, and has begun and ended. */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-np_link_enter_key(np_link_t *link, const np_key_t *key, uint64_t addr,
-                  size_t len)
-{
-    return ucs_likely(np_key_covers(key, link->addr.engine_id, addr, len)) ?
-           np_link_enter(link) : UCS_ERR_INVALID_ADDR;
-}
-
-/** May a transfer of [@a addr, @a addr + @a len) start beside what is in
- *  flight? Not if it must come after some of that, nor if that is much. */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-np_link_order(np_link_t *link, uint64_t addr, size_t len, int is_write)
-{
-    return ucs_likely(link->flight.outstanding == 0) ? UCS_OK :
-           np_link_order_slow(link, addr, len, is_write);
 }
 
 #endif

@@ -123,7 +123,7 @@ static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
             return 1;
         }
 
-        NP_STATS_INC(op->port->stats, local_faults);
+        NP_STATS_INC(op->port->flights.stats, local_faults);
         if ((round == NP_VONE_ROUNDS) ||
             (np_kmod_fault_in(region, va, piece->len,
                               op->one.dir == NP_DIR_GET) != UCS_OK)) {
@@ -376,7 +376,7 @@ static int np_vone_send_copy(np_vop_t *op)
     np_conn_send(op->conn, &ctl->msg, sizeof(*ctl) + len);
     np_op_turn(&op->super, NP_OP_MOVE);
     np_stream_begin_sent(&op->stream, op->conn, op->super.name, len, addr);
-    NP_STATS_INC(op->port->stats, remote_faults);
+    NP_STATS_INC(op->port->flights.stats, remote_faults);
     return 0;
 }
 
@@ -410,7 +410,7 @@ static int np_vone_fall_back(np_vop_t *op)
         op->one.head = op->one.tail;
         return 1;
     }
-    NP_STATS_INC(op->port->stats, remote_faults);
+    NP_STATS_INC(op->port->flights.stats, remote_faults);
     return 0;
 }
 
@@ -418,7 +418,7 @@ static void np_vone_finish(np_vop_t *op)
 {
     np_vone_t *one = &op->one;
 
-    np_stats_moved(op->port->stats, one->dir, one->len);
+    np_stats_moved(op->port->flights.stats, one->dir, one->len);
     if (one->unpack != NULL) {
         np_unit_assert_outside();
         one->unpack(one->arg, one->pieces[0].scratch, one->len);

@@ -193,7 +193,7 @@ static const np_way_ops_t np_vop_ways = {
 
 const np_vport_ops_t np_vlink_ops = {
     .ways       = &np_vop_ways,
-    .max_asked  = NP_VASKED_MAX + NP_VONES_MAX,
+    .max_asked  = NP_VASKED_MAX + NP_TRANSFERS_MAX,
     .asked      = np_vserve_asked,
     .answered   = np_vserve_answered,
     .acked      = np_vop_acked,

@@ -18,9 +18,6 @@
  *  are complete here the target may still have to learn it */
 #define NP_VASKED_MAX    (NP_STREAM_SERVED_MAX / 2)
 
-/** One-sided ones at a time, each of which progress may have to look at */
-#define NP_VONES_MAX     128
-
 /** Pieces of a one-sided transfer that are under way */
 #define NP_VONE_DEPTH    4
 

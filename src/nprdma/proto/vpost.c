@@ -39,7 +39,7 @@ static UCS_F_ALWAYS_INLINE int
 np_vlink_has_key(const np_vlink_t *link, const np_key_t *key, uint64_t addr,
                  size_t len)
 {
-    return (len > 0) && np_key_covers(key, link->addr.engine_id, addr, len);
+    return (len > 0) && np_key_covers(key, link->flight.engine_id, addr, len);
 }
 
 static UCS_F_ALWAYS_INLINE ucs_status_t
@@ -50,9 +50,8 @@ np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
            np_vlink_enter(link) : UCS_ERR_INVALID_ADDR;
 }
 
-/* May a transfer start beside those in flight, as on soft0? Queue pairs do not
- * order a Write behind the memory access of a Read before it. Nor if they are
- * many: progress looks at all of them. */
+/* May a transfer start beside those in flight? Queue pairs do not order a Write
+ * after the memory access of a Read before it. */
 static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
                                    int is_write)
 {
@@ -62,18 +61,7 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (ucs_likely(link->flight.outstanding == 0)) {
-        return UCS_OK;
-    }
-
-    if (np_order_waits(&link->flight.overlap, addr, len, is_write)) {
-        NP_STATS_INC(link->port->stats, order_waits);
-    } else if (np_flight_one_sided(&link->flight) < NP_VONES_MAX) {
-        return UCS_OK;
-    }
-
-    np_vput_confirm(link); /* one of them may be in the way */
-    return np_flight_refuse(&link->flight);
+    return np_flight_order(&link->flight, addr, len, is_write);
 }
 
 /* May a transfer start, with this key? */

@@ -346,7 +346,7 @@ int np_vput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
     }
 
     link->is_overtaking = np_vput_is_unacked(link);
-    NP_STATS_ADD(link->port->stats, order_waits, link->is_overtaking);
+    NP_STATS_ADD(link->port->flights.stats, order_waits, link->is_overtaking);
     return link->is_overtaking;
 }
 
@@ -403,7 +403,7 @@ ucs_status_t np_vput_post(np_vlink_t *link, const void *data, size_t len,
     }
 
     if (!np_vput_may_begin(link, addr, len, &last)) {
-        NP_STATS_INC(port->stats, order_waits);
+        NP_STATS_INC(port->flights.stats, order_waits);
         np_vput_confirm(link);
         return np_flight_refuse(&link->flight);
     }
@@ -441,7 +441,7 @@ static int np_vput_is_right(const np_vbatch_t *batch, const np_vput_t *put)
 /* Those of which that is so are complete; without entries, none */
 static void np_vbatch_check(np_vbatch_t *batch, int has_entries)
 {
-    np_stats_t *stats = batch->op->port->stats;
+    np_stats_t *stats = batch->op->port->flights.stats;
     np_vput_t *put;
     unsigned i;
 

@@ -102,7 +102,7 @@ static unsigned uct_nprdma_soft_iface_progress(uct_iface_h tl_iface)
         count += uct_nprdma_iface_progress_pending(&iface->super);
     }
     if (count == 0) {
-        np_prepare_progress(iface->port->stats);
+        np_prepare_progress(iface->port->flights.stats);
     }
     return count;
 }

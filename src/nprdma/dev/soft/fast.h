@@ -3,7 +3,7 @@
  *
  * The short ways of soft0: small puts and gets of memory that is mapped here,
  * and messages, as instructions over the link. Whether an operation may start
- * (np_link_enter) has been asked before.
+ * (np_flight_start) has been asked before.
  */
 
 #ifndef NP_SOFT_FAST_H_
@@ -116,7 +116,7 @@ np_fast_unit(np_dir_t dir, np_link_t *link, np_key_t *key, void *data,
         return 0;
     }
 
-    np_stats_moved(link->port->stats, dir, len);
+    np_stats_moved(link->port->flights.stats, dir, len);
     return 1;
 }
 

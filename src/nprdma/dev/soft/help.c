@@ -235,7 +235,7 @@ static size_t np_help_prepare(np_help_t *help)
     const int write   = help->args.dir == NP_DIR_PUT;
 
     if ((len > 0) && !np_mapper_is_mapped(va, len, write)) {
-        NP_STATS_INC(help->peer->port->stats, local_faults);
+        NP_STATS_INC(help->peer->port->flights.stats, local_faults);
         /* what is not there is found out by who moves it */
         (void)np_access_fault_in(va, len, write, NULL);
     }

@@ -125,7 +125,7 @@ int np_inbox_take(np_peer_t *peer, np_job_t *job)
 
 unsigned np_inbox_progress(np_peer_t *peer)
 {
-    np_stats_t *stats = peer->port->stats;
+    np_stats_t *stats = peer->port->flights.stats;
     unsigned count    = 0;
     np_job_t job;
 

@@ -57,7 +57,7 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     link->addr = *addr;
     link->fd   = -1;
     np_process_init(&link->process);
-    np_flight_init(&link->flight, &port->flights);
+    np_flight_init(&link->flight, &port->flights, addr->engine_id);
     ucs_list_head_init(&link->carried);
     ucs_list_head_init(&link->asks);
     ucs_list_head_init(&link->copies);
@@ -184,7 +184,7 @@ static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
     }
 
     if ((link->remote == NULL) && msg->has_tables &&
-        (np_remote_get(link->addr.engine_id, fds[1], &link->remote) !=
+        (np_remote_get(link->flight.engine_id, fds[1], &link->remote) !=
          UCS_OK)) {
         np_debug("process %d shows no tables: transfers are two-sided",
                  link->process.pid);
@@ -517,8 +517,8 @@ static int np_link_has_ring_room(np_link_t *link)
 
 int np_link_has_room(np_link_t *link)
 {
-    link->is_full = link->is_full && !np_link_has_ring_room(link);
-    return !link->is_full;
+    link->flight.is_full = link->flight.is_full && !np_link_has_ring_room(link);
+    return !link->flight.is_full;
 }
 
 ucs_status_t np_link_vm_refused(np_link_t *link)

@@ -52,8 +52,6 @@ struct np_link {
                                         entry will tell that it has come in; 0:
                                         none */
     int              is_wide;      /**< uses, or will use, payload_wide */
-    int              is_full;      /**< the last one that was refused found no
-                                        room in the data ring */
     uint32_t         shares_used;  /**< bitmap; see share.h, as are: */
     uint16_t         share_generation;
     int              no_share;     /**< the target cannot help */
@@ -185,19 +183,11 @@ static UCS_F_ALWAYS_INLINE int np_link_is_widened(const np_link_t *link)
 }
 
 
-/** An operation must wait for one that is outstanding: nothing is tried again
- *  before one completes. @return UCS_ERR_NO_RESOURCE. */
-static inline ucs_status_t np_link_refuse(np_link_t *link)
-{
-    link->is_full = 0;
-    return np_flight_refuse(&link->flight);
-}
-
 /** There is no room in the data ring for an operation: what waits, waits for
  *  that */
 static inline ucs_status_t np_link_full(np_link_t *link)
 {
-    link->is_full = 1;
+    link->flight.is_full = 1;
     return UCS_ERR_NO_RESOURCE;
 }
 

@@ -106,7 +106,7 @@ int np_mail_has_news(np_link_t *link)
 /* The target could not do it, or not all of it: later again */
 static void np_mail_wait(np_link_t *link, np_ask_t *ask)
 {
-    NP_STATS_INC(link->port->stats, replays);
+    NP_STATS_INC(link->port->flights.stats, replays);
     ask->retry_at   = np_mail_retry_at(ask->retries++);
     ask->is_waiting = 1;
     ++link->waiting;
@@ -192,7 +192,7 @@ void np_mail_ring_now(np_link_t *link)
     /* seq_cst: the slots are seen by whoever is woken, or has just set it */
     if (atomic_exchange_explicit(&link->target->service_armed, 0,
                                  memory_order_seq_cst)) {
-        NP_STATS_INC(link->port->stats, rings);
+        NP_STATS_INC(link->port->flights.stats, rings);
         np_link_ring(link);
     }
 }
@@ -225,7 +225,7 @@ void np_mail_ring_slow(np_link_t *link)
 ucs_status_t np_mail_no_room(np_link_t *link)
 {
     NP_PAUSE(REFUSED);
-    link->is_full           = 0;
+    link->flight.is_full    = 0;
     link->flight.is_refused = np_mail_is_full(link);
     np_mail_ring_slow(link); /* notes, never answered, may have it all */
     return UCS_ERR_NO_RESOURCE;

@@ -78,7 +78,7 @@ static void np_pace_refused(np_link_t *link, const np_chunks_t *chunks,
         return;
     }
 
-    NP_STATS_INC(link->port->stats, naks);
+    NP_STATS_INC(link->port->flights.stats, naks);
     np_error("process %d has no memory to %s at %#lx..%#lx: %s",
              link->process.pid, (chunks->dir == NP_DIR_PUT) ? "write" : "read",
              chunks->remote, chunks->remote + chunks->len,

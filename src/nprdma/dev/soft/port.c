@@ -309,11 +309,10 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     np_mapper_set_flush(np_drain);
     np_mapper_set_refresh(np_drain_refresh);
     np_prepare_enable();
-    port->stats = np_stats_get();
     if (np_engine.config.tlb != NP_TLB_OFF) {
         port->tlb = np_tlb_create(np_engine.config.tlb,
                                   np_engine.config.tlb_miss * 1e9,
-                                  port->stats);
+                                  port->flights.stats);
     }
     port->is_model = (port->tlb != NULL) || np_model_is_on ||
                      (np_engine.config.write_check != NP_WRITE_CHECK_AUTO);
@@ -342,7 +341,7 @@ void np_port_close(np_port_t *port)
 
     np_port_drop_strangers(port);
     np_port_close_fds(port);
-    np_stats_put(port->stats);
+    np_stats_put(port->flights.stats);
     free(port->tlb);
     pthread_mutex_destroy(&port->lock);
     free(port);

@@ -176,7 +176,6 @@ struct np_port {
     /* owned by proto */
     np_flights_t        flights;
     void                *bounce;      /**< see proto/rma.c */
-    np_stats_t          *stats;       /**< what this port's thread counts */
     struct np_tlb       *tlb;         /**< NULL: not modelled */
     int                 is_model;     /**< a commodity RNIC in all that it
                                            knows: no way around the checks */

@@ -30,7 +30,7 @@ static int np_share_is_possible(np_link_t *link, const np_share_args_t *args)
            (args->chunks <= NP_CLAIM_MASK) &&
            (ucs_ffs32(~link->shares_used) < NP_LINK_SHARES) &&
            np_ring_tx_has_slot(&link->ctl) && np_link_has_vm(link) &&
-           (link->addr.engine_id != np_engine.id);
+           (link->flight.engine_id != np_engine.id);
 }
 
 /* May the target use our memory through the kernel? Then each side brings in

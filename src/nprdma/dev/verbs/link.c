@@ -19,7 +19,7 @@ void np_vlink_init(np_vlink_t *link, np_vport_t *port,
     NP_TURN_WAIT(&port->turn);
 
     memset(link, 0, sizeof(*link));
-    np_flight_init(&link->flight, &port->flights);
+    np_flight_init(&link->flight, &port->flights, addr->engine_id);
     link->port     = port;
     link->dev_addr = *dev_addr;
     link->addr     = *addr;

@@ -377,5 +377,5 @@ unsigned np_vport_progress(np_vport_t *port)
 
 void np_vport_prepare(np_vport_t *port)
 {
-    np_prepare_progress_slow(port->stats);
+    np_prepare_progress_slow(port->flights.stats);
 }

@@ -355,7 +355,6 @@ np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
     port->wr.sg_list  = &port->sge;
     port->wr.num_sge  = 1;
     port->cookie      = np_engine.cookie;
-    port->stats       = np_stats_get();
     port->service.ops = &np_vport_service_ops;
     np_flights_init(&port->flights, &np_verbs_ops, ops->ways, &links,
                     &port->turn);
@@ -434,7 +433,7 @@ err_queues:
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);
 err_free:
-    np_stats_put(port->stats);
+    np_stats_put(port->flights.stats);
     np_turn_cleanup(&port->turn);
     kh_destroy_inplace(np_conns, &port->conns);
     free(port);
@@ -531,7 +530,7 @@ void np_vport_close(np_vport_t *port)
     munmap(port->slab, port->slab_size);
     kh_destroy_inplace(np_conns, &port->conns);
     np_turn_cleanup(&port->turn);
-    np_stats_put(port->stats);
+    np_stats_put(port->flights.stats);
     free(port->kept);
     free(port);
     np_bringer_close();

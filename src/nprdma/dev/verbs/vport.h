@@ -196,7 +196,6 @@ typedef struct np_view {
  *  whoever has the turn: the owner, or a service thread. */
 struct np_vport {
     np_turn_t               turn;
-    np_stats_t              *stats;     /**< of the owner's turns */
     np_service_client_t     service;
     int                     is_thread;  /**< a thread of ours has the turn */
     int                     is_closing; /**< nothing more is brought in */
