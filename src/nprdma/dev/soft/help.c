@@ -243,16 +243,37 @@ static size_t np_help_prepare(np_help_t *help)
     return len;
 }
 
+/* Move the next chunk, which we have claimed. Returns 0 if that was the end. */
+static int np_help_move_chunk(np_help_t *help, size_t offset, size_t len)
+{
+    const np_share_args_t *args = &help->args;
+    const np_iov_t iov          = {(void*)(args->target_va + offset), len};
+    const uint64_t begin        = np_trace_begin();
+    const uint64_t theirs       = args->initiator_va + offset;
+    ucs_status_t status;
+    size_t moved;
+
+    status = args->is_open ? np_help_move_open(help, &iov, theirs, &moved) :
+             np_help_move(help, &iov, theirs, &moved);
+    np_trace(NP_TRACE_HELP, begin, args->target_va + offset, len);
+    if (status != UCS_OK) {
+        help->share->moved  = moved;
+        help->share->status = status;
+    }
+
+    /* release: the chunk is there */
+    atomic_store_explicit(&help->share->done, ++help->done,
+                          memory_order_release);
+    return status == UCS_OK;
+}
+
 /* Copy some chunks from the back, as many as are ready; returns how many.
  * @param [out] is_over  None is left, or none that we could do. */
 static unsigned np_help_run(np_help_t *help, int *is_over)
 {
     const np_share_args_t *args = &help->args;
-    size_t budget               = NP_COPY_QUANTUM, offset, len, moved;
+    size_t budget               = NP_COPY_QUANTUM, offset, len;
     unsigned count              = 0;
-    ucs_status_t status;
-    uint64_t begin;
-    np_iov_t iov;
 
     *is_over = 0;
     while ((budget > 0) && !*is_over) {
@@ -282,25 +303,8 @@ static unsigned np_help_run(np_help_t *help, int *is_over)
             break;
         }
 
-        iov.base = (void*)(args->target_va + offset);
-        iov.len  = len;
-        begin    = np_trace_begin();
-        status   = args->is_open ?
-                   np_help_move_open(help, &iov,
-                                     args->initiator_va + offset, &moved) :
-                   np_help_move(help, &iov, args->initiator_va + offset,
-                                &moved);
-        np_trace(NP_TRACE_HELP, begin, args->target_va + offset, len);
-        if (status != UCS_OK) {
-            help->share->moved  = moved;
-            help->share->status = status;
-            *is_over            = 1;
-        }
-
-        /* release: the chunk is there */
-        atomic_store_explicit(&help->share->done, ++help->done,
-                              memory_order_release);
-        budget -= ucs_min(budget, ucs_max(len, (size_t)NP_COPY_CHUNK_MIN));
+        *is_over = !np_help_move_chunk(help, offset, len);
+        budget  -= ucs_min(budget, ucs_max(len, (size_t)NP_COPY_CHUNK_MIN));
         ++count;
     }
 

@@ -363,36 +363,14 @@ np_vport_create(const np_vport_config_t *config, const np_vport_ops_t *ops,
     return port;
 }
 
-ucs_status_t np_vport_open(const np_vport_config_t *config,
-                           const np_vport_ops_t *ops, const np_vuser_t *user,
-                           np_vport_t **port_p)
+/* Buffers, queues, and what to wait on */
+static ucs_status_t np_vport_build(np_vport_t *port)
 {
     ucs_status_t status;
-    np_vport_t *port;
 
-    port = np_vport_create(config, ops, user);
-    if (port == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    status = np_nic_open(config->device, config->gid_index, &port->nic);
+    status = np_vport_create_slab(port);
     if (status != UCS_OK) {
-        goto err_free;
-    }
-
-    if (port->config.direct_min == 0) {
-        port->config.direct_min = np_nic_direct_min(port->nic);
-    }
-
-    status = np_vport_choose_mapper(port);
-    if (!port->has_views) {
-        np_prepare_enable(); /* registering pages that are there is faster */
-    }
-    if (status == UCS_OK) {
-        status = np_vport_create_slab(port);
-    }
-    if (status != UCS_OK) {
-        goto err_free;
+        return status;
     }
 
     port->recv_batch = ucs_min(ucs_max(port->recv_buffers / 16, 1u),
@@ -401,23 +379,13 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     port->kept       = calloc(port->kept_size, sizeof(*port->kept));
     if ((port->kept == NULL) || !np_vport_create_queues(port)) {
         np_error("%s: no queues: %m. Check 'ulimit -l'", port->nic->name);
-        status = UCS_ERR_IO_ERROR;
         goto err_queues;
     }
 
     if (!np_vport_create_events(port)) {
         np_error("no descriptors to wait on: %m. Check 'ulimit -n'");
-        status = UCS_ERR_IO_ERROR;
         goto err_events;
     }
-
-    np_vport_tell_ignored(port);
-    np_vport_fill(port);
-    np_vport_arm_low(port);
-    port->service.fd = port->service_fd;
-    np_bringer_open();
-    np_service_add(&port->service);
-    *port_p = port;
     return UCS_OK;
 
 err_events:
@@ -432,12 +400,63 @@ err_queues:
     np_vport_destroy_queues(port);
     np_nic_dereg(port->mr);
     munmap(port->slab, port->slab_size);
-err_free:
-    np_stats_put(port->flights.stats);
-    np_turn_cleanup(&port->turn);
-    kh_destroy_inplace(np_conns, &port->conns);
-    free(port);
+    return UCS_ERR_IO_ERROR;
+}
+
+/* Its device, and what of it this port uses */
+static ucs_status_t np_vport_choose_device(np_vport_t *port)
+{
+    ucs_status_t status;
+
+    status = np_nic_open(port->config.device, port->config.gid_index,
+                         &port->nic);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (port->config.direct_min == 0) {
+        port->config.direct_min = np_nic_direct_min(port->nic);
+    }
+
+    status = np_vport_choose_mapper(port);
+    if (!port->has_views) {
+        np_prepare_enable(); /* registering pages that are there is faster */
+    }
     return status;
+}
+
+ucs_status_t np_vport_open(const np_vport_config_t *config,
+                           const np_vport_ops_t *ops, const np_vuser_t *user,
+                           np_vport_t **port_p)
+{
+    ucs_status_t status;
+    np_vport_t *port;
+
+    port = np_vport_create(config, ops, user);
+    if (port == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = np_vport_choose_device(port);
+    if (status == UCS_OK) {
+        status = np_vport_build(port);
+    }
+    if (status != UCS_OK) {
+        np_stats_put(port->flights.stats);
+        np_turn_cleanup(&port->turn);
+        kh_destroy_inplace(np_conns, &port->conns);
+        free(port);
+        return status;
+    }
+
+    np_vport_tell_ignored(port);
+    np_vport_fill(port);
+    np_vport_arm_low(port);
+    port->service.fd = port->service_fd;
+    np_bringer_open();
+    np_service_add(&port->service);
+    *port_p = port;
+    return UCS_OK;
 }
 
 static void np_vport_destroy_list(ucs_list_link_t *list)
