@@ -106,7 +106,7 @@ static void test_names(void)
     bring_key(link_.conn, first, 0, AREA);
     TAP_CHECK(start_put(&link_, &comp, 2), "a second put");
     second = name_of(&link_);
-    TAP_CHECK((second != first) && (np_vop_find(link_.conn, first) == NULL),
+    TAP_CHECK((second != first) && (np_op_find(&link_.flight, first) == NULL),
               "has another name");
     bring_key(link_.conn, first, 0, AREA);
     TAP_CHECK(put_is_right(&comp, 2), "and takes no key of the first one");

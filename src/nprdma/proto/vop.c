@@ -1,7 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Operations over queue pairs.
+ * Operations over queue pairs, and what becomes of them when one fails (design,
+ * section 4: recovery). The device asks again and sends again, in order
+ * (dev/verbs/replay.h); what is one-sided ends two-sided.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -48,6 +50,8 @@ static void np_vop_ended(np_op_t *super)
     }
     if (super->kind == NP_OP_MOVE) {
         np_stream_drop(&op->stream);
+    } else if ((super->kind == NP_OP_UNPACK) || (super->kind == NP_OP_ATOMIC)) {
+        np_ask_end(&op->asked);
     }
     ucs_list_del(&op->todo);
     ucs_list_head_init(&op->todo);
@@ -60,12 +64,6 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op)
     op->super.begin = np_trace_begin();
     np_op_name(&op->super);
     np_op_post(&link->flight, &op->super);
-}
-
-np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name)
-{
-    return (conn->link == NULL) ? NULL :
-           (np_vop_t*)np_op_find(&conn->link->flight, name);
 }
 
 void np_vop_todo(np_vop_t *op)
@@ -94,6 +92,21 @@ static void np_vop_posted_done(np_vop_t *op, uint32_t number)
     } else {
         np_vput_posted_done(op);
     }
+}
+
+/* np_vport_ops_t::answered */
+static void np_vop_answered(np_asked_t *asked, ucs_status_t status,
+                            const void *data, size_t len)
+{
+    np_vop_t *op = ucs_container_of(asked, np_vop_t, asked);
+
+    if ((status == UCS_OK) && (op->super.kind == NP_OP_UNPACK)) {
+        np_unit_assert_outside();
+        op->unpack.unpack(op->unpack.arg, data, len);
+    } else if ((status == UCS_OK) && (op->atomic.result != NULL)) {
+        memcpy(op->atomic.result, data, op->atomic.size);
+    }
+    np_op_finish(&op->super, status);
 }
 
 /* np_vport_ops_t::ended */
@@ -168,6 +181,43 @@ static void np_vop_acked(np_vlink_t *link)
     np_flight_check_flushes(&link->flight, UCS_OK);
 }
 
+/* np_vport_ops_t */
+static void np_vop_lost(np_vlink_t *link)
+{
+    np_vop_t *op;
+
+    link->flight.gate |= NP_GATE_REPLAY;
+    ucs_list_for_each(op, &link->flight.ops, super.list) {
+        if (op->super.kind == NP_OP_ONE) {
+            np_vone_lost(op);
+        } else if (op->super.kind == NP_OP_PUTS) {
+            np_vput_lost(op);
+        }
+    }
+}
+
+static void np_vop_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
+{
+    np_op_t *flush;
+
+    np_conn_renumber(&link->flight.put, taken, seq);
+    ucs_list_for_each(flush, &link->flight.flushes, list) {
+        np_conn_renumber(&flush->flush.put, taken, seq);
+    }
+}
+
+static void np_vop_resumed(np_vlink_t *link)
+{
+    np_vop_t *op;
+
+    link->flight.gate &= ~NP_GATE_REPLAY;
+    ucs_list_for_each(op, &link->flight.ops, super.list) {
+        if ((op->super.kind == NP_OP_ONE) || (op->super.kind == NP_OP_PUTS)) {
+            np_vop_todo(op);
+        }
+    }
+}
+
 /* np_vport_ops_t::down: told in the next progress */
 static void np_vop_down(np_vlink_t *link, ucs_status_t status)
 {
@@ -195,15 +245,13 @@ const np_vport_ops_t np_vlink_ops = {
     .ways       = &np_vop_ways,
     .max_asked  = NP_VASKED_MAX + NP_TRANSFERS_MAX,
     .asked      = np_vserve_asked,
-    .answered   = np_vserve_answered,
+    .answered   = np_vop_answered,
     .acked      = np_vop_acked,
     .moved      = np_vop_posted_done,
     .ended      = np_vop_stream_ended,
-    .lost       = np_vreplay_lost,
-    .taken      = np_vreplay_taken,
-    .renumber   = np_vreplay_renumber,
-    .ask_again  = np_vreplay_ask,
-    .resumed    = np_vreplay_resumed,
+    .lost       = np_vop_lost,
+    .renumber   = np_vop_renumber,
+    .resumed    = np_vop_resumed,
     .down       = np_vop_down,
     .work       = np_vop_work,
     .owner_work = np_vop_owner_work,

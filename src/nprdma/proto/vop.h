@@ -75,16 +75,18 @@ struct np_vop {
         np_vone_t       one;
         struct np_vbatch *batch;   /**< NP_OP_PUTS (vput.c) */
         struct {
-            np_asked_t  asked;
-            np_unpack_t unpack;
-            void        *arg;
-            size_t      len;
-        } unpack;
-        struct {
-            np_asked_t  asked;
-            void        *result;
-            size_t      size;
-        } atomic;
+            np_asked_t          asked;
+            union {
+                struct {
+                    np_unpack_t unpack;
+                    void        *arg;
+                } unpack;
+                struct {
+                    void        *result;
+                    size_t      size;
+                } atomic;
+            };
+        };
     };
 };
 
@@ -96,9 +98,6 @@ np_vop_t *np_vop_get(np_vport_t *port, np_op_kind_t kind, void *comp);
 
 /** Outstanding from now on, with a name of its own */
 void np_vop_post(np_vlink_t *link, np_vop_t *op);
-
-/** The link's operation of this name; NULL: it is over */
-np_vop_t *np_vop_find(np_conn_t *conn, uint32_t name);
 
 /** It has something to do in the next progress */
 void np_vop_todo(np_vop_t *op);
@@ -166,18 +165,8 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
                              const np_atomic_t *request, void *result,
                              void *comp);
 
-/** np_vport_ops_t: a link's queue pair has failed, and there is another one */
-void np_vreplay_lost(np_vlink_t *link);
-void np_vreplay_taken(np_vlink_t *link, uint32_t taken, uint32_t later,
-                      np_replay_t *replay);
-void np_vreplay_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq);
-int np_vreplay_ask(np_conn_t *conn, uint32_t name);
-void np_vreplay_resumed(np_vlink_t *link);
-
-/** np_vport_ops_t: a link asks, a link is answered */
+/** np_vport_ops_t: a link asks */
 ucs_status_t
 np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
-ucs_status_t
-np_vserve_answered(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
 
 #endif

@@ -241,8 +241,7 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
     np_op_turn(&op->super, NP_OP_UNPACK);
     op->unpack.unpack = unpack;
     op->unpack.arg    = arg;
-    op->unpack.len    = len;
-    op->unpack.asked  = (np_asked_t){.ctl = {
+    op->asked         = (np_asked_t){.ctl = {
         .msg  = {
             .kind  = NP_VMSG_READ,
             .flags = NP_VMSG_NO_KEYS |
@@ -250,7 +249,7 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
         },
         .body = {.op = op->super.name, .addr = addr, .len = len}
     }};
-    return np_conn_ask(op->conn, &op->unpack.asked);
+    return np_conn_ask(op->conn, &op->asked);
 }
 
 /* One that needs the target's CPU; NULL: @a status_p says why not */
@@ -389,7 +388,7 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
     op->atomic.result = result;
     op->atomic.size   = request->size;
     np_vop_post(link, op);
-    op->atomic.asked = (np_asked_t){.ctl = {
+    op->asked = (np_asked_t){.ctl = {
         .msg  = {
             .kind = NP_VMSG_ATOMIC,
             .id   = request->op,
@@ -402,7 +401,7 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
             .compare = request->compare
         }
     }};
-    if (!np_conn_ask(op->conn, &op->atomic.asked)) {
+    if (!np_conn_ask(op->conn, &op->asked)) {
         np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }

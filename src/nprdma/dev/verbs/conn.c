@@ -125,6 +125,7 @@ np_conn_t *np_conn_create(np_vport_t *port, int is_link)
     conn->sq_mask = ucs_roundup_pow2(port->config.sq_size) - 1;
     conn->sq      = calloc(conn->sq_mask + 1, sizeof(*conn->sq));
     ucs_list_head_init(&conn->streams);
+    ucs_list_head_init(&conn->asks);
     ucs_list_head_init(&conn->due);
     ucs_list_head_init(&conn->asking);
     ucs_list_head_init(&conn->replaying);

@@ -61,12 +61,6 @@ typedef struct np_vsent {
     void     *spilled;   /**< allocated, or NULL */
 } np_vsent_t;
 
-/** Link: what it has asked for, and asks for again over its next queue pair */
-typedef struct np_asked {
-    np_vctl_t ctl;
-    uint32_t  seq;       /**< by which message */
-} np_asked_t;
-
 /** Answering side: what an atomic gave, should its answer be lost */
 typedef struct np_vresult {
     uint32_t op;
@@ -108,6 +102,7 @@ struct np_conn {
     uint32_t        sent_mask;
     unsigned        num_kept;    /**< of these, buffers and spilled ones */
     np_replay_t     *replay;     /**< what goes again, or NULL */
+    ucs_list_link_t asks;        /**< link: what it has asked for (ask.h) */
     np_vresult_t    *results;    /**< answering side: the last atomics', or
                                       NULL */
     uint32_t        result_mask;
@@ -240,16 +235,8 @@ void np_conn_spill(np_conn_t *conn, const np_sq_entry_t *entry);
 /** Link: the target has taken messages up to this one */
 void np_conn_acked(np_conn_t *conn, uint32_t seq);
 
-/** The operation of this name is to be asked for again, in its turn
- *  (np_vport_ops_t::taken) */
-void np_replay_ask(np_replay_t *replay, uint32_t name);
-
 /** The bytes of a message that goes again */
 const void *np_conn_sent_bytes(const np_conn_t *conn, uint32_t seq);
-
-/** Link: ask the target for something, and remember by which message; returns
- *  0: no room */
-int np_conn_ask(np_conn_t *conn, np_asked_t *asked);
 
 /** Begin a message in a buffer; NULL: no room */
 np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind);

@@ -10,6 +10,7 @@
 #  include "config.h"
 #endif
 
+#include "ask.h"
 #include "stream.h"
 #include "vremote.h"
 
@@ -139,7 +140,7 @@ np_conn_answered(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     stream = np_stream_is_about(msg) ? np_stream_find(conn, ctl->body.op) :
              NULL;
     return (stream != NULL) ? np_stream_told(stream, ctl, len) :
-           conn->port->ops->answered(conn, ctl, len);
+           np_ask_answered(conn, ctl, len);
 }
 
 /* As np_conn_request */

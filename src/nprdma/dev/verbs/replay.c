@@ -22,7 +22,7 @@
 #define NP_REPLAY_LATER  (1u << 30)
 
 typedef struct np_replay_item {
-    uint32_t op;         /* ask for this one, or 0 */
+    uint32_t op;         /* ask for that of this name, or 0 */
     uint32_t len;        /* of bytes */
     void     *bytes;     /* a message; allocated */
 } np_replay_item_t;
@@ -56,9 +56,26 @@ void np_replay_drop(np_conn_t *conn)
     free(replay);
 }
 
-void np_replay_ask(np_replay_t *replay, uint32_t op)
+/* What was asked for by a message that the target has taken is asked for again.
+ * The rest is, too, as its messages go again; their numbers will be later than
+ * any that is known now. */
+static void np_replay_add_asks(np_conn_t *conn, np_replay_t *replay,
+                               uint32_t taken)
 {
-    replay->items[replay->count++] = (np_replay_item_t){.op = op};
+    np_asked_t *asked;
+
+    ucs_list_for_each(asked, &conn->asks, list) {
+        if ((int32_t)(asked->seq - taken) <= 0) {
+            if (asked->ctl.msg.kind == NP_VMSG_ATOMIC) {
+                /* executed: only its answer is missing */
+                asked->ctl.msg.flags |= NP_VMSG_AGAIN;
+            }
+            replay->items[replay->count++] = (np_replay_item_t){
+                .op = asked->ctl.body.op
+            };
+        }
+        asked->seq = replay->later;
+    }
 }
 
 static int
@@ -95,10 +112,8 @@ static void np_replay_add_rest(np_replay_t *replay, np_replay_t *last)
 /* What is to be done, in order. Returns 0: no memory. */
 static int np_replay_make(np_conn_t *conn, uint32_t taken)
 {
-    np_vlink_t *link  = conn->link;
     np_replay_t *last = conn->replay, *replay;
-    unsigned count    = NP_HAS_MUTANT +
-                        ((link == NULL) ? 0 : link->flight.outstanding) +
+    unsigned count    = NP_HAS_MUTANT + ucs_list_length(&conn->asks) +
                         (conn->tx_seq - taken) +
                         ((last == NULL) ? 0 : (last->count - last->next));
     uint32_t seq;
@@ -109,9 +124,7 @@ static int np_replay_make(np_conn_t *conn, uint32_t taken)
     }
 
     replay->later = taken + NP_REPLAY_LATER;
-    if (link != NULL) {
-        conn->port->ops->taken(link, taken, replay->later, replay);
-    }
+    np_replay_add_asks(conn, replay, taken);
     seq = taken + 1 - (NP_IS_MUTANT(REPLAY_TAKEN) && (taken > 0)) +
           (NP_IS_MUTANT(REPLAY_LOSES) && (taken < conn->tx_seq));
     for (; seq != (conn->tx_seq + 1); ++seq) {
@@ -159,6 +172,16 @@ void np_replay_begin(np_conn_t *conn, uint32_t taken)
     ucs_list_add_tail(&conn->port->replaying, &conn->replaying);
 }
 
+/* As np_replay_send */
+static int np_replay_ask(np_conn_t *conn, uint32_t name)
+{
+    np_asked_t *asked = np_ask_find(conn, name);
+
+    return (asked == NULL) || /* it was cancelled */
+           (asked->is_stream ? np_stream_ask_again(asked) :
+            np_conn_ask_again(conn, asked));
+}
+
 /* Returns 0: no room */
 static int np_replay_send(np_conn_t *conn, np_replay_item_t *item)
 {
@@ -200,10 +223,8 @@ static void np_replay_end(np_conn_t *conn)
 /* Returns how much was done */
 static unsigned np_replay_one(ucs_list_link_t *replaying)
 {
-    np_conn_t *conn           = ucs_container_of(replaying, np_conn_t,
-                                                 replaying);
-    np_replay_t *replay       = conn->replay;
-    const np_vport_ops_t *ops = conn->port->ops;
+    np_conn_t *conn     = ucs_container_of(replaying, np_conn_t, replaying);
+    np_replay_t *replay = conn->replay;
     np_replay_item_t *item;
     unsigned count = 0;
 
@@ -211,7 +232,7 @@ static unsigned np_replay_one(ucs_list_link_t *replaying)
         replay->has_begun = 1;
         np_streams_acked(conn); /* by the target's word */
         if (conn->link != NULL) {
-            ops->acked(conn->link);
+            conn->port->ops->acked(conn->link);
         }
     }
 
@@ -219,7 +240,7 @@ static unsigned np_replay_one(ucs_list_link_t *replaying)
     while ((conn->replay == replay) && (replay->next < replay->count)) {
         item = &replay->items[replay->next];
         if (!np_conn_has_room(conn) || !np_conn_has_credit(conn) ||
-            !((item->op != 0) ? ops->ask_again(conn, item->op) :
+            !((item->op != 0) ? np_replay_ask(conn, item->op) :
               np_replay_send(conn, item))) {
             return count;
         }

@@ -3,9 +3,10 @@
  *
  * What goes again over a link's next queue pair (design, section 4: recovery).
  * The target says how many messages it has taken. Messages behind that go
- * again, as they were; what is to be asked for again the layers above say, by
- * names of operations. All in the order in which they were first sent, and what
- * had been taken first.
+ * again, as they were. What was asked for by one that it has taken, and is not
+ * answered, is asked for again; of an atomic, which it has executed, its answer
+ * alone. All in the order in which they were first sent, and what had been
+ * taken first.
  */
 
 #ifndef NP_REPLAY_H_

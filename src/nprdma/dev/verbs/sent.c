@@ -56,23 +56,6 @@ void np_conn_acked(np_conn_t *conn, uint32_t seq)
     conn->tx_acked = seq;
 }
 
-int np_conn_ask(np_conn_t *conn, np_asked_t *asked)
-{
-    np_vctl_t ctl = asked->ctl;
-
-    if (!np_conn_has_credit(conn)) {
-        np_conn_want_credit(conn);
-        return 0;
-    }
-
-    if (!np_conn_send_copied(conn, &ctl.msg, sizeof(ctl))) {
-        return 0;
-    }
-
-    asked->seq = conn->tx_seq;
-    return 1;
-}
-
 void np_conn_want_ack(np_conn_t *conn, uint32_t seq)
 {
     if ((int32_t)(seq - conn->tx_wanted) > 0) {

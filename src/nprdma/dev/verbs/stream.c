@@ -72,6 +72,8 @@ static int np_stream_ask(np_stream_t *stream)
                      (stream->is_absent ? NP_VMSG_ABSENT : 0);
     ctl->body.addr = stream->remote;
     ctl->body.len  = stream->len;
+
+    stream->asked.is_stream = 1;
     return np_conn_ask(stream->conn, &stream->asked);
 }
 
@@ -86,6 +88,7 @@ static void np_stream_init(np_stream_t *stream, np_conn_t *conn, uint32_t name,
     stream->len       = len;
     stream->remote    = addr;
     ucs_list_head_init(&stream->todo);
+    ucs_list_head_init(&stream->asked.list);
     ucs_list_add_tail(&conn->streams, &stream->list);
 }
 
@@ -151,6 +154,7 @@ void np_stream_release(np_stream_t *stream)
 static void np_stream_leave(np_stream_t *stream)
 {
     np_bring_end(&stream->bring);
+    np_ask_end(&stream->asked);
     ucs_list_del(&stream->list);
     ucs_list_head_init(&stream->list);
     ucs_list_del(&stream->todo);

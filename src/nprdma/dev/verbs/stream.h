@@ -21,7 +21,7 @@
 #ifndef NP_STREAM_H_
 #define NP_STREAM_H_
 
-#include "conn.h"
+#include "ask.h"
 
 /** Chunks of a stream that one side may have registered */
 #define NP_STREAM_DEPTH       NP_LEASES_MAX
@@ -94,7 +94,7 @@ struct np_stream {
     size_t            moved;       /**< source: posted; sink: arrived */
     unsigned          posted;      /**< writes under way */
     uint32_t          last_seq;    /**< NP_STREAM_SENT: by which message */
-    np_asked_t        asked;       /**< link; kind 0 (AM): nothing */
+    np_asked_t        asked;       /**< link */
     struct np_errand  *bring;      /**< served: pages that it waits for, or
                                         NULL */
     uint64_t          begin;       /**< served: np_trace_begin() */
@@ -120,9 +120,8 @@ void np_stream_begin_sent(np_stream_t *stream, np_conn_t *conn, uint32_t name,
  *  Its queue pair must not use that any more. */
 void np_stream_drop(np_stream_t *stream);
 
-/** Ask for it again, in its turn (np_vport_ops_t::ask_again); returns 0: no
- *  room */
-int np_stream_ask_again(np_stream_t *stream);
+/** Ask for it again, in its turn; returns 0: no room */
+int np_stream_ask_again(np_asked_t *asked);
 
 /** The stream of this name; NULL: it is over, or it is none */
 np_stream_t *np_stream_find(const np_conn_t *conn, uint32_t name);
@@ -143,7 +142,7 @@ _Static_assert((NP_VMSG_WRITE == (NP_VMSG_READ + 1)) &&
  *  that is served for it */
 ucs_status_t np_stream_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
 
-/** As np_vport_ops_t::answered: the other side says something about one */
+/** As np_ask_answered: the other side says something about one */
 ucs_status_t
 np_stream_told(np_stream_t *stream, const np_vctl_t *ctl, size_t len);
 

@@ -100,6 +100,7 @@ np_stream_serve(np_conn_t *conn, const np_vctl_t *ctl, uint64_t va)
     stream->len       = body->len;
     stream->begin     = np_trace_begin();
     ucs_list_head_init(&stream->todo);
+    ucs_list_head_init(&stream->asked.list);
     ucs_list_add_tail(&conn->streams, &stream->list);
     ++conn->num_served;
     ++port->num_served;
@@ -271,14 +272,16 @@ unsigned np_stream_progress(np_vport_t *port)
     return np_work(&port->streams, np_stream_work_one);
 }
 
-int np_stream_ask_again(np_stream_t *stream)
+int np_stream_ask_again(np_asked_t *asked)
 {
+    np_stream_t *stream = ucs_container_of(asked, np_stream_t, asked);
+
     if (stream->status != UCS_OK) {
         /* nobody writes to it any more */
         np_stream_finish(stream, stream->status);
         return 1;
     }
-    return np_conn_ask(stream->conn, &stream->asked);
+    return np_conn_ask_again(stream->conn, asked);
 }
 
 void np_streams_lost(np_conn_t *conn)

@@ -24,6 +24,7 @@
 typedef struct np_conn np_conn_t;
 typedef struct np_vop np_vop_t;
 typedef struct np_stream np_stream_t;
+typedef struct np_asked np_asked_t;
 typedef struct np_replay np_replay_t;
 
 /** For tests: what happens to the handshake's datagrams */
@@ -105,8 +106,11 @@ typedef struct np_vport_ops {
      *          wanted (np_bring_want); others: it makes no sense, and the
      *          connection ends. */
     ucs_status_t (*asked)(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
-    /** As asked: what a link of ours is answered, but about a stream */
-    ucs_status_t (*answered)(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
+    /** What a link has asked for has been answered, and is its owner's again:
+     *  the bytes of a read, or the 8 of what was there before an atomic, which
+     *  are gone afterwards; or why not. A stream's end is told by ended. */
+    void (*answered)(np_asked_t *asked, ucs_status_t status, const void *data,
+                     size_t len);
     /** The target has taken more of a link's messages */
     void (*acked)(np_vlink_t *link);
 
@@ -118,17 +122,9 @@ typedef struct np_vport_ops {
     /** A link's: it is not connected yet, and of what was sent nobody knows
      *  what has come */
     void (*lost)(np_vlink_t *link);
-    /** It is, and the target has taken messages up to @a taken. What was asked
-     *  for by one of these, and is not complete, is asked for again
-     *  (np_replay_ask); numbers of requests behind are @a later until they are
-     *  asked again. */
-    void (*taken)(np_vlink_t *link, uint32_t taken, uint32_t later,
-                  np_replay_t *replay);
-    /** Messages behind @a taken have this number from now on: what waits for
-     *  such a one to be acknowledged waits for that */
+    /** It is, and messages behind @a taken have this number from now on: what
+     *  waits for such a one to be acknowledged waits for that */
     void (*renumber)(np_vlink_t *link, uint32_t taken, uint32_t seq);
-    /** Ask for the operation of this name again; returns 0: no room */
-    int (*ask_again)(np_conn_t *conn, uint32_t name);
     /** All has gone again: what waits may begin */
     void (*resumed)(np_vlink_t *link);
     /** The link does not work any more */
