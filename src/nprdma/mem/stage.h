@@ -9,6 +9,8 @@
 #ifndef NP_STAGE_H_
 #define NP_STAGE_H_
 
+#include "table.h"
+
 #include "../np.h"
 
 /** Bytes of a message that are copied at once */

@@ -454,6 +454,36 @@ static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
     return status;
 }
 
+ucs_status_t
+np_serve_put(np_stage_t *stage, uint64_t addr, const void *data, size_t len,
+             int is_patient, uint64_t *va)
+{
+    np_iov_t memory = {.len = len};
+    ucs_status_t status;
+
+    status = np_space_resolve(NP_SPACE_MEMORY, addr, len, NP_RIGHT_WRITE, va);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    memory.base = (void*)*va;
+    return np_stage_copy(stage, &memory, 1, (void*)data, 1, is_patient);
+}
+
+ucs_status_t np_serve_atomic(const np_atomic_t *request, int is_patient,
+                             uint64_t *result, uint64_t *va)
+{
+    ucs_status_t status;
+
+    status = np_atomic_execute(request, NULL, is_patient, result);
+    if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
+        /* if it may not be reached any more, the next try finds that out */
+        (void)np_space_resolve(NP_SPACE_MEMORY, request->addr, request->size,
+                               NP_RIGHT_BOTH, va);
+    }
+    return status;
+}
+
 void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats)
 {
     np_moving_own_t *moving = np_peer_moving(job->peer, mover);

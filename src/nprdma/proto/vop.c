@@ -10,6 +10,7 @@
 #  include "config.h"
 #endif
 
+#include "serve.h"
 #include "vput.h"
 
 #include "../trace.h"
@@ -244,7 +245,8 @@ static const np_way_ops_t np_vop_ways = {
 const np_vport_ops_t np_vlink_ops = {
     .ways       = &np_vop_ways,
     .max_asked  = NP_VASKED_MAX + NP_TRANSFERS_MAX,
-    .asked      = np_vserve_asked,
+    .put        = np_serve_put,
+    .atomic     = np_serve_atomic,
     .answered   = np_vop_answered,
     .acked      = np_vop_acked,
     .moved      = np_vop_posted_done,

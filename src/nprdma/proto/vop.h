@@ -165,8 +165,4 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
                              const np_atomic_t *request, void *result,
                              void *comp);
 
-/** np_vport_ops_t: a link asks */
-ucs_status_t
-np_vserve_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
-
 #endif

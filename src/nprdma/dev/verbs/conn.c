@@ -13,6 +13,7 @@
 #include "replay.h"
 #include "stream.h"
 #include "vremote.h"
+#include "vserve.h"
 
 #include "../../pause.h"
 
@@ -473,7 +474,7 @@ void np_conn_destroy(np_conn_t *conn)
     ucs_list_del(&conn->list);
     ucs_list_del(&conn->due);
     ucs_list_del(&conn->asking);
-    free(conn->results);
+    np_vserve_cleanup(conn);
     free(conn->small);
     free(conn->sent);
     free(conn->sq);

@@ -61,13 +61,6 @@ typedef struct np_vsent {
     void     *spilled;   /**< allocated, or NULL */
 } np_vsent_t;
 
-/** Answering side: what an atomic gave, should its answer be lost */
-typedef struct np_vresult {
-    uint32_t op;
-    int32_t  status;
-    uint64_t value;
-} np_vresult_t;
-
 /** Owner: its port. */
 struct np_conn {
     ucs_list_link_t list;
@@ -103,10 +96,8 @@ struct np_conn {
     unsigned        num_kept;    /**< of these, buffers and spilled ones */
     np_replay_t     *replay;     /**< what goes again, or NULL */
     ucs_list_link_t asks;        /**< link: what it has asked for (ask.h) */
-    np_vresult_t    *results;    /**< answering side: the last atomics', or
-                                      NULL */
-    uint32_t        result_mask;
-    uint32_t        num_results;
+    struct np_vresults *results; /**< answering side: what the last atomics
+                                      gave (vserve.h), or NULL */
     uint32_t        credits;     /**< answering side: of the link; link:
                                       messages that may be under way */
 

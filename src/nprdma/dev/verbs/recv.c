@@ -13,6 +13,7 @@
 #include "ask.h"
 #include "stream.h"
 #include "vremote.h"
+#include "vserve.h"
 
 
 static void np_conn_malformed(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
@@ -82,7 +83,7 @@ np_conn_asked(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     }
     len -= sizeof(*ctl);
     return np_stream_is_about(msg) ? np_stream_asked(conn, ctl, len) :
-           conn->port->ops->asked(conn, ctl, len);
+           np_vserve_asked(conn, ctl, len);
 }
 
 /* Returns 0: not now, and nothing of it was done */

@@ -138,7 +138,7 @@ _Static_assert((NP_VMSG_WRITE == (NP_VMSG_READ + 1)) &&
                (NP_VMSG_DONE == (NP_VMSG_READ + 4)),
                "messages about streams are in a row");
 
-/** As np_vport_ops_t::asked: a link asks for one, or says something about one
+/** As np_vserve_asked: a link asks for one, or says something about one
  *  that is served for it */
 ucs_status_t np_stream_asked(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
 

@@ -98,14 +98,16 @@ typedef struct np_vport_ops {
     unsigned max_asked;       /**< operations of a link that its target may have
                                    to answer, at a time */
 
-    /** A link asks for something other than views or a stream; @a len bytes are
-     *  behind @a ctl, and all is gone afterwards.
+    /** A put of a link's has come in a message, or an atomic. If it is not to
+     *  wait (is_patient) for a page that is not there: UCS_ERR_NO_RESOURCE, and
+     *  nothing of it was done; it comes again when that is. Of any other error
+     *  its link is told.
      *
-     *  @return UCS_OK: handled; UCS_ERR_NO_RESOURCE: not now, and nothing of it
-     *          was done: it comes again when the pages are there that are
-     *          wanted (np_bring_want); others: it makes no sense, and the
-     *          connection ends. */
-    ucs_status_t (*asked)(np_conn_t *conn, const np_vctl_t *ctl, size_t len);
+     *  @param [out] va  Where it is in our memory; 0, as it was: not known. */
+    ucs_status_t (*put)(np_stage_t *stage, uint64_t addr, const void *data,
+                        size_t len, int is_patient, uint64_t *va);
+    ucs_status_t (*atomic)(const np_atomic_t *request, int is_patient,
+                           uint64_t *result, uint64_t *va);
     /** What a link has asked for has been answered, and is its owner's again:
      *  the bytes of a read, or the 8 of what was there before an atomic, which
      *  are gone afterwards; or why not. A stream's end is told by ended. */
