@@ -388,7 +388,7 @@ static int is_known(const void *arg)
 /* That one arena has small regions changes nothing in another one */
 static int rows_of_different_sizes(void)
 {
-    np_vbody_t body = {.len = 16 * MIB, .offset = 16 * MIB};
+    np_vviews_t views = {.len = 16 * MIB, .size = 16 * MIB};
     np_arenas_t arenas;
     uint64_t other;
 
@@ -396,10 +396,10 @@ static int rows_of_different_sizes(void)
     other = (uintptr_t)mine;
     TAP_CHILD_CHECK(np_arenas_share(other, MOCKED_AREA, &arenas) == UCS_OK);
     TAP_CHILD_CHECK(mocked_wait(is_known, &other, NULL));
-    body.addr = link_.remotes->va;
+    views.addr = link_.remotes->va;
     link_.remotes->state = NP_VREMOTE_ASKED;
     link_.remotes->count = 0;
-    TAP_CHILD_CHECK(np_vremote_told(&link_, &body) == UCS_OK);
+    TAP_CHILD_CHECK(np_vremote_told(&link_, &views) == UCS_OK);
     TAP_CHILD_CHECK(map_around(area, 256 * MIB) != MAP_FAILED);
     TAP_CHILD_CHECK(cross_copied(256 * MIB) == 0);
     mocked_end();
@@ -410,8 +410,8 @@ static int rows_of_different_sizes(void)
 static int strange_rows(void)
 {
     static const struct {
-        uint64_t len, offset;
-        uint32_t op;
+        uint64_t len, size;
+        uint32_t index;
         int      is_right;
     } says[] = {
         {1024 * MIB, 128 * MIB, 0, 1},  {1024 * MIB, 1024 * MIB, 0, 1},
@@ -423,7 +423,7 @@ static int strange_rows(void)
         {1024 * MIB, UINT64_C(1) << 63, 0, 0}
     };
     np_vremote_t *remote;
-    np_vbody_t body;
+    np_vviews_t views;
     unsigned i, k;
 
     TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 1, NULL) && mocked_warm());
@@ -431,13 +431,13 @@ static int strange_rows(void)
     for (i = 0; i < ucs_static_array_size(says); ++i) {
         remote->state = NP_VREMOTE_ASKED;
         remote->count = 0;
-        body          = (np_vbody_t){
-            .addr   = remote->va,
-            .len    = says[i].len,
-            .offset = says[i].offset,
-            .op     = says[i].op
+        views         = (np_vviews_t){
+            .addr  = remote->va,
+            .len   = says[i].len,
+            .size  = says[i].size,
+            .index = says[i].index
         };
-        TAP_CHILD_CHECK((np_vremote_told(&link_, &body) == UCS_OK) ==
+        TAP_CHILD_CHECK((np_vremote_told(&link_, &views) == UCS_OK) ==
                         says[i].is_right);
     }
 
@@ -445,18 +445,18 @@ static int strange_rows(void)
     for (k = 0; k < 3; ++k) {
         remote->state = NP_VREMOTE_ASKED;
         remote->count = 0;
-        body          = (np_vbody_t){
-            .addr = remote->va, .len = 1024 * MIB, .offset = 512 * MIB
+        views         = (np_vviews_t){
+            .addr = remote->va, .len = 1024 * MIB, .size = 512 * MIB
         };
-        TAP_CHILD_CHECK(np_vremote_told(&link_, &body) == UCS_OK);
+        TAP_CHILD_CHECK(np_vremote_told(&link_, &views) == UCS_OK);
         TAP_CHILD_CHECK(remote->state == NP_VREMOTE_ASKED);
-        body.op     = (k == 0) ? 0 : 1;
-        body.offset = (k == 1) ? 256 * MIB : 512 * MIB;
-        TAP_CHILD_CHECK((np_vremote_told(&link_, &body) == UCS_OK) ==
+        views.index = (k == 0) ? 0 : 1;
+        views.size  = (k == 1) ? 256 * MIB : 512 * MIB;
+        TAP_CHILD_CHECK((np_vremote_told(&link_, &views) == UCS_OK) ==
                         (k == 2));
     }
     TAP_CHILD_CHECK(remote->state == NP_VREMOTE_READY);
-    TAP_CHILD_CHECK(np_vremote_told(&link_, &body) != UCS_OK);
+    TAP_CHILD_CHECK(np_vremote_told(&link_, &views) != UCS_OK);
     return 0;
 }
 

@@ -74,7 +74,7 @@ np_conn_asked(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
     }
 
     if (msg->kind == NP_VMSG_VIEWS) {
-        np_conn_tell_views(conn, ctl->body.addr);
+        np_conn_tell_views(conn, ctl->views.addr);
         return UCS_OK;
     }
 
@@ -131,7 +131,7 @@ np_conn_answered(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
 
     if (msg->kind == NP_VMSG_VIEWS) {
         return (conn->link == NULL) ? UCS_OK :
-               np_vremote_told(conn->link, &ctl->body);
+               np_vremote_told(conn->link, &ctl->views);
     }
 
     if (msg->kind == NP_VMSG_READY) {

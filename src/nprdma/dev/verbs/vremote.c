@@ -46,8 +46,8 @@ static np_vremote_t *np_vremote_add(np_vlink_t *link, uint32_t arena)
 static void np_vremote_ask(np_vlink_t *link, np_vremote_t *remote)
 {
     np_vctl_t ctl = {
-        .msg  = {.kind = NP_VMSG_VIEWS},
-        .body = {.addr = remote->va}
+        .msg   = {.kind = NP_VMSG_VIEWS},
+        .views = {.addr = remote->va}
     };
 
     /* one is left for who asks on the way to something else */
@@ -185,43 +185,43 @@ static void np_vremote_refused(np_vremote_t *remote, ucs_status_t status)
 
 /* Is that a place of such a row, and the next one? */
 static int
-np_vremote_is_next(const np_vremote_t *remote, const np_vbody_t *body)
+np_vremote_is_next(const np_vremote_t *remote, const np_vviews_t *views)
 {
     const uint64_t arena = NP_ARENA_SIZE;
 
-    return (body->addr == remote->va) && (body->len > 0) &&
-           (body->len <= arena) && ucs_is_pow2(body->offset) &&
-           (body->offset >= NP_KMOD_PART_MIN) && (body->offset <= arena) &&
-           (body->op == remote->count) &&
-           (body->op < ((body->len + body->offset - 1) / body->offset)) &&
-           ((body->op == 0) || ((body->len == remote->len) &&
-                                (body->offset == (UINT64_C(1) <<
-                                                  remote->shift))));
+    return (views->addr == remote->va) && (views->len > 0) &&
+           (views->len <= arena) && ucs_is_pow2(views->size) &&
+           (views->size >= NP_KMOD_PART_MIN) && (views->size <= arena) &&
+           (views->index == remote->count) &&
+           (views->index < ((views->len + views->size - 1) / views->size)) &&
+           ((views->index == 0) || ((views->len == remote->len) &&
+                                    (views->size == (UINT64_C(1) <<
+                                                     remote->shift))));
 }
 
-ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body)
+ucs_status_t np_vremote_told(np_vlink_t *link, const np_vviews_t *views)
 {
-    np_vremote_t *remote = np_vremote_find(link, np_arena_of(body->addr));
+    np_vremote_t *remote = np_vremote_find(link, np_arena_of(views->addr));
 
     if ((remote == NULL) || (remote->state != NP_VREMOTE_ASKED)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (body->status != UCS_OK) {
-        np_vremote_refused(remote, np_status_of_peer(body->status));
+    if (views->status != UCS_OK) {
+        np_vremote_refused(remote, np_status_of_peer(views->status));
         return UCS_OK;
     }
 
-    if (!np_vremote_is_next(remote, body)) {
+    if (!np_vremote_is_next(remote, views)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
-    remote->len                   = body->len;
-    remote->shift                 = ucs_ilog2(body->offset);
-    remote->table                 = body->compare;
+    remote->len                   = views->len;
+    remote->shift                 = ucs_ilog2(views->size);
+    remote->table                 = views->table;
     remote->keys[remote->count++] = (np_vremote_keys_t){
-        .read  = body->rkey,
-        .write = body->reserved
+        .read  = views->read,
+        .write = views->write
     };
     if (((uint64_t)remote->count << remote->shift) >= remote->len) {
         remote->state = NP_VREMOTE_READY;

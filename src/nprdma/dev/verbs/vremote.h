@@ -93,7 +93,7 @@ void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,
                       const uint32_t *entries);
 
 /** The target's answer. UCS_ERR_INVALID_PARAM: it makes no sense. */
-ucs_status_t np_vremote_told(np_vlink_t *link, const np_vbody_t *body);
+ucs_status_t np_vremote_told(np_vlink_t *link, const np_vviews_t *views);
 
 /** The link's queue pair has failed: an answer may be lost */
 void np_vremote_lost(np_vlink_t *link);

@@ -70,18 +70,18 @@ int np_vport_view(np_vport_t *port, uint64_t va, uint64_t len, int to_write,
 /* The keys of each region of the row */
 static void np_conn_tell_row(np_conn_t *conn, const np_nic_views_t *views)
 {
-    np_vctl_t ctl = {.msg  = {.kind = NP_VMSG_VIEWS},
-                     .body = {.status  = UCS_OK,
-                              .addr    = views->region->va,
-                              .len     = views->region->len,
-                              .offset  = UINT64_C(1) << views->shift,
-                              .compare = views->table->rkey}};
+    np_vctl_t ctl = {.msg   = {.kind = NP_VMSG_VIEWS},
+                     .views = {.status = UCS_OK,
+                               .addr   = views->region->va,
+                               .len    = views->region->len,
+                               .size   = UINT64_C(1) << views->shift,
+                               .table  = views->table->rkey}};
     unsigned i;
 
     for (i = 0; (i < views->count) && (conn->state == NP_CONN_READY); ++i) {
-        ctl.body.op       = i;
-        ctl.body.rkey     = views->parts[i].read->rkey;
-        ctl.body.reserved = views->parts[i].write->rkey;
+        ctl.views.index = i;
+        ctl.views.read  = views->parts[i].read->rkey;
+        ctl.views.write = views->parts[i].write->rkey;
         np_conn_reply(conn, &ctl);
     }
 }
@@ -92,9 +92,9 @@ np_conn_tell_of(np_conn_t *conn, uint64_t addr, np_nic_views_t *views)
 {
     np_views_state_t state = (views == NULL) ? NP_VIEWS_REFUSED :
                              np_views_state(views);
-    np_vctl_t ctl          = {.msg  = {.kind = NP_VMSG_VIEWS},
-                              .body = {.addr   = addr,
-                                       .status = UCS_ERR_UNSUPPORTED}};
+    np_vctl_t ctl          = {.msg   = {.kind = NP_VMSG_VIEWS},
+                              .views = {.addr   = addr,
+                                        .status = UCS_ERR_UNSUPPORTED}};
 
     if (state == NP_VIEWS_BUILDING) {
         return 0;
@@ -106,7 +106,7 @@ np_conn_tell_of(np_conn_t *conn, uint64_t addr, np_nic_views_t *views)
     }
 
     if (state == NP_VIEWS_LATER) {
-        ctl.body.status = UCS_ERR_NO_RESOURCE;
+        ctl.views.status = UCS_ERR_NO_RESOURCE;
     }
     np_conn_reply(conn, &ctl);
     return 1;

@@ -11,7 +11,7 @@
 #include "../../np.h"
 
 #define NP_VWIRE_MAGIC    0x4156504eu  /**< "NPVA" */
-#define NP_VWIRE_VERSION  4
+#define NP_VWIRE_VERSION  5
 
 /** Bytes of a message with its header; not 1024 of payload (facts of UCP
  *  1.13) */
@@ -65,14 +65,9 @@ typedef enum np_vmsg_kind {
     NP_VMSG_RESULT,   /**< op, status, offset: the value before */
     NP_VMSG_ACK,      /**< only what every header has; not counted */
     NP_VMSG_BYE,      /**< the link has ended */
-    NP_VMSG_VIEWS,    /**< addr: the link asks for the keys of this arena's
-                           views; status: UCS_OK, UCS_ERR_NO_RESOURCE: ask again
-                           later, or another: never; addr, len: what the views
-                           cover; offset: bytes of each region of a view's row,
-                           op: which of them this is, as there is one answer for
-                           each, in order; rkey, reserved, compare: keys of it
-                           in the read view, in the write view, and of the
-                           table */
+    NP_VMSG_VIEWS,    /**< np_vviews_t: the link asks for the keys of an
+                           arena's views; it is told those of each region of
+                           the row, in order, or why there are none */
     NP_VMSG_LAST
 } np_vmsg_kind_t;
 
@@ -96,8 +91,8 @@ typedef struct np_vmsg {
     uint32_t ack;       /**< of the link's messages, those that were taken */
 } __attribute__((packed)) np_vmsg_t;
 
-/** What follows the header, except for AM, ACK and BYE. The link's side names
- *  an operation, both sides use that name. */
+/** What follows the header, except for AM, ACK, BYE and VIEWS. The link's side
+ *  names an operation, both sides use that name. */
 typedef struct np_vbody {
     uint32_t op;
     int32_t  status;
@@ -109,11 +104,30 @@ typedef struct np_vbody {
     uint32_t reserved;
 } __attribute__((packed)) np_vbody_t;
 
+/** What follows the header of VIEWS. A link asks by addr alone. */
+typedef struct np_vviews {
+    uint32_t index;     /**< of a region of a view's row */
+    int32_t  status;    /**< UCS_OK; UCS_ERR_NO_RESOURCE: ask again later;
+                             another: there are none */
+    uint64_t addr;      /**< what the views cover */
+    uint64_t len;
+    uint64_t size;      /**< bytes of each region, but the last */
+    uint32_t read;      /**< keys of this one in the read view .. */
+    uint32_t write;     /**< .. and in the write view .. */
+    uint32_t table;     /**< .. and of the table of entries */
+} __attribute__((packed)) np_vviews_t;
+
 /** A message without payload */
 typedef struct np_vctl {
-    np_vmsg_t  msg;
-    np_vbody_t body;
+    np_vmsg_t       msg;
+    union {
+        np_vbody_t  body;
+        np_vviews_t views;
+    };
 } __attribute__((packed)) np_vctl_t;
+
+_Static_assert(sizeof(np_vviews_t) <= sizeof(np_vbody_t),
+               "all messages without payload have one size");
 
 /** Nanoseconds until views that were refused for a time are tried again, by
  *  their owner and by who asks for them; twice as long after each time */
