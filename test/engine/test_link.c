@@ -18,7 +18,6 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/segment.h"
-#include "nprdma/proto/atomic.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"

@@ -45,7 +45,6 @@
 #include "nprdma/mem/signature.h"
 #include "nprdma/pause.h"
 #include "nprdma/face/soft.h"
-#include "nprdma/proto/atomic.h"
 #include "nprdma/proto/rma.h"
 
 #define RACE_PAGES     8

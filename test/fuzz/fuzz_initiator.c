@@ -14,7 +14,6 @@
 #include "nprdma/segment.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/face/soft.h"
-#include "nprdma/proto/atomic.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/rma.h"
 

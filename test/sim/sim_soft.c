@@ -13,7 +13,6 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/pause.h"
 #include "nprdma/face/soft.h"
-#include "nprdma/proto/atomic.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/sop.h"
 #include "nprdma/proto/rma.h"

@@ -108,10 +108,12 @@ typedef struct np_way_ops {
     /** Nothing is outstanding any more on a link that ends */
     void (*left)(np_flight_t *flight);
 
-    /** What np_ep_move and the others do, in a turn of the port's */
+    /** What np_ep_move and the others do, in a turn of the port's. There is
+     *  something to move, the key covers it, and the gate is open; but
+     *  put_packed finds that out by itself, when it knows what there is. */
     ucs_status_t (*move)(np_dir_t dir, np_flight_t *flight, np_key_t *key,
-                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                         void *comp);
+                         const np_iov_t *iov, size_t iovcnt, size_t len,
+                         uint64_t addr, void *comp);
     ucs_status_t (*put_copied)(np_flight_t *flight, np_key_t *key,
                                const void *data, size_t len, uint64_t addr);
     ssize_t (*put_packed)(np_flight_t *flight, np_key_t *key, np_pack_t pack,
@@ -119,9 +121,14 @@ typedef struct np_way_ops {
     ucs_status_t (*get_unpack)(np_flight_t *flight, np_key_t *key, size_t len,
                                uint64_t addr, np_unpack_t unpack, void *arg,
                                void *comp);
-    ucs_status_t (*atomic)(np_flight_t *flight, np_key_t *key,
-                           const np_atomic_t *request, void *result,
-                           void *comp);
+    /** Execute an atomic here and now, where nothing is outstanding.
+     *  UCS_ERR_NO_PROGRESS: it was not; NULL: it never is. */
+    ucs_status_t (*atomic_now)(np_flight_t *flight, np_key_t *key,
+                               const np_atomic_t *request, uint64_t *old);
+    /** Ask the target for it: UCS_INPROGRESS, and np_op_store takes what it has
+     *  given; or as np_ep_atomic */
+    ucs_status_t (*atomic)(np_flight_t *flight, const np_atomic_t *request,
+                           void *result, void *comp);
 } np_way_ops_t;
 
 /** What the links of a port share. Guarded as its port is. */

@@ -12,6 +12,8 @@
 
 #include "order.h"
 
+#include <string.h>
+
 /* A turn that ends with the function */
 #define NP_EP_TURN  __attribute__((cleanup(np_turn_leave))) np_turn_t
 
@@ -64,24 +66,41 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                         void *comp)
 {
     NP_EP_TURN *turn = NULL;
+    const size_t len = np_iov_length(iov, iovcnt);
+    ucs_status_t status;
 
     if (!np_ep_enter(flight->all, &turn)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    return flight->all->ways->move(dir, flight, key, iov, iovcnt, addr, comp);
+    if (ucs_unlikely(len == 0)) {
+        return UCS_OK;
+    }
+
+    status = np_flight_start_key(flight, key, addr, len);
+    return ucs_likely(status == UCS_OK) ?
+           flight->all->ways->move(dir, flight, key, iov, iovcnt, len, addr,
+                                   comp) :
+           status;
 }
 
 ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
                               const void *data, size_t len, uint64_t addr)
 {
     NP_EP_TURN *turn = NULL;
+    ucs_status_t status;
 
     if (!np_ep_enter(flight->all, &turn)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    return flight->all->ways->put_copied(flight, key, data, len, addr);
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_flight_start_key(flight, key, addr, len);
+    return ucs_likely(status == UCS_OK) ?
+           flight->all->ways->put_copied(flight, key, data, len, addr) : status;
 }
 
 ssize_t np_ep_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
@@ -101,29 +120,57 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
                               void *comp)
 {
     NP_EP_TURN *turn = NULL;
-
-    if (!np_ep_enter(flight->all, &turn)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    return flight->all->ways->get_unpack(flight, key, len, addr, unpack, arg,
-                                        comp);
-}
-
-ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
-                          const np_atomic_t *request, void *result, void *comp)
-{
-    NP_EP_TURN *turn = NULL;
     ucs_status_t status;
 
     if (!np_ep_enter(flight->all, &turn)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    status = np_flight_enter_atomic(flight, request->addr, request->size);
-    return (status == UCS_OK) ?
-           flight->all->ways->atomic(flight, key, request, result, comp) :
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_flight_start_key(flight, key, addr, len);
+    return ucs_likely(status == UCS_OK) ?
+           flight->all->ways->get_unpack(flight, key, len, addr, unpack, arg,
+                                         comp) :
            status;
+}
+
+ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
+                          const np_atomic_t *request, void *result, void *comp)
+{
+    const np_way_ops_t *ways = flight->all->ways;
+    NP_EP_TURN *turn         = NULL;
+    ucs_status_t status;
+    uint64_t old;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = np_flight_enter_atomic(flight, request->addr, request->size);
+    if (status == UCS_OK) {
+        status = np_flight_start_key(flight, key, request->addr, request->size);
+    }
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* A link's atomics are executed in order: not beside one that waits */
+    if ((ways->atomic_now != NULL) && (flight->outstanding == 0)) {
+        status = ways->atomic_now(flight, key, request, &old);
+        if ((status == UCS_OK) && (result != NULL)) {
+            memcpy(result, &old, request->size); /* little-endian */
+        }
+        if (status != UCS_ERR_NO_PROGRESS) {
+            return status;
+        }
+    }
+
+    status = ways->atomic(flight, request, result, comp);
+    return ((status == UCS_INPROGRESS) && (result == NULL) && (comp == NULL)) ?
+           UCS_OK : status;
 }
 
 ucs_status_t np_ep_flush(np_flight_t *flight, void *comp)

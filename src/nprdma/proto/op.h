@@ -38,6 +38,10 @@ struct np_op {
         struct {
             unsigned pending;
         } group;
+        struct {
+            void     *result;    /**< where the value before goes, or NULL */
+            size_t   size;
+        } atomic;
     };
 };
 
@@ -102,6 +106,14 @@ np_flights_tell(const np_flights_t *all, void *comp, ucs_status_t status)
     if (comp != NULL) {
         np_unit_assert_outside();
         all->user.complete(comp, status);
+    }
+}
+
+/** An atomic was executed: @a value was there before, little-endian */
+static inline void np_op_store(const np_op_t *op, const void *value)
+{
+    if (op->atomic.result != NULL) {
+        memcpy(op->atomic.result, value, op->atomic.size);
     }
 }
 

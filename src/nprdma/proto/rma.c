@@ -11,6 +11,7 @@
 #include "rma.h"
 
 #include "copy.h"
+#include "ep.h"
 #include "fault.h"
 #include "piece.h"
 
@@ -188,21 +189,12 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     return UCS_OK;
 }
 
-/* May it start, and which way does it go? */
+/* May it start beside others, and which way does it go? */
 static ucs_status_t
 np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
              int is_write, void **direct)
 {
     ucs_status_t status;
-
-    if (ucs_unlikely(len == 0)) {
-        return UCS_OK;
-    }
-
-    status = np_flight_start_key(&link->flight, key, addr, len);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
 
     status = np_flight_order(&link->flight, addr, len, is_write);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -215,11 +207,10 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
 }
 
 ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
-                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                         void *comp)
+                         const np_iov_t *iov, size_t iovcnt, size_t len,
+                         uint64_t addr, void *comp)
 {
     np_link_t *link  = np_link_of(flight);
-    size_t len       = np_iov_length(iov, iovcnt);
     np_piece_t piece = {
         .dir       = dir,
         .iov       = iov,
@@ -234,7 +225,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
 
     status = np_rma_begin(link, key, addr, len, dir == NP_DIR_PUT,
                           &piece.direct);
-    if (ucs_unlikely((status != UCS_OK) || (len == 0))) {
+    if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
@@ -328,8 +319,15 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = np_rma_begin(link, key, addr, len, 0, &direct);
-    if ((status != UCS_OK) || (len == 0)) {
+    if (len == 0) {
+        return UCS_OK;
+    }
+
+    status = np_flight_start_key(&link->flight, key, addr, len);
+    if (status == UCS_OK) {
+        status = np_rma_begin(link, key, addr, len, 0, &direct);
+    }
+    if (status != UCS_OK) {
         return status;
     }
 
@@ -424,7 +422,7 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
     size_t done;
 
     status = np_rma_begin(link, key, addr, len, 1, &piece.direct);
-    if ((status != UCS_OK) || (len == 0)) {
+    if (status != UCS_OK) {
         return status;
     }
 
@@ -488,7 +486,7 @@ ssize_t np_rma_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     np_unit_assert_outside();
     len    = pack(bytes, arg);
     np_assertv(len <= max, "%zu bytes were packed", len);
-    status = np_rma_put_copied(flight, key, bytes, len, addr);
+    status = np_ep_put_copied(flight, key, bytes, len, addr);
     np_assertv(status != UCS_ERR_NO_RESOURCE, "refused after it was packed");
     return (status == UCS_OK) ? (ssize_t)len : status;
 }
@@ -516,7 +514,7 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     }
 
     status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
-    if ((status != UCS_OK) || (len == 0)) {
+    if (status != UCS_OK) {
         return status;
     }
 

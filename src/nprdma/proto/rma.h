@@ -33,11 +33,10 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
                          uint64_t addr, np_sop_t **op_p, void *comp);
 
-/** np_way_ops_t: as np_ep_move, np_ep_put_copied, np_ep_put_packed,
- *  np_ep_get_unpack */
+/** np_way_ops_t */
 ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
-                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                         void *comp);
+                         const np_iov_t *iov, size_t iovcnt, size_t len,
+                         uint64_t addr, void *comp);
 ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
                                const void *data, size_t len, uint64_t addr);
 ssize_t np_rma_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,

@@ -10,11 +10,12 @@
 
 #include "sop.h"
 
-#include "atomic.h"
 #include "copy.h"
 #include "fault.h"
 #include "rma.h"
 #include "serve.h"
+
+#include "../dev/soft/fast.h"
 
 #include "../mem/stage.h"
 
@@ -74,6 +75,43 @@ static void np_sop_ended(np_op_t *super)
     }
 }
 
+/* np_way_ops_t::atomic_now */
+static ucs_status_t
+np_sop_atomic_now(np_flight_t *flight, np_key_t *key,
+                  const np_atomic_t *request, uint64_t *old)
+{
+    np_link_t *link = np_link_of(flight);
+    void *ptr       = np_fast_direct(link, key, request->addr);
+
+    return (ptr == NULL) ? UCS_ERR_NO_PROGRESS :
+           np_fast_atomic(link, ptr, request, old);
+}
+
+/* np_way_ops_t::atomic: let the target's CPU do it */
+static ucs_status_t np_sop_atomic(np_flight_t *flight,
+                                  const np_atomic_t *request, void *result,
+                                  void *comp)
+{
+    np_link_t *link = np_link_of(flight);
+    np_sop_t *op;
+
+    if (!np_mail_has_room(link)) {
+        return np_mail_no_room(link);
+    }
+
+    op = np_sop_ask(link, NP_OP_ATOMIC, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->ask.atomic          = *request;
+    op->super.atomic.result = result;
+    op->super.atomic.size   = request->size;
+    np_op_order(flight, &op->super, request->addr, request->size, 1);
+    np_sop_send(link, op);
+    return UCS_INPROGRESS;
+}
+
 /* np_port_ops_t::answered */
 static int np_sop_answered(np_link_t *link, np_ask_t *ask, ucs_status_t status)
 {
@@ -88,7 +126,9 @@ static int np_sop_answered(np_link_t *link, np_ask_t *ask, ucs_status_t status)
 
     op->super.status = status;
     if (is_atomic) {
-        np_atomic_answered(link, op);
+        if (status == UCS_OK) {
+            np_op_store(&op->super, &np_mail_answer(link, ask)->result);
+        }
     } else {
         np_fault_answered(link, op);
         if (op->fault.copy != NULL) {
@@ -186,7 +226,8 @@ static const np_way_ops_t np_sop_ways = {
     .put_copied = np_rma_put_copied,
     .put_packed = np_rma_put_packed,
     .get_unpack = np_rma_get_unpack,
-    .atomic     = np_atomic_post
+    .atomic_now = np_sop_atomic_now,
+    .atomic     = np_sop_atomic
 };
 
 const np_port_ops_t np_proto_ops = {

@@ -103,9 +103,9 @@ static void np_vop_answered(np_asked_t *asked, ucs_status_t status,
 
     if ((status == UCS_OK) && (op->super.kind == NP_OP_UNPACK)) {
         np_unit_assert_outside();
-        op->unpack.unpack(op->unpack.arg, data, len);
-    } else if ((status == UCS_OK) && (op->atomic.result != NULL)) {
-        memcpy(op->atomic.result, data, op->atomic.size);
+        op->unpack(op->arg, data, len);
+    } else if (status == UCS_OK) {
+        np_op_store(&op->super, data);
     }
     np_op_finish(&op->super, status);
 }

@@ -75,17 +75,9 @@ struct np_vop {
         np_vone_t       one;
         struct np_vbatch *batch;   /**< NP_OP_PUTS (vput.c) */
         struct {
-            np_asked_t          asked;
-            union {
-                struct {
-                    np_unpack_t unpack;
-                    void        *arg;
-                } unpack;
-                struct {
-                    void        *result;
-                    size_t      size;
-                } atomic;
-            };
+            np_asked_t  asked;     /**< NP_OP_ATOMIC, NP_OP_UNPACK */
+            np_unpack_t unpack;
+            void        *arg;
         };
     };
 };
@@ -152,8 +144,8 @@ static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
 /** np_way_ops_t */
 int np_vlink_may_begin(np_flight_t *flight);
 ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
-                           const np_iov_t *iov, size_t iovcnt, uint64_t addr,
-                           void *comp);
+                           const np_iov_t *iov, size_t iovcnt, size_t len,
+                           uint64_t addr, void *comp);
 ucs_status_t np_vlink_put_copied(np_flight_t *flight, np_key_t *key,
                                  const void *data, size_t len, uint64_t addr);
 ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
@@ -161,8 +153,7 @@ ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
 ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
                                  uint64_t addr, np_unpack_t unpack, void *arg,
                                  void *comp);
-ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
-                             const np_atomic_t *request, void *result,
-                             void *comp);
+ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
+                             void *result, void *comp);
 
 #endif

@@ -33,23 +33,6 @@ ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
     return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
-/* Is there something to move, and does the key cover it? With nothing it may be
- * UCT_INVALID_RKEY. */
-static UCS_F_ALWAYS_INLINE int
-np_vlink_has_key(const np_vlink_t *link, const np_key_t *key, uint64_t addr,
-                 size_t len)
-{
-    return (len > 0) && np_key_covers(key, link->flight.engine_id, addr, len);
-}
-
-static UCS_F_ALWAYS_INLINE ucs_status_t
-np_vlink_enter_key(np_vlink_t *link, const np_key_t *key, uint64_t addr,
-                   size_t len)
-{
-    return ucs_likely(np_vlink_has_key(link, key, addr, len)) ?
-           np_vlink_enter(link) : UCS_ERR_INVALID_ADDR;
-}
-
 /* May a transfer start beside those in flight? Queue pairs do not order a Write
  * after the memory access of a Read before it. */
 static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
@@ -64,14 +47,12 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
     return np_flight_order(&link->flight, addr, len, is_write);
 }
 
-/* May a transfer start, with this key? */
-static ucs_status_t
-np_vlink_enter_transfer(np_vlink_t *link, const np_key_t *key, uint64_t addr,
-                        size_t len, int is_write)
+/* May a transfer start? */
+static ucs_status_t np_vlink_enter_transfer(np_vlink_t *link, uint64_t addr,
+                                            size_t len, int is_write)
 {
-    ucs_status_t status;
+    ucs_status_t status = np_vlink_enter(link);
 
-    status = np_vlink_enter_key(link, key, addr, len);
     return ucs_likely(status == UCS_OK) ?
            np_vlink_order(link, addr, len, is_write) : status;
 }
@@ -177,7 +158,8 @@ ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
 
     len = pack(ctl + 1, arg);
     np_assertv(len <= NP_VSEG_DATA, "%zu bytes were packed", len);
-    if (ucs_unlikely(!np_vlink_has_key(link, key, addr, len))) {
+    if (ucs_unlikely((len == 0) ||
+                     !np_key_covers(key, flight->engine_id, addr, len))) {
         np_conn_drop(link->conn, &ctl->msg);
         return (len == 0) ? 0 : (ssize_t)UCS_ERR_INVALID_ADDR;
     }
@@ -186,18 +168,15 @@ ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     return len;
 }
 
-ucs_status_t np_vlink_put_copied(np_flight_t *flight, np_key_t *key,
-                                 const void *data, size_t len, uint64_t addr)
+ucs_status_t np_vlink_put_copied(np_flight_t *flight,
+                                 UCS_V_UNUSED np_key_t *key, const void *data,
+                                 size_t len, uint64_t addr)
 {
     np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
     np_vctl_t *ctl;
 
-    if (len == 0) {
-        return UCS_OK;
-    }
-
-    status = np_vlink_enter_key(link, key, addr, len);
+    status = np_vlink_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -239,9 +218,9 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
                           size_t len, uint64_t addr)
 {
     np_op_turn(&op->super, NP_OP_UNPACK);
-    op->unpack.unpack = unpack;
-    op->unpack.arg    = arg;
-    op->asked         = (np_asked_t){.ctl = {
+    op->unpack = unpack;
+    op->arg    = arg;
+    op->asked  = (np_asked_t){.ctl = {
         .msg  = {
             .kind  = NP_VMSG_READ,
             .flags = NP_VMSG_NO_KEYS |
@@ -270,20 +249,16 @@ static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
     return op;
 }
 
-ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
-                           const np_iov_t *iov, size_t iovcnt, uint64_t addr,
+ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
+                           UCS_V_UNUSED np_key_t *key, const np_iov_t *iov,
+                           size_t iovcnt, size_t len, uint64_t addr,
                            void *comp)
 {
     np_vlink_t *link = np_vlink_of(flight);
-    const size_t len = np_iov_length(iov, iovcnt);
     ucs_status_t status;
     np_vop_t *op;
 
-    if (len == 0) {
-        return UCS_OK;
-    }
-
-    status = np_vlink_enter_transfer(link, key, addr, len, dir == NP_DIR_PUT);
+    status = np_vlink_enter_transfer(link, addr, len, dir == NP_DIR_PUT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -317,7 +292,8 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     return UCS_INPROGRESS;
 }
 
-ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
+ucs_status_t np_vlink_get_unpack(np_flight_t *flight,
+                                 UCS_V_UNUSED np_key_t *key, size_t len,
                                  uint64_t addr, np_unpack_t unpack, void *arg,
                                  void *comp)
 {
@@ -325,11 +301,7 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     ucs_status_t status;
     np_vop_t *op;
 
-    if (len == 0) {
-        return UCS_OK;
-    }
-
-    status = np_vlink_enter_transfer(link, key, addr, len, 0);
+    status = np_vlink_enter_transfer(link, addr, len, 0);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -361,16 +333,15 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     return UCS_INPROGRESS;
 }
 
-ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
-                             const np_atomic_t *request, void *result,
-                             void *comp)
+ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
+                             void *result, void *comp)
 {
     np_vlink_t *link    = np_vlink_of(flight);
     const uint64_t addr = request->addr;
     ucs_status_t status;
     np_vop_t *op;
 
-    status = np_vlink_enter_key(link, key, addr, request->size);
+    status = np_vlink_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -385,8 +356,8 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
         return status;
     }
 
-    op->atomic.result = result;
-    op->atomic.size   = request->size;
+    op->super.atomic.result = result;
+    op->super.atomic.size   = request->size;
     np_vop_post(link, op);
     op->asked = (np_asked_t){.ctl = {
         .msg  = {
@@ -407,5 +378,5 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, np_key_t *key,
     }
     np_op_order(flight, &op->super, addr, request->size, 1);
     np_flight_begun(flight);
-    return ((result == NULL) && (comp == NULL)) ? UCS_OK : UCS_INPROGRESS;
+    return UCS_INPROGRESS;
 }
