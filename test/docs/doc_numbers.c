@@ -19,15 +19,15 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/signature.h"
 #include "nprdma/mem/table.h"
-#include "nprdma/proto/copy.h"
+#include "nprdma/proto/soft/copy.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/fault.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/fault.h"
+#include "nprdma/proto/soft/rma.h"
 
 #ifdef HAVE_VERBS
 #  include "nprdma/dev/verbs/vport.h"
 #  include "nprdma/dev/verbs/vwire.h"
-#  include "nprdma/proto/vput.h"
+#  include "nprdma/proto/rnic/rput.h"
 #  include "nprdma/dev/verbs/vremote.h"
 #endif
 
@@ -205,12 +205,12 @@ static void say_verbs(void)
     say(OPS, "((RECV_BUFFERS + SEND_BUFFERS) x %u + %u x %zu) / 4096",
         NP_VSEG_SIZE, NP_UD_BUFFERS, NP_UD_SIZE + sizeof(np_hello_t));
     say(PROTOCOL, "at most %u operations at a time that its target's CPU "
-        "has to work on; a target takes %u", NP_VASKED_MAX,
+        "has to work on; a target takes %u", NP_RASKED_MAX,
         NP_STREAM_SERVED_MAX);
     say(OPS, "Over RNICs %.1f KiB each: of a link %u one-sided, %u that are "
         "asked for, up to %u small puts that go again; and %u streams of %.1f "
-        "KiB that a peer has in work here", sizeof(np_vop_t) / 1024.0,
-        NP_TRANSFERS_MAX, NP_VASKED_MAX, 2 * NP_VPUT_COUNT,
+        "KiB that a peer has in work here", sizeof(np_rop_t) / 1024.0,
+        NP_TRANSFERS_MAX, NP_RASKED_MAX, 2 * NP_RPUT_COUNT,
         NP_STREAM_SERVED_MAX, sizeof(np_stream_t) / 1024.0);
     say(PROTOCOL, "at most %u one-sided ones beside them", NP_TRANSFERS_MAX);
     say(PROTOCOL, "is halved down to %u KiB", NP_VPORT_CHUNK_MIN / 1024);

@@ -7,7 +7,7 @@
 #include "nprdma/clock.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
+#include "nprdma/proto/soft/sop.h"
 
 #include <dirent.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "nprdma/start.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
+#include "nprdma/proto/soft/sop.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "tap.h"
 
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
+#include "nprdma/proto/soft/sop.h"
 #include "nprdma/start.h"
 
 #include <errno.h>

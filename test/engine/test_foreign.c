@@ -16,7 +16,7 @@
 #include "nprdma/dev/soft/sock.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
+#include "nprdma/proto/soft/sop.h"
 
 #include <fcntl.h>
 #include <poll.h>

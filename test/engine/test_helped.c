@@ -17,8 +17,8 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/sop.h"
+#include "nprdma/proto/soft/rma.h"
 
 #include <poll.h>
 #include <signal.h>

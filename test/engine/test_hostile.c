@@ -12,7 +12,7 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/rma.h"
 
 #include <signal.h>
 #include <string.h>

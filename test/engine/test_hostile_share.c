@@ -11,7 +11,7 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/rma.h"
 
 #include <string.h>
 #include <sys/mman.h>

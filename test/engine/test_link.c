@@ -19,9 +19,9 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/segment.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
-#include "nprdma/proto/rma.h"
-#include "nprdma/proto/serve.h"
+#include "nprdma/proto/soft/sop.h"
+#include "nprdma/proto/soft/rma.h"
+#include "nprdma/proto/soft/serve.h"
 #include "nprdma/svc/service.h"
 
 #include <fcntl.h>

@@ -15,8 +15,8 @@
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/table.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/sop.h"
+#include "nprdma/proto/soft/rma.h"
 
 #include <errno.h>
 #include <linux/sched.h>

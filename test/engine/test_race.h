@@ -45,7 +45,7 @@
 #include "nprdma/mem/signature.h"
 #include "nprdma/pause.h"
 #include "nprdma/face/soft.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/rma.h"
 
 #define RACE_PAGES     8
 #define RACE_SIZE      (RACE_PAGES * NP_PAGE_SIZE)

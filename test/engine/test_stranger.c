@@ -18,7 +18,7 @@
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/segment.h"
-#include "nprdma/proto/sop.h"
+#include "nprdma/proto/soft/sop.h"
 #include "nprdma/svc/service.h"
 
 #include <poll.h>

@@ -16,7 +16,7 @@
 #include "nprdma/start.h"
 #include "nprdma/dev/soft/peer.h"
 #include "nprdma/dev/soft/sock.h"
-#include "nprdma/proto/sop.h"
+#include "nprdma/proto/soft/sop.h"
 
 #define FUZZ_OURS      UINT64_C(0x200000000000)
 #define FUZZ_THEIRS    UINT64_C(0x210000000000)

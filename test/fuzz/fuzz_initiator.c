@@ -15,7 +15,7 @@
 #include "nprdma/mem/table.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/rma.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "nprdma/clock.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/segment.h"
-#include "nprdma/proto/copy.h"
+#include "nprdma/proto/soft/copy.h"
 
 #include <string.h>
 #include <sys/mman.h>

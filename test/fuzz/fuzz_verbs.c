@@ -18,7 +18,7 @@
 #include "nprdma/mem/mapper.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/face/rnic.h"
-#include "nprdma/proto/vput.h"
+#include "nprdma/proto/rnic/rput.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -14,8 +14,8 @@
 #include "nprdma/pause.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/sop.h"
-#include "nprdma/proto/rma.h"
+#include "nprdma/proto/soft/sop.h"
+#include "nprdma/proto/soft/rma.h"
 
 #include <stdio.h>
 #include <string.h>

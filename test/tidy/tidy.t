@@ -35,7 +35,8 @@ CLANG_FORMAT = 14
 # -- which room may include which: arrows point down
 
 ENGINE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/dev',
-          'src/nprdma/proto', 'src/nprdma/svc', 'src/nprdma/dev/soft',
+          'src/nprdma/proto', 'src/nprdma/proto/soft',
+          'src/nprdma/proto/rnic', 'src/nprdma/svc', 'src/nprdma/dev/soft',
           'src/nprdma/dev/verbs', 'src/nprdma/dev/sim']
 DEVICE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/svc', 'src/nprdma/dev']
 FACE = ENGINE + ['src/nprdma/face', 'src/nprdma/extension']
@@ -54,6 +55,10 @@ USES = {
     'src/nprdma/dev/verbs': DEVICE,
     'src/nprdma/dev/sim': DEVICE,
     'src/nprdma/proto': DEVICE,
+    'src/nprdma/proto/soft': DEVICE + ['src/nprdma/proto',
+                                       'src/nprdma/dev/soft'],
+    'src/nprdma/proto/rnic': DEVICE + ['src/nprdma/proto',
+                                       'src/nprdma/dev/verbs'],
     'src/nprdma/face': ENGINE,
     'src/nprdma/extension': ENGINE,
     'src/uct/nprdma': FACE,

@@ -116,10 +116,10 @@ static void test_names(void)
 static void test_early(void)
 {
     comp_t comp;
-    np_vop_t *op;
+    np_rop_t *op;
 
     TAP_CHECK(start_put(&link_, &comp, 3), "a put whose source is not ready");
-    op = ucs_list_head(&link_.flight.ops, np_vop_t, super.list);
+    op = ucs_list_head(&link_.flight.ops, np_rop_t, super.list);
     TAP_CHECK((op->stream.chunk_tail == 0) || (op->stream.moved == 0),
               "nothing of it has moved");
     usleep(200000); /* the target needs no progress of ours */

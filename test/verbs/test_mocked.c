@@ -17,7 +17,7 @@
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/proto/ep.h"
-#include "nprdma/proto/vop.h"
+#include "nprdma/proto/rnic/rop.h"
 #include "nprdma/svc/service.h"
 
 #include <ucs/debug/log.h>
@@ -518,7 +518,7 @@ static int crowd_is_bounded(void)
         np_vport_progress(ours);
     }
     TAP_CHILD_CHECK((taken > 0) && (link_.flight.outstanding == taken));
-    TAP_CHILD_CHECK(taken <= (NP_VASKED_MAX + NP_TRANSFERS_MAX));
+    TAP_CHILD_CHECK(taken <= (NP_RASKED_MAX + NP_TRANSFERS_MAX));
 
     TAP_CHILD_CHECK(mocked_wait(crowd_is_done, &none, 0));
     for (i = 0; i < taken; ++i) {

@@ -9,7 +9,7 @@
 #ifndef NP_FACE_RNIC_H_
 #define NP_FACE_RNIC_H_
 
-#include "../proto/vop.h"
+#include "../proto/rnic/rop.h"
 
 /** Active message: @a len bytes behind an 8-byte header */
 ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,

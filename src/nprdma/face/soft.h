@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * The short ways of soft0: active messages, small puts and gets. They wait
- * their turn as all operations do (proto/sop.h), and are the device's beyond
+ * their turn as all operations do (proto/order.h), and are the device's beyond
  * that (dev/soft/fast.h); what they cannot do goes the way of all others.
  * Active messages are always copied into the ring, so they never meet a page
  * that is absent.
@@ -12,7 +12,7 @@
 #define NP_FACE_SOFT_H_
 
 #include "../dev/soft/fast.h"
-#include "../proto/rma.h"
+#include "../proto/soft/rma.h"
 
 /** As np_soft_put_short, for any length up to np_rma_max_bcopy() */
 ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,

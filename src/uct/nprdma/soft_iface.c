@@ -13,7 +13,7 @@
 #include "../../nprdma/dev/soft/inbox.h"
 #include "../../nprdma/mem/prepare.h"
 #include "../../nprdma/mem/region.h"
-#include "../../nprdma/proto/rma.h"
+#include "../../nprdma/proto/soft/rma.h"
 
 /* Limits of the rings: what a peer accepts */
 #define UCT_NPRDMA_RING_SIZE    UCS_BIT(16)

@@ -41,7 +41,7 @@ typedef struct np_sq_entry {
     void     *buffer;    /**< to be given back, or NULL */
     union {
         void        *waiter; /**< for its completion; NULL: nobody */
-        np_vop_t    *op;
+        np_rop_t    *op;
         np_stream_t *stream; /**< NP_SQ_STREAM */
     };
     union {
@@ -335,13 +335,13 @@ void np_conn_write(np_conn_t *conn, np_place_t from, np_place_t to, size_t len);
 
 /** Read from a view */
 void np_conn_read(np_conn_t *conn, np_place_t to, np_place_t from, size_t len,
-                  np_vop_t *op, uint32_t number);
+                  np_rop_t *op, uint32_t number);
 
 /** Look: read the entries of the pages of [@a pages, @a pages + @a len), with
  *  the key of their table, into a buffer of the port's, in order behind what
  *  was posted */
 void np_conn_read_entries(np_conn_t *conn, void *buffer, np_place_t pages,
-                          size_t len, np_vop_t *op, uint32_t number);
+                          size_t len, np_rop_t *op, uint32_t number);
 
 /** A message that fails if nobody is there. (A write of no bytes would do, but
  *  is not noticed to fail on Soft-RoCE.) */

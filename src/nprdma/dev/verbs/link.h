@@ -42,14 +42,14 @@ struct np_vlink {
     np_vdev_addr_t  dev_addr;
     np_vport_addr_t addr;
     int             is_overtaking; /**< one would, if it began before a put is
-                                        acknowledged: np_vput_is_overtaken */
+                                        acknowledged: np_rput_is_overtaken */
     uint64_t        put_first;    /**< with views: from here to put_end write
                                        puts that are messages (flight.put) */
     uint64_t        put_end;      /**< if not all are acknowledged */
     struct np_vremote *remotes;   /**< what is known of the target's memory */
     ucs_list_link_t blocks;       /**< of its entries (vremote.h) */
     unsigned        num_blocks;
-    struct np_vputs *puts;        /**< small ones under way (vput.c), or NULL */
+    struct np_rputs *puts;        /**< small ones under way (vput.c), or NULL */
 };
 
 void np_vlink_init(np_vlink_t *link, np_vport_t *port,

@@ -35,7 +35,7 @@ void np_conn_write_lease(np_conn_t *conn, np_place_t from, np_place_t to,
 /* With @a op, which is told of its completion, or without */
 static void np_conn_rdma(np_conn_t *conn, enum ibv_wr_opcode opcode,
                          np_place_t ours, np_place_t theirs, size_t len,
-                         np_vop_t *op, uint32_t number)
+                         np_rop_t *op, uint32_t number)
 {
     unsigned flags = (op != NULL) ? IBV_SEND_SIGNALED : 0;
     struct ibv_send_wr *wr;
@@ -57,13 +57,13 @@ void np_conn_write(np_conn_t *conn, np_place_t from, np_place_t to, size_t len)
 }
 
 void np_conn_read(np_conn_t *conn, np_place_t to, np_place_t from, size_t len,
-                  np_vop_t *op, uint32_t number)
+                  np_rop_t *op, uint32_t number)
 {
     np_conn_rdma(conn, IBV_WR_RDMA_READ, to, from, len, op, number);
 }
 
 void np_conn_read_entries(np_conn_t *conn, void *buffer, np_place_t pages,
-                          size_t len, np_vop_t *op, uint32_t number)
+                          size_t len, np_rop_t *op, uint32_t number)
 {
     np_conn_read(conn, np_vport_place(conn->port, buffer),
                  (np_place_t){NP_VIEWS_TABLE(pages.addr), pages.key},

@@ -22,7 +22,7 @@
 #include <ucs/datastruct/khash.h>
 
 typedef struct np_conn np_conn_t;
-typedef struct np_vop np_vop_t;
+typedef struct np_rop np_rop_t;
 typedef struct np_stream np_stream_t;
 typedef struct np_asked np_asked_t;
 typedef struct np_replay np_replay_t;
@@ -117,7 +117,7 @@ typedef struct np_vport_ops {
     void (*acked)(np_vlink_t *link);
 
     /** What a work request was posted for is done */
-    void (*moved)(np_vop_t *op, uint32_t number);
+    void (*moved)(np_rop_t *op, uint32_t number);
     /** A stream of a link's has ended, and is its owner's again */
     void (*ended)(np_stream_t *stream, ucs_status_t status);
 

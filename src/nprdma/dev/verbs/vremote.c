@@ -119,7 +119,7 @@ np_vremote_entries(const np_vremote_t *remote, uint64_t va, uint64_t len)
 }
 
 void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
-                     void *buffer, np_vop_t *op, uint32_t number)
+                     void *buffer, np_rop_t *op, uint32_t number)
 {
     np_conn_read_entries(remote->link->conn, buffer,
                          (np_place_t){va, remote->table}, len, op, number);

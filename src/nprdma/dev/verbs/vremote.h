@@ -86,7 +86,7 @@ np_vremote_entries(const np_vremote_t *remote, uint64_t va, uint64_t len);
 /** Look: read its entries into a buffer of the port's. There must be room for
  *  it; @a op is told, with @a number. */
 void np_vremote_look(const np_vremote_t *remote, uint64_t va, uint64_t len,
-                     void *buffer, np_vop_t *op, uint32_t number);
+                     void *buffer, np_rop_t *op, uint32_t number);
 
 /** These are its entries; NULL: not known any more */
 void np_vremote_learn(np_vremote_t *remote, uint64_t va, uint64_t len,

@@ -7,13 +7,13 @@
 #ifndef NP_SOP_H_
 #define NP_SOP_H_
 
-#include "order.h"
+#include "../order.h"
 
-#include "../dev/soft/chunks.h"
-#include "../dev/soft/flow.h"
-#include "../mem/entries.h"
-#include "../mem/key.h"
-#include "../iov.h"
+#include "../../dev/soft/chunks.h"
+#include "../../dev/soft/flow.h"
+#include "../../mem/entries.h"
+#include "../../mem/key.h"
+#include "../../iov.h"
 
 typedef struct np_sop np_sop_t;
 

@@ -5,31 +5,31 @@
  * operation by the name that the link's side gave it.
  */
 
-#ifndef NP_VOP_H_
-#define NP_VOP_H_
+#ifndef NP_ROP_H_
+#define NP_ROP_H_
 
-#include "order.h"
+#include "../order.h"
 
-#include "../dev/verbs/fast.h"
-#include "../mem/entries.h"
-#include "../mem/key.h"
+#include "../../dev/verbs/fast.h"
+#include "../../mem/entries.h"
+#include "../../mem/key.h"
 
 /** Operations of a link that need its target's CPU, at a time: of as many that
  *  are complete here the target may still have to learn it */
-#define NP_VASKED_MAX    (NP_STREAM_SERVED_MAX / 2)
+#define NP_RASKED_MAX    (NP_STREAM_SERVED_MAX / 2)
 
 /** Pieces of a one-sided transfer that are under way */
-#define NP_VONE_DEPTH    4
+#define NP_RONE_DEPTH    4
 
-typedef enum np_vpiece_step {
-    NP_VPIECE_LOOKS,        /**< the target's entries are read */
-    NP_VPIECE_MOVES,        /**< its bytes, and what confirms them */
-    NP_VPIECE_WAITS,        /**< for room for the next step */
-    NP_VPIECE_DONE
-} np_vpiece_step_t;
+typedef enum np_rpiece_step {
+    NP_RPIECE_LOOKS,        /**< the target's entries are read */
+    NP_RPIECE_MOVES,        /**< its bytes, and what confirms them */
+    NP_RPIECE_WAITS,        /**< for room for the next step */
+    NP_RPIECE_DONE
+} np_rpiece_step_t;
 
 /** What is confirmed together; within one region of a view on both sides */
-typedef struct np_vpiece {
+typedef struct np_rpiece {
     size_t                      offset;     /**< in the transfer */
     size_t                      len;
     const struct np_kmod_region *region;    /**< ours */
@@ -38,14 +38,14 @@ typedef struct np_vpiece {
     np_entries_t                theirs;     /**< write: before */
     void                        *scratch;   /**< a send buffer: entries arrive
                                                  here, or bytes to unpack */
-    np_vpiece_step_t            step;
+    np_rpiece_step_t            step;
     int                         is_back;    /**< nothing of it is under way */
     int                         has_looked;
     unsigned                    rounds;
-} np_vpiece_t;
+} np_rpiece_t;
 
 /** A one-sided transfer (vone.c) */
-typedef struct np_vone {
+typedef struct np_rone {
     np_dir_t    dir;
     np_unpack_t unpack;     /**< read: who takes the bytes; NULL: base */
     void        *arg;
@@ -58,11 +58,11 @@ typedef struct np_vone {
     unsigned    posted;     /**< pieces that are not back */
     int         is_failed;  /**< the rest goes two-sided, once nothing is
                                  posted */
-    np_vpiece_t pieces[NP_VONE_DEPTH]; /**< the last: only those in use are
+    np_rpiece_t pieces[NP_RONE_DEPTH]; /**< the last: only those in use are
                                             set */
-} np_vone_t;
+} np_rone_t;
 
-struct np_vop {
+struct np_rop {
     np_op_t         super;     /**< first member */
     ucs_list_link_t todo;      /**< of port->todo, or alone */
     np_vport_t      *port;
@@ -72,8 +72,8 @@ struct np_vop {
                                     behind room for a header, or NULL */
     union {
         np_stream_t     stream;    /**< NP_OP_MOVE */
-        np_vone_t       one;
-        struct np_vbatch *batch;   /**< NP_OP_PUTS (vput.c) */
+        np_rone_t       one;
+        struct np_rbatch *batch;   /**< NP_OP_PUTS (vput.c) */
         struct {
             np_asked_t  asked;     /**< NP_OP_ATOMIC, NP_OP_UNPACK */
             np_unpack_t unpack;
@@ -86,47 +86,47 @@ struct np_vop {
 extern const np_vport_ops_t np_vlink_ops;
 
 /** One of the port's; NULL: np_op_none says why */
-np_vop_t *np_vop_get(np_vport_t *port, np_op_kind_t kind, void *comp);
+np_rop_t *np_rop_get(np_vport_t *port, np_op_kind_t kind, void *comp);
 
 /** Outstanding from now on, with a name of its own */
-void np_vop_post(np_vlink_t *link, np_vop_t *op);
+void np_rop_post(np_vlink_t *link, np_rop_t *op);
 
 /** It has something to do in the next progress */
-void np_vop_todo(np_vop_t *op);
+void np_rop_todo(np_rop_t *op);
 
 /** Give back what it holds of the port's and the device's; its queue pair must
  *  not use it any more */
-void np_vop_release(np_vop_t *op);
+void np_rop_release(np_rop_t *op);
 
 /** Make a posted operation a two-sided one, and ask the target for it; returns
  *  0: no room */
-int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
+int np_vlink_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr);
-int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
+int np_vlink_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
                           size_t len, uint64_t addr);
 
 /** May a transfer begin one-sided? What is missing is asked for. */
-int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
+int np_rone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr, size_t len);
 
 /** The same for what fits a buffer of ours */
-int np_vone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
+int np_rone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
                         size_t len);
 
 /** Do what can be done for one that is; returns whether to come again. Owner's
  *  turn. */
-int np_vone_run(np_vop_t *op);
+int np_rone_run(np_rop_t *op);
 
-void np_vone_posted_done(np_vop_t *op, uint32_t index);
-void np_vone_release(np_vop_t *op);
+void np_rone_posted_done(np_rop_t *op, uint32_t index);
+void np_rone_release(np_rop_t *op);
 
 /** Its queue pair has failed: the rest goes two-sided over the next one */
-void np_vone_lost(np_vop_t *op);
+void np_rone_lost(np_rop_t *op);
 
 /** May one more begin that needs the target's CPU? */
 static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
 {
-    return np_flight_asking(&link->flight) < NP_VASKED_MAX;
+    return np_flight_asking(&link->flight) < NP_RASKED_MAX;
 }
 
 /** Slow half of np_vlink_enter */

@@ -10,20 +10,20 @@
 #  include "config.h"
 #endif
 
-#include "serve.h"
-#include "vput.h"
+#include "../serve.h"
+#include "rput.h"
 
-#include "../trace.h"
-#include "../work.h"
+#include "../../trace.h"
+#include "../../work.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 
-np_vop_t *np_vop_get(np_vport_t *port, np_op_kind_t kind, void *comp)
+np_rop_t *np_rop_get(np_vport_t *port, np_op_kind_t kind, void *comp)
 {
-    np_vop_t *op = (np_vop_t*)np_op_get(&port->flights, kind, comp);
+    np_rop_t *op = (np_rop_t*)np_op_get(&port->flights, kind, comp);
 
     if (op == NULL) {
         return NULL;
@@ -35,15 +35,15 @@ np_vop_t *np_vop_get(np_vport_t *port, np_op_kind_t kind, void *comp)
     op->copy = NULL;
     ucs_list_head_init(&op->todo);
     if (kind == NP_OP_ONE) {
-        memset(&op->one, 0, offsetof(np_vone_t, pieces));
+        memset(&op->one, 0, offsetof(np_rone_t, pieces));
     }
     return op;
 }
 
 /* np_way_ops_t::ended */
-static void np_vop_ended(np_op_t *super)
+static void np_rop_ended(np_op_t *super)
 {
-    np_vop_t *op = (np_vop_t*)super;
+    np_rop_t *op = (np_rop_t*)super;
 
     if (op->copy != NULL) {
         np_vport_buffer_put(op->port, op->copy);
@@ -58,7 +58,7 @@ static void np_vop_ended(np_op_t *super)
     ucs_list_head_init(&op->todo);
 }
 
-void np_vop_post(np_vlink_t *link, np_vop_t *op)
+void np_rop_post(np_vlink_t *link, np_rop_t *op)
 {
     op->link        = link;
     op->conn        = link->conn;
@@ -67,39 +67,39 @@ void np_vop_post(np_vlink_t *link, np_vop_t *op)
     np_op_post(&link->flight, &op->super);
 }
 
-void np_vop_todo(np_vop_t *op)
+void np_rop_todo(np_rop_t *op)
 {
     if (ucs_list_is_empty(&op->todo)) {
         ucs_list_add_tail(&op->port->todo, &op->todo);
     }
 }
 
-void np_vop_release(np_vop_t *op)
+void np_rop_release(np_rop_t *op)
 {
     if (op->super.kind == NP_OP_MOVE) {
         np_stream_drop(&op->stream);
     } else if (op->super.kind == NP_OP_ONE) {
-        np_vone_release(op);
+        np_rone_release(op);
     } else if (op->super.kind == NP_OP_PUTS) {
-        np_vput_release(op);
+        np_rput_release(op);
     }
 }
 
 /* np_vport_ops_t::moved */
-static void np_vop_posted_done(np_vop_t *op, uint32_t number)
+static void np_rop_posted_done(np_rop_t *op, uint32_t number)
 {
     if (op->super.kind == NP_OP_ONE) {
-        np_vone_posted_done(op, number);
+        np_rone_posted_done(op, number);
     } else {
-        np_vput_posted_done(op);
+        np_rput_posted_done(op);
     }
 }
 
 /* np_vport_ops_t::answered */
-static void np_vop_answered(np_asked_t *asked, ucs_status_t status,
+static void np_rop_answered(np_asked_t *asked, ucs_status_t status,
                             const void *data, size_t len)
 {
-    np_vop_t *op = ucs_container_of(asked, np_vop_t, asked);
+    np_rop_t *op = ucs_container_of(asked, np_rop_t, asked);
 
     if ((status == UCS_OK) && (op->super.kind == NP_OP_UNPACK)) {
         np_unit_assert_outside();
@@ -111,15 +111,15 @@ static void np_vop_answered(np_asked_t *asked, ucs_status_t status,
 }
 
 /* np_vport_ops_t::ended */
-static void np_vop_stream_ended(np_stream_t *stream, ucs_status_t status)
+static void np_rop_stream_ended(np_stream_t *stream, ucs_status_t status)
 {
-    np_op_finish(&ucs_container_of(stream, np_vop_t, stream)->super, status);
+    np_op_finish(&ucs_container_of(stream, np_rop_t, stream)->super, status);
 }
 
 /* Do for a transfer what can be done */
-static unsigned np_vop_work_one(ucs_list_link_t *todo)
+static unsigned np_rop_work_one(ucs_list_link_t *todo)
 {
-    np_vop_t *op = ucs_container_of(todo, np_vop_t, todo);
+    np_rop_t *op = ucs_container_of(todo, np_rop_t, todo);
 
     ucs_list_del(todo);
     ucs_list_head_init(todo);
@@ -127,53 +127,53 @@ static unsigned np_vop_work_one(ucs_list_link_t *todo)
         return 0; /* it ends with the connection, or begins anew */
     }
 
-    if ((op->super.kind == NP_OP_ONE) ? np_vone_run(op) : np_vput_run(op)) {
-        np_vop_todo(op);
+    if ((op->super.kind == NP_OP_ONE) ? np_rone_run(op) : np_rput_run(op)) {
+        np_rop_todo(op);
     }
     return 1;
 }
 
 /* The owner's, all of it */
-static unsigned np_vop_work(np_vport_t *port)
+static unsigned np_rop_work(np_vport_t *port)
 {
-    return port->is_thread ? 0 : np_work(&port->todo, np_vop_work_one);
+    return port->is_thread ? 0 : np_work(&port->todo, np_rop_work_one);
 }
 
-static unsigned np_vop_owner_work(np_vport_t *port, unsigned ticks)
+static unsigned np_rop_owner_work(np_vport_t *port, unsigned ticks)
 {
-    np_vput_age(port, ticks);
+    np_rput_age(port, ticks);
     return np_flights_report(&port->flights);
 }
 
-static void np_vop_port_closed(np_vport_t *port)
+static void np_rop_port_closed(np_vport_t *port)
 {
     np_flights_cleanup(&port->flights);
 }
 
 /* np_way_ops_t::hurry */
-static void np_vop_hurry(np_flight_t *flight)
+static void np_rop_hurry(np_flight_t *flight)
 {
-    np_vput_confirm(np_vlink_of(flight));
+    np_rput_confirm(np_vlink_of(flight));
 }
 
 /* np_way_ops_t::stopped */
-static void np_vop_stopped(np_op_t *super)
+static void np_rop_stopped(np_op_t *super)
 {
-    np_vop_t *op = (np_vop_t*)super;
+    np_rop_t *op = (np_rop_t*)super;
 
-    np_vop_release(op);
+    np_rop_release(op);
     ucs_list_del(&op->todo);
     ucs_list_head_init(&op->todo);
 }
 
 /* np_way_ops_t::left */
-static void np_vop_left(np_flight_t *flight)
+static void np_rop_left(np_flight_t *flight)
 {
-    np_vput_cleanup(np_vlink_of(flight));
+    np_rput_cleanup(np_vlink_of(flight));
 }
 
 /* np_vport_ops_t::acked */
-static void np_vop_acked(np_vlink_t *link)
+static void np_rop_acked(np_vlink_t *link)
 {
     if ((link->conn != NULL) && np_vlink_has_acked(link, link->flight.put)) {
         /* old numbers would seem new */
@@ -183,21 +183,21 @@ static void np_vop_acked(np_vlink_t *link)
 }
 
 /* np_vport_ops_t */
-static void np_vop_lost(np_vlink_t *link)
+static void np_rop_lost(np_vlink_t *link)
 {
-    np_vop_t *op;
+    np_rop_t *op;
 
     link->flight.gate |= NP_GATE_REPLAY;
     ucs_list_for_each(op, &link->flight.ops, super.list) {
         if (op->super.kind == NP_OP_ONE) {
-            np_vone_lost(op);
+            np_rone_lost(op);
         } else if (op->super.kind == NP_OP_PUTS) {
-            np_vput_lost(op);
+            np_rput_lost(op);
         }
     }
 }
 
-static void np_vop_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
+static void np_rop_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
 {
     np_op_t *flush;
 
@@ -207,34 +207,34 @@ static void np_vop_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
     }
 }
 
-static void np_vop_resumed(np_vlink_t *link)
+static void np_rop_resumed(np_vlink_t *link)
 {
-    np_vop_t *op;
+    np_rop_t *op;
 
     link->flight.gate &= ~NP_GATE_REPLAY;
     ucs_list_for_each(op, &link->flight.ops, super.list) {
         if ((op->super.kind == NP_OP_ONE) || (op->super.kind == NP_OP_PUTS)) {
-            np_vop_todo(op);
+            np_rop_todo(op);
         }
     }
 }
 
 /* np_vport_ops_t::down: told in the next progress */
-static void np_vop_down(np_vlink_t *link, ucs_status_t status)
+static void np_rop_down(np_vlink_t *link, ucs_status_t status)
 {
     if (np_flight_end(&link->flight, status)) {
         np_flight_report(&link->flight);
     }
 }
 
-static const np_way_ops_t np_vop_ways = {
-    .op_size    = sizeof(np_vop_t),
+static const np_way_ops_t np_rop_ways = {
+    .op_size    = sizeof(np_rop_t),
     .max_ops    = NP_OP_NAMES,
     .may_begin  = np_vlink_may_begin,
-    .hurry      = np_vop_hurry,
-    .stopped    = np_vop_stopped,
-    .ended      = np_vop_ended,
-    .left       = np_vop_left,
+    .hurry      = np_rop_hurry,
+    .stopped    = np_rop_stopped,
+    .ended      = np_rop_ended,
+    .left       = np_rop_left,
     .move       = np_vlink_move,
     .put_copied = np_vlink_put_copied,
     .put_packed = np_vlink_put_packed,
@@ -243,20 +243,20 @@ static const np_way_ops_t np_vop_ways = {
 };
 
 const np_vport_ops_t np_vlink_ops = {
-    .ways       = &np_vop_ways,
-    .max_asked  = NP_VASKED_MAX + NP_TRANSFERS_MAX,
+    .ways       = &np_rop_ways,
+    .max_asked  = NP_RASKED_MAX + NP_TRANSFERS_MAX,
     .put        = np_serve_put,
     .atomic     = np_serve_atomic,
-    .answered   = np_vop_answered,
-    .acked      = np_vop_acked,
-    .moved      = np_vop_posted_done,
-    .ended      = np_vop_stream_ended,
-    .lost       = np_vop_lost,
-    .renumber   = np_vop_renumber,
-    .resumed    = np_vop_resumed,
-    .down       = np_vop_down,
-    .work       = np_vop_work,
-    .owner_work = np_vop_owner_work,
-    .arm        = np_vput_confirm_all,
-    .closed     = np_vop_port_closed
+    .answered   = np_rop_answered,
+    .acked      = np_rop_acked,
+    .moved      = np_rop_posted_done,
+    .ended      = np_rop_stream_ended,
+    .lost       = np_rop_lost,
+    .renumber   = np_rop_renumber,
+    .resumed    = np_rop_resumed,
+    .down       = np_rop_down,
+    .work       = np_rop_work,
+    .owner_work = np_rop_owner_work,
+    .arm        = np_rput_confirm_all,
+    .closed     = np_rop_port_closed
 };

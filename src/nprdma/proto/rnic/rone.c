@@ -20,36 +20,36 @@
 #  include "config.h"
 #endif
 
-#include "judge.h"
-#include "vop.h"
+#include "../judge.h"
+#include "rop.h"
 
 #include <string.h>
 
 /* Bytes that are confirmed together: their entries fit one buffer of ours */
-#define NP_VPIECE_SIZE  (1ul << 20)
+#define NP_RPIECE_SIZE  (1ul << 20)
 
 /* Read from this size on, entries that are not known to say that pages are
  * there are looked at first: a round trip, against moving what is not there */
-#define NP_VLOOK_MIN    (64ul << 10)
+#define NP_RLOOK_MIN    (64ul << 10)
 
 /* Smallest unit in which a device may see a page come or go */
-#define NP_VONE_UNIT    64
+#define NP_RONE_UNIT    64
 
 /* Times that a piece is written again, and that a page of ours is brought in
  * again, when it goes meanwhile */
-#define NP_VONE_ROUNDS  3
+#define NP_RONE_ROUNDS  3
 
 typedef enum np_vpost {
-    NP_VPOST_DONE,
-    NP_VPOST_NO_ROOM,
-    NP_VPOST_NOT      /* not one-sided */
-} np_vpost_t;
+    NP_RPOST_DONE,
+    NP_RPOST_NO_ROOM,
+    NP_RPOST_NOT      /* not one-sided */
+} np_rpost_t;
 
-_Static_assert((((NP_VPIECE_SIZE >> NP_PAGE_SHIFT) + 1) * sizeof(uint32_t)) <=
+_Static_assert((((NP_RPIECE_SIZE >> NP_PAGE_SHIFT) + 1) * sizeof(uint32_t)) <=
                NP_VSEG_SIZE, "the entries of a piece fit a buffer");
 
 
-int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
+int np_rone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr, size_t len)
 {
     np_vport_t *port = link->port;
@@ -66,14 +66,14 @@ int np_vone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
     return (np_vremote_get(link, addr, 1) != NULL) && is_there;
 }
 
-int np_vone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
+int np_rone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
                         size_t len)
 {
     return ((dir == NP_DIR_GET) || (len > link->port->config.put_once)) &&
            (np_vremote_get(link, addr, len) != NULL); /* in one piece */
 }
 
-static void np_vpiece_release(np_vop_t *op, np_vpiece_t *piece)
+static void np_rpiece_release(np_rop_t *op, np_rpiece_t *piece)
 {
     if ((piece->scratch != NULL) && (piece->scratch != op->copy)) {
         np_vport_buffer_put(op->port, piece->scratch);
@@ -81,40 +81,40 @@ static void np_vpiece_release(np_vop_t *op, np_vpiece_t *piece)
     piece->scratch = NULL;
 }
 
-void np_vone_release(np_vop_t *op)
+void np_rone_release(np_rop_t *op)
 {
-    np_vone_t *one = &op->one;
+    np_rone_t *one = &op->one;
 
     for (; one->head != one->tail; ++one->head) {
-        np_vpiece_release(op, &one->pieces[one->head % NP_VONE_DEPTH]);
+        np_rpiece_release(op, &one->pieces[one->head % NP_RONE_DEPTH]);
     }
 }
 
-void np_vone_lost(np_vop_t *op)
+void np_rone_lost(np_rop_t *op)
 {
     op->one.next = (op->one.head == op->one.tail) ? op->one.next :
-                   op->one.pieces[op->one.head % NP_VONE_DEPTH].offset;
-    np_vone_release(op);
+                   op->one.pieces[op->one.head % NP_RONE_DEPTH].offset;
+    np_rone_release(op);
     op->one.posted    = 0;
     op->one.is_failed = 1; /* the reason may be a page without a translation */
 }
 
-static uint64_t np_vpiece_local(const np_vop_t *op, const np_vpiece_t *piece)
+static uint64_t np_rpiece_local(const np_rop_t *op, const np_rpiece_t *piece)
 {
     return (uintptr_t)op->one.base + piece->offset;
 }
 
-static uint64_t np_vpiece_remote(const np_vop_t *op, const np_vpiece_t *piece)
+static uint64_t np_rpiece_remote(const np_rop_t *op, const np_rpiece_t *piece)
 {
     return op->one.remote + piece->offset;
 }
 
 /* Our pages are mapped, and piece->ours tells if they stay it; 0: they are
  * not */
-static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
+static int np_rpiece_bring_in(np_rop_t *op, np_rpiece_t *piece,
                               const np_kmod_region_t *region)
 {
-    const uint64_t va = np_vpiece_local(op, piece);
+    const uint64_t va = np_rpiece_local(op, piece);
     unsigned round;
 
     for (round = 0;; ++round) {
@@ -124,7 +124,7 @@ static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
         }
 
         NP_STATS_INC(op->port->flights.stats, local_faults);
-        if ((round == NP_VONE_ROUNDS) ||
+        if ((round == NP_RONE_ROUNDS) ||
             (np_kmod_fault_in(region, va, piece->len,
                               op->one.dir == NP_DIR_GET) != UCS_OK)) {
             return 0;
@@ -133,33 +133,33 @@ static int np_vpiece_bring_in(np_vop_t *op, np_vpiece_t *piece,
 }
 
 /* Have pages of ours changed since? */
-static int np_vpiece_is_ours(np_vop_t *op, const np_vpiece_t *piece)
+static int np_rpiece_is_ours(np_rop_t *op, const np_rpiece_t *piece)
 {
-    const np_vone_t *one = &op->one;
+    const np_rone_t *one = &op->one;
     np_entries_t now;
 
     if ((one->unpack != NULL) || (op->copy != NULL)) {
         return 1;
     }
 
-    now = np_kmod_entries(piece->region, np_vpiece_local(op, piece),
+    now = np_kmod_entries(piece->region, np_rpiece_local(op, piece),
                           piece->len);
     return np_judge_ours(one->dir, 0, &piece->ours, &now);
 }
 
 /* The target's entries, into scratch */
-static void np_vpiece_look(np_vop_t *op, np_vpiece_t *piece, uint32_t index)
+static void np_rpiece_look(np_rop_t *op, np_rpiece_t *piece, uint32_t index)
 {
-    np_vremote_look(piece->remote, np_vpiece_remote(op, piece), piece->len,
+    np_vremote_look(piece->remote, np_rpiece_remote(op, piece), piece->len,
                     piece->scratch, op, index);
 }
 
 /* Where the bytes are: in our view, or in a buffer */
 static int
-np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, np_place_t *ours)
+np_rpiece_choose(np_rop_t *op, np_rpiece_t *piece, np_place_t *ours)
 {
-    const np_vone_t *one = &op->one;
-    const uint64_t va    = np_vpiece_local(op, piece);
+    const np_rone_t *one = &op->one;
+    const uint64_t va    = np_rpiece_local(op, piece);
     np_view_t own;
 
     if (one->unpack != NULL) {
@@ -174,7 +174,7 @@ np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, np_place_t *ours)
 
     if (!np_vport_view(op->port, va, piece->len, one->dir == NP_DIR_GET,
                        &own) ||
-        !np_vpiece_bring_in(op, piece, own.region)) {
+        !np_rpiece_bring_in(op, piece, own.region)) {
         return 0;
     }
 
@@ -183,48 +183,48 @@ np_vpiece_choose(np_vop_t *op, np_vpiece_t *piece, np_place_t *ours)
     return 1;
 }
 
-static void np_vpiece_move(np_vop_t *op, np_vpiece_t *piece, np_place_t ours,
+static void np_rpiece_move(np_rop_t *op, np_rpiece_t *piece, np_place_t ours,
                            uint32_t index)
 {
     const int is_put        = op->one.dir == NP_DIR_PUT;
     const np_place_t theirs = np_vremote_place(
-            piece->remote, np_vpiece_remote(op, piece), is_put);
+            piece->remote, np_rpiece_remote(op, piece), is_put);
 
     if (!is_put) {
         np_conn_read(op->conn, ours, theirs, piece->len, op, index);
     } else {
         np_conn_write(op->conn, ours, theirs, piece->len);
-        np_vpiece_look(op, piece, index);
+        np_rpiece_look(op, piece, index);
         piece->has_looked = 1;
     }
 }
 
 /* The next step of a piece */
-static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
+static np_rpost_t np_rpiece_post(np_rop_t *op, uint32_t index)
 {
-    np_vone_t *one     = &op->one;
-    np_vpiece_t *piece = &one->pieces[index % NP_VONE_DEPTH];
-    uint64_t va        = np_vpiece_remote(op, piece);
+    np_rone_t *one     = &op->one;
+    np_rpiece_t *piece = &one->pieces[index % NP_RONE_DEPTH];
+    uint64_t va        = np_rpiece_remote(op, piece);
     int is_put         = one->dir == NP_DIR_PUT, is_known;
     np_place_t ours;
 
     piece->remote = np_vremote_get(op->link, va, piece->len);
     if (piece->remote == NULL) {
-        return NP_VPOST_NOT;
+        return NP_RPOST_NOT;
     }
 
     if (!np_conn_has_rooms(op->conn, 2)) {
-        return NP_VPOST_NO_ROOM;
+        return NP_RPOST_NO_ROOM;
     }
 
-    is_known = !is_put && (piece->len < NP_VLOOK_MIN);
+    is_known = !is_put && (piece->len < NP_RLOOK_MIN);
     if (!is_known) {
         piece->theirs = np_vremote_entries(piece->remote, va, piece->len);
         is_known      = np_entries_have(&piece->theirs,
                                         np_judge_their_bits(one->dir));
     }
     if (!is_known && piece->has_looked) {
-        return NP_VPOST_NOT;
+        return NP_RPOST_NOT;
     }
 
     if (op->copy != NULL) {
@@ -233,98 +233,98 @@ static np_vpost_t np_vpiece_post(np_vop_t *op, uint32_t index)
                (is_put || !is_known || (one->unpack != NULL))) {
         piece->scratch = np_vport_buffer_get(op->port);
         if (piece->scratch == NULL) {
-            return NP_VPOST_NO_ROOM;
+            return NP_RPOST_NO_ROOM;
         }
     }
 
     if (is_known) {
-        if (!np_vpiece_choose(op, piece, &ours)) {
-            return NP_VPOST_NOT;
+        if (!np_rpiece_choose(op, piece, &ours)) {
+            return NP_RPOST_NOT;
         }
-        piece->step = NP_VPIECE_MOVES;
-        np_vpiece_move(op, piece, ours, index);
+        piece->step = NP_RPIECE_MOVES;
+        np_rpiece_move(op, piece, ours, index);
     } else {
         piece->has_looked = 1;
-        piece->step       = NP_VPIECE_LOOKS;
-        np_vpiece_look(op, piece, index);
+        piece->step       = NP_RPIECE_LOOKS;
+        np_rpiece_look(op, piece, index);
     }
     piece->is_back = 0;
     ++one->posted;
-    return NP_VPOST_DONE;
+    return NP_RPOST_DONE;
 }
 
 /* The entries that have arrived; or nothing is known any more */
-static void np_vpiece_learn(np_vop_t *op, const np_vpiece_t *piece, int is_read)
+static void np_rpiece_learn(np_rop_t *op, const np_rpiece_t *piece, int is_read)
 {
-    np_vremote_learn(piece->remote, np_vpiece_remote(op, piece), piece->len,
+    np_vremote_learn(piece->remote, np_rpiece_remote(op, piece), piece->len,
                      is_read ? piece->scratch : NULL);
 }
 
 /* Has it arrived for certain? */
-static int np_vpiece_is_right(np_vop_t *op, np_vpiece_t *piece)
+static int np_rpiece_is_right(np_rop_t *op, np_rpiece_t *piece)
 {
-    const uint64_t remote = np_vpiece_remote(op, piece);
+    const uint64_t remote = np_rpiece_remote(op, piece);
     const np_iov_t read   = {(op->one.unpack != NULL) ? piece->scratch :
-                             (void*)np_vpiece_local(op, piece), piece->len};
+                             (void*)np_rpiece_local(op, piece), piece->len};
     np_ranges_t missing;
     np_entries_t now;
 
     if (op->one.dir == NP_DIR_GET) {
         missing.count = 0;
-        np_judge_read(&read, 1, remote, NP_VONE_UNIT, &missing);
-        return (missing.count == 0) && np_vpiece_is_ours(op, piece);
+        np_judge_read(&read, 1, remote, NP_RONE_UNIT, &missing);
+        return (missing.count == 0) && np_rpiece_is_ours(op, piece);
     }
 
-    np_vpiece_learn(op, piece, 1);
+    np_rpiece_learn(op, piece, 1);
     now = np_vremote_entries(piece->remote, remote, piece->len);
     return np_judge_theirs(NP_DIR_PUT, &piece->theirs, &now) &&
-           np_vpiece_is_ours(op, piece);
+           np_rpiece_is_ours(op, piece);
 }
 
 /* What a piece that is back has brought. Returns 0: no room for its next
  * step. */
-static int np_vpiece_advance(np_vop_t *op, uint32_t index)
+static int np_rpiece_advance(np_rop_t *op, uint32_t index)
 {
-    np_vone_t *one     = &op->one;
-    np_vpiece_t *piece = &one->pieces[index % NP_VONE_DEPTH];
-    np_vpost_t posted;
+    np_rone_t *one     = &op->one;
+    np_rpiece_t *piece = &one->pieces[index % NP_RONE_DEPTH];
+    np_rpost_t posted;
 
-    if ((piece->step == NP_VPIECE_MOVES) && np_vpiece_is_right(op, piece)) {
-        piece->step = NP_VPIECE_DONE;
+    if ((piece->step == NP_RPIECE_MOVES) && np_rpiece_is_right(op, piece)) {
+        piece->step = NP_RPIECE_DONE;
         return 1;
     }
 
-    if (piece->step == NP_VPIECE_MOVES) {
-        if ((one->dir == NP_DIR_GET) || (++piece->rounds == NP_VONE_ROUNDS)) {
-            np_vpiece_learn(op, piece, 0);
+    if (piece->step == NP_RPIECE_MOVES) {
+        if ((one->dir == NP_DIR_GET) || (++piece->rounds == NP_RONE_ROUNDS)) {
+            np_rpiece_learn(op, piece, 0);
             one->is_failed = 1;
             return 1;
         }
-    } else if (piece->step == NP_VPIECE_LOOKS) {
-        np_vpiece_learn(op, piece, 1);
+    } else if (piece->step == NP_RPIECE_LOOKS) {
+        np_rpiece_learn(op, piece, 1);
     }
 
-    piece->step    = NP_VPIECE_WAITS;
-    posted         = np_vpiece_post(op, index);
-    one->is_failed |= posted == NP_VPOST_NOT;
-    return posted != NP_VPOST_NO_ROOM;
+    piece->step    = NP_RPIECE_WAITS;
+    posted         = np_rpiece_post(op, index);
+    one->is_failed |= posted == NP_RPOST_NOT;
+    return posted != NP_RPOST_NO_ROOM;
 }
 
 /* The next piece: none crosses the end of a region of a view's row (nor, hence,
  * of an arena), on either side */
-static void np_vone_cut(np_vop_t *op)
+static void np_rone_cut(np_rop_t *op)
 {
-    np_vone_t *one     = &op->one;
-    np_vpiece_t *piece = &one->pieces[one->tail % NP_VONE_DEPTH];
+    np_rone_t *one     = &op->one;
+    np_rpiece_t *piece = &one->pieces[one->tail % NP_RONE_DEPTH];
     uint64_t remote    = one->remote + one->next;
     uint64_t local     = (uintptr_t)one->base + one->next;
     np_vremote_t *row  = np_vremote_get(op->link, remote, 1);
     uint64_t size      = (row == NULL) ? NP_ARENA_SIZE :
                          (UINT64_C(1) << row->shift);
 
-    *piece = (np_vpiece_t){
+    *piece = (np_rpiece_t){
         .offset = one->next,
-        .len    = ucs_min(one->len - one->next, NP_VPIECE_SIZE)
+        .len    = ucs_min(one->len - one->next, NP_RPIECE_SIZE)
     };
     piece->len = ucs_min(piece->len, size - (remote & (size - 1)));
     if ((one->unpack == NULL) && (op->copy == NULL)) {
@@ -333,21 +333,21 @@ static void np_vone_cut(np_vop_t *op)
 }
 
 /* Begin pieces; returns 0: no room for more */
-static int np_vone_post(np_vop_t *op)
+static int np_rone_post(np_rop_t *op)
 {
-    np_vone_t *one = &op->one;
-    np_vpost_t posted;
+    np_rone_t *one = &op->one;
+    np_rpost_t posted;
 
     while (!one->is_failed && (one->next < one->len) &&
-           ((one->tail - one->head) < NP_VONE_DEPTH)) {
-        np_vone_cut(op);
-        posted = np_vpiece_post(op, one->tail);
-        if (posted != NP_VPOST_DONE) {
-            np_vpiece_release(op, &one->pieces[one->tail % NP_VONE_DEPTH]);
-            one->is_failed = posted == NP_VPOST_NOT;
+           ((one->tail - one->head) < NP_RONE_DEPTH)) {
+        np_rone_cut(op);
+        posted = np_rpiece_post(op, one->tail);
+        if (posted != NP_RPOST_DONE) {
+            np_rpiece_release(op, &one->pieces[one->tail % NP_RONE_DEPTH]);
+            one->is_failed = posted == NP_RPOST_NOT;
             return one->is_failed;
         }
-        one->next += one->pieces[one->tail++ % NP_VONE_DEPTH].len;
+        one->next += one->pieces[one->tail++ % NP_RONE_DEPTH].len;
     }
     return 1;
 }
@@ -355,7 +355,7 @@ static int np_vone_post(np_vop_t *op)
 /* A copied put as the message that it would have been, in its own buffer:
  * others may all be in use like this. Returns whether to come again: no
  * room. */
-static int np_vone_send_copy(np_vop_t *op)
+static int np_rone_send_copy(np_rop_t *op)
 {
     np_vctl_t *ctl      = op->copy;
     const uint64_t addr = op->one.remote;
@@ -381,17 +381,17 @@ static int np_vone_send_copy(np_vop_t *op)
 }
 
 /* What is not confirmed, two-sided; returns whether to come again: no room */
-static int np_vone_fall_back(np_vop_t *op)
+static int np_rone_fall_back(np_rop_t *op)
 {
-    np_vone_t one = op->one;
+    np_rone_t one = op->one;
     size_t done   = (one.head == one.tail) ? one.next :
-                    one.pieces[one.head % NP_VONE_DEPTH].offset;
+                    one.pieces[one.head % NP_RONE_DEPTH].offset;
     np_iov_t rest = {UCS_PTR_BYTE_OFFSET(one.base, done), one.len - done};
     int is_begun;
 
-    np_vone_release(op);
+    np_rone_release(op);
     if (op->copy != NULL) {
-        return np_vone_send_copy(op);
+        return np_rone_send_copy(op);
     }
 
     if (!np_vlink_may_ask(op->link)) {
@@ -414,73 +414,73 @@ static int np_vone_fall_back(np_vop_t *op)
     return 0;
 }
 
-static void np_vone_finish(np_vop_t *op)
+static void np_rone_finish(np_rop_t *op)
 {
-    np_vone_t *one = &op->one;
+    np_rone_t *one = &op->one;
 
     np_stats_moved(op->port->flights.stats, one->dir, one->len);
     if (one->unpack != NULL) {
         np_unit_assert_outside();
         one->unpack(one->arg, one->pieces[0].scratch, one->len);
     }
-    np_vone_release(op);
+    np_rone_release(op);
     np_op_finish(&op->super, UCS_OK);
 }
 
 /* Confirmed from the beginning on */
-static void np_vone_pop(np_vop_t *op)
+static void np_rone_pop(np_rop_t *op)
 {
-    np_vone_t *one = &op->one;
-    np_vpiece_t *piece;
+    np_rone_t *one = &op->one;
+    np_rpiece_t *piece;
 
     while (one->head != one->tail) {
-        piece = &one->pieces[one->head % NP_VONE_DEPTH];
-        if ((piece->step != NP_VPIECE_DONE) || (one->unpack != NULL)) {
+        piece = &one->pieces[one->head % NP_RONE_DEPTH];
+        if ((piece->step != NP_RPIECE_DONE) || (one->unpack != NULL)) {
             return;
         }
-        np_vpiece_release(op, piece);
+        np_rpiece_release(op, piece);
         ++one->head;
     }
 }
 
-static int np_vone_is_complete(const np_vone_t *one)
+static int np_rone_is_complete(const np_rone_t *one)
 {
     return (one->next == one->len) &&
            ((one->head == one->tail) ||
             ((one->unpack != NULL) &&
-             (one->pieces[0].step == NP_VPIECE_DONE)));
+             (one->pieces[0].step == NP_RPIECE_DONE)));
 }
 
-int np_vone_run(np_vop_t *op)
+int np_rone_run(np_rop_t *op)
 {
-    np_vone_t *one = &op->one;
+    np_rone_t *one = &op->one;
     int has_room   = 1;
-    np_vpiece_t *piece;
+    np_rpiece_t *piece;
     uint32_t i;
 
     for (i = one->head; (i != one->tail) && !one->is_failed; ++i) {
-        piece = &one->pieces[i % NP_VONE_DEPTH];
-        if (piece->is_back && (piece->step != NP_VPIECE_DONE)) {
-            has_room &= np_vpiece_advance(op, i);
+        piece = &one->pieces[i % NP_RONE_DEPTH];
+        if (piece->is_back && (piece->step != NP_RPIECE_DONE)) {
+            has_room &= np_rpiece_advance(op, i);
         }
     }
 
-    np_vone_pop(op);
-    has_room &= np_vone_post(op);
+    np_rone_pop(op);
+    has_room &= np_rone_post(op);
     if (one->is_failed) {
-        return (one->posted == 0) && np_vone_fall_back(op);
+        return (one->posted == 0) && np_rone_fall_back(op);
     }
 
-    if (np_vone_is_complete(one)) {
-        np_vone_finish(op);
+    if (np_rone_is_complete(one)) {
+        np_rone_finish(op);
         return 0;
     }
     return !has_room;
 }
 
-void np_vone_posted_done(np_vop_t *op, uint32_t index)
+void np_rone_posted_done(np_rop_t *op, uint32_t index)
 {
     --op->one.posted;
-    op->one.pieces[index % NP_VONE_DEPTH].is_back = 1;
-    np_vop_todo(op);
+    op->one.pieces[index % NP_RONE_DEPTH].is_back = 1;
+    np_rop_todo(op);
 }

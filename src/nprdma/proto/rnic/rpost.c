@@ -8,11 +8,11 @@
 #  include "config.h"
 #endif
 
-#include "vop.h"
+#include "rop.h"
 
-#include "vput.h"
+#include "rput.h"
 
-#include "../mem/access.h"
+#include "../../mem/access.h"
 
 #include <string.h>
 
@@ -40,7 +40,7 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
 {
     if (link->port->has_views &&
         (!is_write || (len > link->port->config.put_once)) &&
-        ucs_unlikely(np_vput_is_overtaken(link, addr, len))) {
+        ucs_unlikely(np_rput_is_overtaken(link, addr, len))) {
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -62,7 +62,7 @@ int np_vlink_may_begin(np_flight_t *flight)
     np_vlink_t *link = np_vlink_of(flight);
 
     /* not until a put that others would overtake is acknowledged */
-    return !link->is_overtaking || !np_vput_is_unacked(link);
+    return !link->is_overtaking || !np_rput_is_unacked(link);
 }
 
 static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
@@ -76,11 +76,11 @@ static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
 }
 
 /* A transfer that may be one-sided, to be posted; NULL: no memory */
-static np_vop_t *
+static np_rop_t *
 np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
                  uint64_t addr, void *comp)
 {
-    np_vop_t *op = np_vop_get(link->port, NP_OP_ONE, comp);
+    np_rop_t *op = np_rop_get(link->port, NP_OP_ONE, comp);
 
     if (ucs_likely(op != NULL)) {
         op->one.dir    = dir;
@@ -91,13 +91,13 @@ np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
     return op;
 }
 
-static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
+static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_rop_t *op)
 {
-    np_vop_post(link, op);
+    np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, op->one.remote, op->one.len,
                 op->one.dir == NP_DIR_PUT);
-    if (np_vone_run(op)) {
-        np_vop_todo(op);
+    if (np_rone_run(op)) {
+        np_rop_todo(op);
     }
     np_flight_begun(&link->flight);
     return UCS_INPROGRESS;
@@ -108,10 +108,10 @@ static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_vop_t *op)
 static void
 np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
 {
-    np_vop_t *op;
+    np_rop_t *op;
 
     if (link->port->has_views &&
-        np_vone_is_copyable(link, NP_DIR_PUT, addr, len)) {
+        np_rone_is_copyable(link, NP_DIR_PUT, addr, len)) {
         op = np_vlink_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
         if (op != NULL) {
             op->copy = ctl;
@@ -123,7 +123,7 @@ np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
     ctl->body.addr = addr;
     if (link->port->has_views) {
         ctl->msg.flags |= NP_VMSG_ABSENT;
-        np_vput_by_message(link, addr, len);
+        np_rput_by_message(link, addr, len);
     }
     np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
     link->flight.put = link->conn->tx_seq;
@@ -182,7 +182,7 @@ ucs_status_t np_vlink_put_copied(np_flight_t *flight,
     }
 
     if (link->port->has_views) {
-        status = np_vput_post(link, data, len, addr);
+        status = np_rput_post(link, data, len, addr);
         if (status == UCS_OK) {
             np_flight_begun(&link->flight);
         }
@@ -206,7 +206,7 @@ ucs_status_t np_vlink_put_copied(np_flight_t *flight,
     return UCS_OK;
 }
 
-int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
+int np_vlink_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr)
 {
     np_op_turn(&op->super, NP_OP_MOVE);
@@ -214,7 +214,7 @@ int np_vlink_begin_move(np_vop_t *op, np_dir_t dir, const np_iov_t *iov,
                            iovcnt, addr);
 }
 
-int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
+int np_vlink_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
                           size_t len, uint64_t addr)
 {
     np_op_turn(&op->super, NP_OP_UNPACK);
@@ -232,17 +232,17 @@ int np_vlink_begin_unpack(np_vop_t *op, np_unpack_t unpack, void *arg,
 }
 
 /* One that needs the target's CPU; NULL: @a status_p says why not */
-static np_vop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
+static np_rop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
                                      void *comp, ucs_status_t *status_p)
 {
-    np_vop_t *op;
+    np_rop_t *op;
 
     if (!np_vlink_may_ask(link)) {
         *status_p = np_flight_refuse(&link->flight);
         return NULL;
     }
 
-    op = np_vop_get(link->port, kind, comp);
+    op = np_rop_get(link->port, kind, comp);
     if (op == NULL) {
         *status_p = np_op_none(&link->port->flights);
     }
@@ -256,7 +256,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
 {
     np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
-    np_vop_t *op;
+    np_rop_t *op;
 
     status = np_vlink_enter_transfer(link, addr, len, dir == NP_DIR_PUT);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -271,7 +271,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
     }
 
     if (link->port->has_views &&
-        np_vone_is_possible(link, dir, iov, iovcnt, addr, len)) {
+        np_rone_is_possible(link, dir, iov, iovcnt, addr, len)) {
         op = np_vlink_get_one(link, dir, iov[0].base, len, addr, comp);
         return (op == NULL) ? np_op_none(&link->port->flights) :
                np_vlink_post_one(link, op);
@@ -282,7 +282,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
         return status;
     }
 
-    np_vop_post(link, op);
+    np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, addr, len, dir == NP_DIR_PUT);
     if (!np_vlink_begin_move(op, dir, iov, iovcnt, addr)) {
         np_op_drop(&op->super);
@@ -299,7 +299,7 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight,
 {
     np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
-    np_vop_t *op;
+    np_rop_t *op;
 
     status = np_vlink_enter_transfer(link, addr, len, 0);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -307,7 +307,7 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight,
     }
 
     if (link->port->has_views &&
-        np_vone_is_copyable(link, NP_DIR_GET, addr, len)) {
+        np_rone_is_copyable(link, NP_DIR_GET, addr, len)) {
         op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
         if (op == NULL) {
             return np_op_none(&link->port->flights);
@@ -323,7 +323,7 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight,
         return status;
     }
 
-    np_vop_post(link, op);
+    np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, addr, len, 0);
     if (!np_vlink_begin_unpack(op, unpack, arg, len, addr)) {
         np_op_drop(&op->super);
@@ -339,7 +339,7 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
     np_vlink_t *link    = np_vlink_of(flight);
     const uint64_t addr = request->addr;
     ucs_status_t status;
-    np_vop_t *op;
+    np_rop_t *op;
 
     status = np_vlink_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -358,7 +358,7 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
 
     op->super.atomic.result = result;
     op->super.atomic.size   = request->size;
-    np_vop_post(link, op);
+    np_rop_post(link, op);
     op->asked = (np_asked_t){.ctl = {
         .msg  = {
             .kind = NP_VMSG_ATOMIC,

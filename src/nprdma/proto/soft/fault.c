@@ -14,17 +14,17 @@
 #include "fault.h"
 
 #include "copy.h"
-#include "judge.h"
+#include "../judge.h"
 #include "sop.h"
 #include "piece.h"
 #include "rma.h"
 
-#include "../engine.h"
-#include "../mem/access.h"
-#include "../mem/mapper.h"
-#include "../mem/stage.h"
-#include "../pause.h"
-#include "../trace.h"
+#include "../../engine.h"
+#include "../../mem/access.h"
+#include "../../mem/mapper.h"
+#include "../../mem/stage.h"
+#include "../../pause.h"
+#include "../../trace.h"
 
 #include <string.h>
 

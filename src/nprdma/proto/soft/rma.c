@@ -11,16 +11,16 @@
 #include "rma.h"
 
 #include "copy.h"
-#include "ep.h"
+#include "../ep.h"
 #include "fault.h"
 #include "piece.h"
 
-#include "../dev/soft/fast.h"
+#include "../../dev/soft/fast.h"
 
-#include "../engine.h"
-#include "../mem/stage.h"
-#include "../pause.h"
-#include "../trace.h"
+#include "../../engine.h"
+#include "../../mem/stage.h"
+#include "../../pause.h"
+#include "../../trace.h"
 
 #include <stdlib.h>
 

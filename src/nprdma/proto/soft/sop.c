@@ -15,9 +15,9 @@
 #include "rma.h"
 #include "serve.h"
 
-#include "../dev/soft/fast.h"
+#include "../../dev/soft/fast.h"
 
-#include "../mem/stage.h"
+#include "../../mem/stage.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -14,8 +14,8 @@
 #include "piece.h"
 #include "rma.h"
 
-#include "../mem/access.h"
-#include "../trace.h"
+#include "../../mem/access.h"
+#include "../../trace.h"
 
 
 /* Move [offset, offset + len) of a copy, here and now; what has not arrived is

@@ -10,12 +10,12 @@
 
 #include "piece.h"
 
-#include "judge.h"
+#include "../judge.h"
 
-#include "../mem/access.h"
-#include "../mem/mapper.h"
-#include "../mem/prepare.h"
-#include "../mem/swapper.h"
+#include "../../mem/access.h"
+#include "../../mem/mapper.h"
+#include "../../mem/prepare.h"
+#include "../../mem/swapper.h"
 
 /* Least read that looks at one page's entry before anything else: to fill more
  * with the signature, and to find it there, takes longer than to ask */
