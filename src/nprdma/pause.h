@@ -42,9 +42,9 @@ typedef enum np_pause_point {
     NP_PAUSE_LAST
 } np_pause_point_t;
 
-/** X(name): what is done wrongly. On soft0 up to SWAP_OUT_NO_DRAIN
- *  (test/engine/test_race.c finds them), over RNICs FENCE_LETS_PASS and what
- *  follows that (test/sim). */
+/** X(name): what is done wrongly. Those up to SWAP_OUT_NO_DRAIN are soft0's:
+ *  test/engine/test_race.c finds them. test/sim/sim.t has the others, and the
+ *  devices on which each is found. */
 #define NP_MUTANT_LIST(X) \
     X(NONE) \
     X(ENTRY_AFTER_TRANSLATION)  /* unmap: translation first, then the entry */ \

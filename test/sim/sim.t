@@ -49,9 +49,9 @@ while read -r mutant devices; do
         check "$device: $mutant is found" found "$device" "$mutant"
     done
 done <<'EOF'
-READ_UNCHECKED views
-WRITE_UNCONFIRMED views
-LOCAL_UNCHECKED views
+READ_UNCHECKED soft views
+WRITE_UNCONFIRMED soft views
+LOCAL_UNCHECKED soft views
 BATCH_COUNTS_OLDER views
 MESSAGE_OVERTAKEN views
 CHECK_BEFORE_DATA soft

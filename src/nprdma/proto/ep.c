@@ -26,17 +26,27 @@ np_ep_enter(const np_flights_t *all, np_turn_t **turn_p)
            ((*turn_p = np_turn_enter(all->turn)) != NULL);
 }
 
-/* The same, after a thread's. 0: a forked child takes none, since one of its
- * parent's threads may have had it. */
+/* The same, after a thread's. 0: a forked child does not wait for one that its
+ * parent's thread had. */
 static int np_ep_wait(const np_flights_t *all, np_turn_t **turn_p)
 {
-    if (all->turn != NULL) {
-        if (!np_flights_are_ours(all)) {
-            return 0;
-        }
-        *turn_p = np_turn_wait(all->turn);
+    if (ucs_likely(np_ep_enter(all, turn_p))) {
+        return 1;
     }
+
+    if (!np_flights_are_ours(all)) {
+        return 0;
+    }
+    *turn_p = np_turn_wait(all->turn);
     return 1;
+}
+
+/* The same, for what ends the link: of a port that threads use, a forked child
+ * leaves that to its parent */
+static int np_ep_wait_to_end(const np_flights_t *all, np_turn_t **turn_p)
+{
+    return ((all->turn == NULL) || np_flights_are_ours(all)) &&
+           np_ep_wait(all, turn_p);
 }
 
 void np_ep_close(np_flight_t *flight)
@@ -44,7 +54,7 @@ void np_ep_close(np_flight_t *flight)
     np_flights_t *all = flight->all;
     NP_EP_TURN *turn  = NULL;
 
-    if (!np_ep_wait(all, &turn)) {
+    if (!np_ep_wait_to_end(all, &turn)) {
         return;
     }
 
@@ -243,7 +253,7 @@ void np_ep_cancel(np_flight_t *flight, ucs_status_t status)
 {
     NP_EP_TURN *turn = NULL;
 
-    if (!np_ep_wait(flight->all, &turn)) {
+    if (!np_ep_wait_to_end(flight->all, &turn)) {
         return;
     }
 
