@@ -333,6 +333,36 @@ static int flush_within_cancel(void)
     return 0;
 }
 
+static void begin_once(mocked_comp_t *comp)
+{
+    mocked_completed = NULL;
+    nested_status    = mocked_begin(NP_DIR_GET, mine, 1 << 20, area, &nested);
+    if (!np_ep_has_resources(&link_.flight)) {
+        nested_status = UCS_ERR_NO_RESOURCE; /* it would be waited for */
+    }
+}
+
+/* What is told of the end of a link that is closed begins nothing more on it */
+static int close_is_the_end(void)
+{
+    mocked_comp_t first, second;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &first) ==
+                    UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area + (1 << 20),
+                                 &second) == UCS_INPROGRESS);
+    mocked_completed = begin_once;
+    np_ep_close(&link_.flight);
+    TAP_CHILD_CHECK((first.count == 1) && (second.count == 1));
+    TAP_CHILD_CHECK(nested_status == UCS_ERR_CANCELED);
+    mock_release();
+    np_vport_close(ours);
+    np_vport_close(theirs);
+    return 0;
+}
+
 /* And ends, if one of them is closed meanwhile */
 static int flush_ends(void)
 {
@@ -1221,6 +1251,7 @@ int main(void)
     TAP_CHECK(tap_child(waits_are_counted), "what waits for its memory counts");
     TAP_CHECK(tap_child(flush_tells), "the flush of a port reports errors");
     TAP_CHECK(tap_child(flush_ends), "and ends with a link that is closed");
+    TAP_CHECK(tap_child(close_is_the_end), "which begins nothing more");
     TAP_CHECK(tap_child(flush_waits), "that of a link that is down waits");
     TAP_CHECK(tap_child(cancel_is_the_end), "one that is cancelled has ended");
     TAP_CHECK(tap_child(cancel_within_cancel), "or is cancelled meanwhile");

@@ -54,8 +54,8 @@ enum {
 
 /** What the user of a port provides */
 typedef struct np_user {
-    /** An operation that returned UCS_INPROGRESS is complete. Runs in progress;
-     *  may start operations. */
+    /** An operation that returned UCS_INPROGRESS is complete. Runs in progress,
+     *  and where a link is cancelled or closed; may start operations. */
     void (*complete)(void *comp, ucs_status_t status);
     /** The link will not work again. Runs in progress, once a link; everything
      *  outstanding has completed with @a status. */

@@ -58,6 +58,9 @@ void np_ep_close(np_flight_t *flight)
         return;
     }
 
+    /* callbacks begin nothing more, and nobody is told that it is down */
+    flight->is_reported = 1;
+    (void)np_flight_end(flight, UCS_ERR_CANCELED);
     if (all->dev->leave != NULL) {
         all->dev->leave(flight);
     }
