@@ -232,6 +232,11 @@ unsigned np_flights_report(np_flights_t *all)
     unsigned count = 0;
     np_flight_t *flight;
 
+    if (ucs_unlikely(!ucs_list_is_empty(&all->down)) && (all->turn != NULL) &&
+        !np_flights_are_ours(all)) {
+        return 0; /* what is outstanding holds what its parent's device uses */
+    }
+
     while (!ucs_list_is_empty(&all->down)) {
         flight = ucs_list_extract_head(&all->down, np_flight_t, down);
         ucs_list_head_init(&flight->down);
