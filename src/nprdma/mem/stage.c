@@ -128,9 +128,9 @@ np_stage_now(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
     return status;
 }
 
-/* What lies in one page. The swapper of the program, if there is one, waits for
- * the end of the copy (np_swap_wait_copies) if it takes the page away after
- * np_mapper_is_mapped has said that it is there. In other memory the kernel may
+/* What lies in one page, or is a word. The swapper of the program, if there is
+ * one, waits for the end of the copy (np_swap_wait_copies) if it takes the page
+ * away after np_mapper_is_mapped has said that it is there. In other memory the kernel may
  * sleep in a page, and nobody waits for that. */
 static ucs_status_t
 np_stage_page(np_stage_t *stage, const np_iov_t *memory, void *data,
@@ -167,6 +167,13 @@ np_stage_page(np_stage_t *stage, const np_iov_t *memory, void *data,
     return status;
 }
 
+/* A word that has parts in two pages is seen whole, or not at all */
+static int np_stage_is_split_word(const np_iov_t *memory)
+{
+    return (memory->len <= sizeof(uint64_t)) &&
+           (np_page_count((uintptr_t)memory->base, memory->len) > 1);
+}
+
 /* Bring it in, as a device would, and copy: by pages, since a pager may have
  * room for few */
 static ucs_status_t
@@ -180,7 +187,8 @@ np_stage_pages(np_stage_t *stage, const np_iov_t *memory, void *data,
     for (done = 0; (done < memory->len) && (status == UCS_OK);
          done += page.len) {
         page.base = UCS_PTR_BYTE_OFFSET(memory->base, done);
-        page.len  = ucs_min(memory->len - done,
+        page.len  = np_stage_is_split_word(memory) ? memory->len :
+                    ucs_min(memory->len - done,
                             NP_PAGE_SIZE -
                             ((uintptr_t)page.base % NP_PAGE_SIZE));
         status    = np_stage_page(stage, &page,
@@ -240,7 +248,10 @@ np_stage_list(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
         }
     }
 
-    status = np_stage_now(stage, iov, iovcnt, data, to_memory);
+    status = (may_sleep && (iovcnt == 1) &&
+              ucs_unlikely(np_stage_is_split_word(iov))) ?
+             UCS_ERR_INVALID_ADDR :
+             np_stage_now(stage, iov, iovcnt, data, to_memory);
     if (ucs_likely(status != UCS_ERR_INVALID_ADDR) || !may_sleep) {
         return status;
     }

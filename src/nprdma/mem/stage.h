@@ -38,7 +38,8 @@ typedef struct np_stage {
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: not mapped, or not with these rights,
  *         and a part may have been copied; UCS_ERR_NO_RESOURCE: it is not
  *         there, or, if that may sleep, its swapper takes it away again each
- *         time; UCS_ERR_NO_MEMORY.
+ *         time, and pages before may have been copied, but of 8 bytes or less
+ *         nothing; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
                            size_t iovcnt, void *data, int to_memory,
