@@ -36,6 +36,12 @@ int np_inbox_is_answered(const np_job_t *job)
     return np_inbox_wants_answer(job->word) && np_inbox_can_answer(job->word);
 }
 
+int np_inbox_may_sleep(const np_job_t *job)
+{
+    return np_inbox_is_answered(job) ||
+           (np_word_kind(job->word) == NP_SLOT_WHEN);
+}
+
 int np_inbox_note(const np_job_t *job)
 {
     switch (np_word_kind(job->word)) {

@@ -32,6 +32,9 @@ int np_inbox_take(np_peer_t *peer, np_job_t *job);
 /** Is it for the protocol, which answers it, and may it be answered? */
 int np_inbox_is_answered(const np_job_t *job);
 
+/** May it wait for a page of ours, such as a request does? */
+int np_inbox_may_sleep(const np_job_t *job);
+
 /** Execute one that is not for the protocol; returns 0 if it is no request. Any
  *  thread, but of NP_SLOT_SHARE the port's owner alone. */
 int np_inbox_note(const np_job_t *job);

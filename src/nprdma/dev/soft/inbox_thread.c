@@ -95,7 +95,7 @@ static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
         /* relaxed: under the lock, as whoever waits for it to fall */
         atomic_fetch_add_explicit(&job->peer->jobs, 1, memory_order_relaxed);
     }
-    if (is_taken && np_inbox_is_answered(job)) {
+    if (is_taken && np_inbox_may_sleep(job)) {
         /* Should its page sleep, the other thread is there for the next one:
          * which rings from now on, or is here. No lock is taken between the two
          * looks, as it is after the threads have armed: so a fence. */

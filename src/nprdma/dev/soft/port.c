@@ -301,6 +301,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     status = np_port_open_fds(port);
     if (status != UCS_OK) {
         np_port_close_fds(port);
+        np_stats_put(port->flights.stats);
         free(port);
         return status;
     }
