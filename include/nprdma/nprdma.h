@@ -66,7 +66,10 @@ int nprdma_version(unsigned *major, unsigned *minor, unsigned *patch);
  * A range's contents are about to go away: call it before the frames are used
  * for something else. When it returns, no device and no peer reads or writes
  * them any more; a transfer that needs them asks for them again. It waits for
- * what is in flight, some microseconds.
+ * what is in flight, some microseconds. This holds for memory that had a
+ * swapper (below) when the transfer began: other memory is the kernel's to
+ * page, and bytes of a transfer may be copied through the kernel, or the range
+ * be registered with a device for as long as the transfer takes.
  *
  * Until the page is really gone nprdma may find that it is there, and let peers
  * reach it again. So a program that takes pages by itself registers a swapper,

@@ -4,7 +4,9 @@
  * Access to our own memory on a peer's behalf, after its request has been
  * resolved (space.h): what is not there must be an error status, not a signal.
  *
- * The rule for all that this process moves between a peer and its own memory:
+ * The rule for all that this process moves by units between a peer and its own
+ * memory. (What it copies between messages and memory is looked at before,
+ * once, and waited for if the program swaps it: stage.h.)
  *
  *   fault in   np_access_fault_in: is it ours to move? Then it is brought in;
  *              that may sleep, and the region may end meanwhile;

@@ -3,7 +3,7 @@
  *
  * Operations of any device: what an endpoint has outstanding, from its
  * beginning to its completion or failure. What a device has to know beside
- * this follows in its own struct (sop.h, vop.h).
+ * this follows in its own struct (soft/sop.h, rnic/rop.h).
  */
 
 #ifndef NP_OP_H_

@@ -49,13 +49,10 @@ struct np_vlink {
     struct np_vremote *remotes;   /**< what is known of the target's memory */
     ucs_list_link_t blocks;       /**< of its entries (vremote.h) */
     unsigned        num_blocks;
-    struct np_rputs *puts;        /**< small ones under way (vput.c), or NULL */
+    struct np_rputs *puts;        /**< small ones under way (rput.c), or NULL */
 };
 
 void np_vlink_init(np_vlink_t *link, np_vport_t *port,
                    const np_vdev_addr_t *dev_addr, const np_vport_addr_t *addr);
-
-/** Its user closes it: nothing moves any more if anything is outstanding; else
- *  what was sent still arrives. Nothing is known of its target any more. */
 
 #endif

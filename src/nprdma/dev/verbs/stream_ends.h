@@ -20,7 +20,7 @@ int np_stream_source_is_for_thread(np_stream_t *stream);
 /** Do what there is to do; returns whether to come again */
 int np_stream_run(np_stream_t *stream);
 
-/** A source is told where it may write. As np_vport_ops_t::asked. */
+/** A source is told where it may write. As np_stream_asked. */
 ucs_status_t np_stream_take_ready(np_stream_t *stream, const np_vbody_t *body);
 
 /** Bytes have come for a sink, in a message; and by a write with immediate */

@@ -39,7 +39,7 @@
  * again, when it goes meanwhile */
 #define NP_RONE_ROUNDS  3
 
-typedef enum np_vpost {
+typedef enum np_rpost {
     NP_RPOST_DONE,
     NP_RPOST_NO_ROOM,
     NP_RPOST_NOT      /* not one-sided */

@@ -44,7 +44,7 @@ typedef struct np_rpiece {
     unsigned                    rounds;
 } np_rpiece_t;
 
-/** A one-sided transfer (vone.c) */
+/** A one-sided transfer (rone.c) */
 typedef struct np_rone {
     np_dir_t    dir;
     np_unpack_t unpack;     /**< read: who takes the bytes; NULL: base */
@@ -73,7 +73,7 @@ struct np_rop {
     union {
         np_stream_t     stream;    /**< NP_OP_MOVE */
         np_rone_t       one;
-        struct np_rbatch *batch;   /**< NP_OP_PUTS (vput.c) */
+        struct np_rbatch *batch;   /**< NP_OP_PUTS (rput.c) */
         struct {
             np_asked_t  asked;     /**< NP_OP_ATOMIC, NP_OP_UNPACK */
             np_unpack_t unpack;

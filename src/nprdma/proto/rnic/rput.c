@@ -9,7 +9,7 @@
  *
  * The places of two are the same or have no byte in common: of one place only
  * the last put counts, so nothing older is ever written over it. Other
- * transfers of the same memory wait (np_vlink_t::overlap).
+ * transfers of the same memory wait (np_flight_t::overlap).
  */
 
 #ifdef HAVE_CONFIG_H

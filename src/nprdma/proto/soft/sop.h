@@ -63,12 +63,7 @@ struct np_sop {
         } rma;
         struct {                  /* a request */
             np_ask_t     ask;
-            union {
-                struct {
-                    void *result; /**< or NULL */
-                } atomic;
-                np_fault_t fault;
-            };
+            np_fault_t   fault;
         };
         struct {
             ucs_list_link_t queue; /**< of its link's */
