@@ -129,9 +129,9 @@ np_stage_now(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
 }
 
 /* What lies in one page, or is a word. The swapper of the program, if there is
- * one, waits for the end of the copy (np_swap_wait_copies) if it takes the page
- * away after np_mapper_is_mapped has said that it is there. In other memory the kernel may
- * sleep in a page, and nobody waits for that. */
+ * one, waits for the end of the copy (np_swap_wait_copies) if it takes the
+ * page away after np_mapper_is_mapped has said that it is there. In other
+ * memory the kernel may sleep in a page, and nobody waits for that. */
 static ucs_status_t
 np_stage_page(np_stage_t *stage, const np_iov_t *memory, void *data,
               int to_memory)

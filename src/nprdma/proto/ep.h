@@ -16,10 +16,10 @@
 #include "op.h"
 
 /** Close the link; what is outstanding completes with UCS_ERR_CANCELED, and
- *  what that begins on this link is refused with the same. Not inside a completion
- *  (np_user_t::complete). In a forked child, of a port that threads use,
- *  nothing is done: neither by np_ep_cancel, nor by those below that would have
- *  to wait for a thread. */
+ *  what that begins on this link is refused with the same. Not inside a
+ *  completion (np_user_t::complete). In a forked child, of a port that threads
+ *  use, nothing is done: neither by np_ep_cancel, nor by those below that
+ *  would have to wait for a thread. */
 void np_ep_close(np_flight_t *flight);
 
 /**
