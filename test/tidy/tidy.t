@@ -37,7 +37,7 @@ CLANG_FORMAT = 14
 ENGINE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/dev',
           'src/nprdma/proto', 'src/nprdma/proto/soft',
           'src/nprdma/proto/rnic', 'src/nprdma/svc', 'src/nprdma/dev/soft',
-          'src/nprdma/dev/verbs', 'src/nprdma/dev/sim']
+          'src/nprdma/dev/verbs']
 DEVICE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/svc', 'src/nprdma/dev']
 FACE = ENGINE + ['src/nprdma/face', 'src/nprdma/extension']
 
@@ -53,7 +53,6 @@ USES = {
     'src/nprdma/dev': ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/svc'],
     'src/nprdma/dev/soft': DEVICE,
     'src/nprdma/dev/verbs': DEVICE,
-    'src/nprdma/dev/sim': DEVICE,
     'src/nprdma/proto': DEVICE,
     'src/nprdma/proto/soft': DEVICE + ['src/nprdma/proto',
                                        'src/nprdma/dev/soft'],
@@ -64,7 +63,6 @@ USES = {
     'src/uct/nprdma': FACE,
     'src/ucp-hooks': FACE,
     'src/api': ['src/nprdma', 'src/nprdma/extension'],
-    'src/files': FACE,
     'src/tools': FACE,
 }
 
