@@ -16,8 +16,8 @@
 #define NP_CLOCK_SEC  UINT64_C(1000000000)
 
 #ifdef NP_TEST_BUILD
-/** Set by a test, of one thread: the time, which is the test's to let pass; 0:
- *  the real one */
+/** Set by a test of one thread: the time, which the test lets pass itself; 0:
+ *  the real time */
 extern uint64_t np_clock_of_test;
 #  define NP_CLOCK_OF_TEST np_clock_of_test
 #else
@@ -38,7 +38,7 @@ static inline uint64_t np_clock(void)
 }
 
 /** The same, precise to a tick of the kernel (1 to 10 ms), and never a system
- *  call, which a look at the exact time is on some machines */
+ *  call: to read the exact time is one on some machines */
 static inline uint64_t np_clock_coarse(void)
 {
     struct timespec ts;

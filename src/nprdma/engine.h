@@ -50,8 +50,8 @@ int np_engine_is_owner(void);
  */
 void np_barrier_peers(void);
 
-/** Does the kernel let this process have that barrier? Told to those that
- *  connect: one end without it is enough for both to need fences. */
+/** Does the kernel let this process have that barrier? Told to peers when
+ *  connecting: if one end is without it, both need fences. */
 int np_engine_has_barrier(void);
 
 #endif

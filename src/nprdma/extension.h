@@ -32,7 +32,7 @@ typedef struct np_extension {
     int      (*get_counters)(nprdma_counters_t *counters, size_t size);
     int      (*is_running)(void);
     /** The program has posted a transfer of this memory, which will be written
-     *  (a receive) or read. Waits for nobody; any thread. */
+     *  (a receive) or read. Waits for nothing; any thread. */
     void     (*prepare)(const void *va, size_t len, int is_receive);
     /** The same of an operation that is known, with the fields of
      *  np_prepare_op_t; np_prepare_begin and the others of mem/prepare.h */

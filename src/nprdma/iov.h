@@ -21,7 +21,7 @@ static inline size_t np_iov_length(const np_iov_t *iov, size_t iovcnt)
 }
 
 /**
- * Local pieces that make up [offset, offset + len) of a list.
+ * Elements that make up [offset, offset + len) of a list.
  *
  * @param [out] out  At most NP_MAX_IOV of them.
  *

@@ -31,7 +31,7 @@
 /** Elements of a scatter list that one transfer may have */
 #define NP_MAX_IOV           16
 
-/* Whoever reads a log must see whose line it is */
+/* The reader of a log must see whose line it is */
 #define np_error(_fmt, ...)  ucs_error("nprdma: " _fmt, ## __VA_ARGS__)
 #define np_warn(_fmt, ...)   ucs_warn("nprdma: " _fmt, ## __VA_ARGS__)
 #define np_diag(_fmt, ...)   ucs_diag("nprdma: " _fmt, ## __VA_ARGS__)
@@ -52,15 +52,16 @@
 #  define np_assertv(_cond, _fmt, ...)  ((void)sizeof(!(_cond)))
 #endif
 
-/** A thread's own, in the few bytes that the C library keeps for those of
- *  libraries that are loaded late: no call to find it. LeakSanitizer guesses
- *  where all others are, and crashes when it guesses wrong. */
+/** A variable of each thread, in the few bytes that the C library keeps for
+ *  those of libraries that are loaded late: finding it takes no call.
+ *  LeakSanitizer guesses where all others are, and crashes when it guesses
+ *  wrong. */
 #define NP_THREAD_OWN        __thread __attribute__((tls_model("initial-exec")))
 
 #define NP_LINE_ALIGNED      __attribute__((aligned(NP_LINE)))
 
-/** What a peer says: UCS_OK, or an error of UCX's. All else is one, too: it may
- *  be a number that UCX, which keeps a status in a byte, would take for
+/** What a peer says: UCS_OK, or an error of UCX's. Any other number counts as
+ *  an error: UCX keeps a status in a byte, and might take the number for
  *  UCS_OK. */
 static inline ucs_status_t np_status_of_peer(int32_t status)
 {
@@ -68,7 +69,7 @@ static inline ucs_status_t np_status_of_peer(int32_t status)
            (ucs_status_t)status : UCS_ERR_IO_ERROR;
 }
 
-/** One piece of local memory */
+/** One element of a scatter list: local memory */
 typedef struct np_iov {
     void   *base;
     size_t len;     /**< bytes */

@@ -23,7 +23,7 @@
     X(CHECKED_LOCAL)     /* local entries read, nothing moved */ \
     X(ENTRIES_BEFORE)    /* remote entries read, nothing written */ \
     X(UNIT)              /* between two DMA units */ \
-    X(UNIT_IN_FLIGHT)    /* translated, not moved: nobody of this thread may
+    X(UNIT_IN_FLIGHT)    /* translated, not moved: nothing in this thread may
                             wait for it here */ \
     X(MOVED)             /* all units moved, nothing checked */ \
     X(ENTRIES_AFTER)     /* remote entries read again */ \
@@ -33,7 +33,7 @@
     X(SERVE_MAPPED)      /* target: pages in and mapped, nothing moved */ \
     X(SERVE_MOVED)       /* target: moved, entries not compared */ \
     X(ANSWERED)          /* initiator: answer seen, not yet acted on */ \
-    X(DISCARD)           /* porter: about to close what is somebody else's */
+    X(DISCARD)           /* porter: about to close another process's file */
 
 typedef enum np_pause_point {
 #define NP_PAUSE_ENUM(_name) NP_PAUSE_##_name,

@@ -12,8 +12,8 @@
 /** Of a list: what one call of a mover reports, and some that come back */
 #define NP_RANGES_MAX  64
 
-/** Pieces of a transfer, as offsets into it; in order, not touching, where
- *  nobody says otherwise */
+/** Parts of a transfer, as offsets into it; in order and not touching, unless
+ *  said otherwise */
 typedef struct np_ranges {
     unsigned count;
     struct {
@@ -26,7 +26,7 @@ typedef struct np_ranges {
  *  that is between. */
 void np_ranges_add(np_ranges_t *ranges, size_t offset, size_t len);
 
-/** As far as it is filled in: none is the usual case */
+/** Copies only what is filled in: as a rule there is none */
 static inline void np_ranges_copy(np_ranges_t *dst, const np_ranges_t *src)
 {
     unsigned i;

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Segments: sealed memfds. They have no name, so a killed job leaves none
- * behind, and they cannot shrink, so a peer's mapping never faults.
+ * Segments: sealed memfds. They have no name, so none is left of a killed job,
+ * and they cannot shrink, so a peer's mapping never faults.
  */
 
 #ifndef NP_SEGMENT_H_

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What others can make us say as often as they like is said once a second, with
- * the number of times that it was not said.
+ * Lines that others can make us log as often as they like are logged once a
+ * second, with the number of those left out.
  */
 
 #ifndef NP_SELDOM_H_
@@ -15,13 +15,14 @@
 /** Nanoseconds from one line to the next */
 #define NP_SELDOM_NS UINT64_C(1000000000)
 
-/** Owner: whoever says it; any thread */
+/** Owner: any thread that writes the line */
 typedef struct np_seldom {
     _Atomic uint64_t next;     /**< not before; np_clock() */
     _Atomic unsigned unsaid;
 } np_seldom_t;
 
-/** May it be said now? Counts it otherwise. @a unsaid: how often it was not. */
+/** May the line be written now? If not, counts it. @a unsaid: how often it was
+ *  not. */
 static inline int np_seldom(np_seldom_t *seldom, unsigned *unsaid)
 {
     uint64_t now  = np_clock();

@@ -106,7 +106,7 @@ extern const char *np_mr_scope_names[];
 typedef enum np_mapper_mode {
     NP_MAPPER_AUTO,          /**< nprdma.ko, if it can */
     NP_MAPPER_KMOD,          /**< nprdma.ko, or an error */
-    NP_MAPPER_USER,          /**< nobody: transfers register their memory */
+    NP_MAPPER_USER,          /**< nothing: transfers register their memory */
     NP_MAPPER_LAST
 } np_mapper_mode_t;
 
@@ -129,8 +129,8 @@ typedef enum np_model_order {
     NP_MODEL_OVERLAP,     /**< both sides' at once, in chunks */
     NP_MODEL_SEQUENTIAL,  /**< the target's, then the initiator's, then it is
                                sent */
-    NP_MODEL_CACHED,      /**< it is, as by a registration cache that always
-                               hits */
+    NP_MODEL_CACHED,      /**< it is already, as in a registration cache that
+                               always hits */
     NP_MODEL_LAST
 } np_model_order_t;
 
@@ -145,7 +145,7 @@ typedef struct np_model_config {
     double           slowdown;  /**< all of it takes so many times as long */
 } np_model_config_t;
 
-/** np_engine_config_t::inline_max where nobody has set it */
+/** np_engine_config_t::inline_max where it is not set */
 #define NP_INLINE_DEFAULT 1024
 
 /** Settings of a process; the first memory domain decides */
@@ -163,7 +163,7 @@ typedef struct np_engine_config {
     np_intra_node_t  intra_node;
     np_mapper_mode_t mapper;
     np_prepare_mode_t prepare;
-    size_t           prepare_min;  /**< bytes of a buffer that is worth it */
+    size_t           prepare_min;  /**< bytes from which a buffer is worth it */
     size_t           prepare_max;  /**< bytes that wait to be prepared */
     const char       *trace;       /**< file of the timeline, or empty; the
                                         engine keeps no copy of the pointer */

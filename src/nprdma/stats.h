@@ -63,8 +63,8 @@ typedef struct np_stats_page {
 #define NP_STATS_MAGIC    0x5453504eu
 #define NP_STATS_VERSION  1
 
-/** A writer's block: a free one of the page; never NULL (without memory one
- *  that nobody can read). Thread-safe. */
+/** A writer's block: a free one of the page; never NULL (without memory: one
+ *  that no reader finds). Thread-safe. */
 np_stats_t *np_stats_get(void);
 
 /** Its counts stay: they are the process's */

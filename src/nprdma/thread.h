@@ -12,14 +12,14 @@
 #include <errno.h>
 #include <pthread.h>
 
-/** Somebody has this lock, which as a rule is the caller */
+/** This lock is taken, as a rule by the caller */
 #define np_assert_locked(_mutex) \
     np_assertv(pthread_mutex_trylock(_mutex) == EBUSY, "%s is not locked", \
                #_mutex)
 
 /**
- * Start one. Signals are the program's: none is delivered to it but those of
- * its own faults, for the program may mend them where we call it (a swapper's).
+ * Start one. Signals are for the program: the thread gets none but those of its
+ * own faults, which the program may mend where we call it (in a swapper).
  *
  * @param [in] name  At most 15 characters.
  *

@@ -14,8 +14,8 @@
 
 /** Flags of a thread, beside those of its order */
 enum {
-    NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: nobody need
-                                          bring them in */
+    NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: no thread
+                                          need bring them in */
     NP_THREAD_IN_SWAPPER = 1u << 17  /**< is in a swapper of the program */
 };
 
@@ -32,8 +32,8 @@ unsigned np_order_flags(void);
 /** The same, as the program has set it */
 unsigned np_order_get(void);
 
-/** The program sets it. What this thread posts from now on is its own, even in
- *  a callback of what waited (np_order_lend).
+/** The program sets its flags. They order what this thread posts from now on,
+ *  even in a callback of an operation that waited (np_order_lend).
  *  @return 0; EAGAIN: no memory. */
 int np_order_set(unsigned flags);
 
@@ -42,7 +42,7 @@ int np_order_set(unsigned flags);
  *  not if they are the same. */
 int np_order_lend(unsigned flags);
 
-/** By the program's own again */
+/** By the program's own flags again */
 void np_order_return(void);
 
 #endif

@@ -1,9 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * A timeline of transfers: who posted, prepared, asked and moved when. Off by
- * default, and then one load of a constant for each step; on (UCX_NPRDMA_TRACE)
- * a record for each, which is written out when the process ends.
+ * A timeline of transfers: what was posted, prepared, asked for and moved, and
+ * when. Off by default, and then one load of a constant for each step; on
+ * (UCX_NPRDMA_TRACE) a record for each, which is written out when the process
+ * ends.
  */
 
 #ifndef NP_TRACE_H_
@@ -18,7 +19,7 @@
     X(POST_RECV,  "post recv") \
     X(MESSAGE,    "message")    /* an active message of UCP's: size and id */ \
     X(PREPARE,    "prepare")    /* part of an announced buffer */ \
-    X(FAULT_IN,   "fault in")   /* pages of our own, for whomever */ \
+    X(FAULT_IN,   "fault in")   /* pages of our own, for any use */ \
     X(GET,        "get")        /* a transfer, from its post to its end */ \
     X(PUT,        "put") \
     X(MOVE,       "move")       /* bytes, by the initiator */ \

@@ -1,10 +1,11 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Is this thread inside a unit? Whoever takes a page away waits for the units
- * that are in flight (np_drain, np_swap_wait_copies), and may be the thread
- * that brings pages in. So inside a unit nothing may wait for the program: no
- * page is brought in, nothing of the program is called, and nobody is drained.
+ * Is this thread inside a unit? A thread that takes a page away waits for the
+ * units that are in flight (np_drain, np_swap_wait_copies), and may be the
+ * thread that brings pages in. So inside a unit nothing may wait for the
+ * program: no page is brought in, nothing of the program is called, and no peer
+ * is drained.
  *
  * Counted where there are assertions; elsewhere it is nothing.
  */

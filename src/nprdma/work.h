@@ -9,11 +9,11 @@
 
 #include "np.h"
 
-/** Run each that is in the list now. It is behind the others meanwhile, and
- *  takes itself out if it has nothing more to do; what it does may add others,
- *  and take any out.
+/** Run each that is in the list now. It is at the end of the list meanwhile,
+ *  and takes itself out if it has nothing more to do; what it does may add
+ *  others, and take any out.
  *
- * @return the sum of what they return. */
+ *  @return the sum of what they return. */
 static UCS_F_ALWAYS_INLINE unsigned
 np_work(ucs_list_link_t *list, unsigned (*run)(ucs_list_link_t *element))
 {

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What is in flight on a link, of any device: which operations, which memory of
- * the target they are about, who waits for them, and why no other one may start
- * now; and what the links of a port share of that. Both are part of the
+ * the target they are about, what waits for them, and why no other one may
+ * start now; and what the links of a port share of that. Both are part of the
  * device's link and port, and the layers above own them.
  */
 
@@ -46,7 +46,7 @@ typedef enum np_op_kind {
 enum {
     NP_GATE_UNCONNECTED = 1u << 0,
     NP_GATE_FENCED      = 1u << 1,  /**< waits for what was before a fence */
-    NP_GATE_PENDING     = 1u << 2,  /**< others wait, who were first */
+    NP_GATE_PENDING     = 1u << 2,  /**< others wait, which came first */
     NP_GATE_DOWN        = 1u << 3,
     NP_GATE_REPLAY      = 1u << 4   /**< what went over the queue pair before
                                          this one goes again first */
@@ -72,7 +72,7 @@ typedef struct np_dev_ops {
     /** Has the target taken the put of this number (np_flight_t::put)? NULL: no
      *  put is without an operation. */
     int (*has_taken)(np_flight_t *flight, uint32_t put);
-    /** Somebody waits for that: see to it that we hear of it */
+    /** An operation waits for that: have the target tell us */
     void (*want_taken)(np_flight_t *flight);
     /** An operation has failed on which others rely: the end of the link */
     void (*fail)(np_flight_t *flight, ucs_status_t status);
@@ -82,8 +82,8 @@ typedef struct np_dev_ops {
     /** All is cancelled: nothing that is outstanding moves after this. In a
      *  forked child it goes on for its parent. */
     void (*stop)(np_flight_t *flight);
-    /** Its user has left the link: before what is outstanding is cancelled, and
-     *  when nothing is any more */
+    /** Its user has left the link: leave before what is outstanding is
+     *  cancelled, close when nothing is any more */
     void (*leave)(np_flight_t *flight);
     void (*close)(np_flight_t *flight);
     /** As np_ep_check */
@@ -98,9 +98,10 @@ typedef struct np_way_ops {
 
     /** Does nothing that was posted keep others from beginning? */
     int (*may_begin)(np_flight_t *flight);
-    /** Somebody waits for all that was posted: nothing is put off any more */
+    /** All that was posted is waited for: nothing is put off any more */
     void (*hurry)(np_flight_t *flight);
-    /** Its link was stopped (np_dev_ops_t): what it holds is nobody's */
+    /** Its link was stopped (np_dev_ops_t): nothing uses any more what it
+     *  holds */
     void (*stopped)(np_op_t *op);
     /** An operation is not outstanding any more: give back what it holds. Its
      *  status is that of its end. */
@@ -138,8 +139,8 @@ typedef struct np_flights {
     np_user_t             user;
     np_turn_t             *turn;    /**< the port's; NULL: no thread but its
                                          owner uses it */
-    pid_t                 pid;      /**< whose the port is: a forked child's
-                                         not */
+    pid_t                 pid;      /**< of the process that has the port: not
+                                         of a forked child */
     np_stats_t            *stats;   /**< what the port's owner counts */
     ucs_list_link_t       busy;     /**< np_flight_t::busy */
     ucs_list_link_t       down;     /**< np_flight_t::down */
@@ -208,8 +209,8 @@ np_flight_init(np_flight_t *flight, np_flights_t *all, uint64_t engine_id)
     np_overlap_init(&flight->overlap);
 }
 
-/** Does the port belong to this process? What a forked child has inherited it
- *  must leave alone: the device knows it as its parent's. */
+/** Does the port belong to this process? A forked child must leave alone what
+ *  it has inherited: the device knows it as its parent's. */
 static inline int np_flights_are_ours(const np_flights_t *all)
 {
     return all->pid == getpid();

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Who may reach whom through soft0.
+ * Which processes may reach each other through soft0.
  */
 
 #ifdef HAVE_CONFIG_H

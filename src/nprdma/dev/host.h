@@ -1,8 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Who may reach whom through soft0: the same boot of the same host, the same
- * network namespace (where the sockets' names live), and users who agree.
+ * Which processes may reach each other through soft0: the same boot of the same
+ * host, the same network namespace (where the sockets' names live), and users
+ * that agree.
  */
 
 #ifndef NP_SOFT_HOST_H_

@@ -24,11 +24,11 @@ typedef struct np_bringer {
     pthread_t       id;
     int             is_sleeping;  /* in a page, perhaps */
     int             is_ended;     /* it is to end */
-    int             is_abandoned; /* and nobody joins it */
+    int             is_abandoned; /* and is not joined */
 } np_bringer_t;
 
-/* Owner: the process. All of it is guarded by lock, which is held while nothing
- * waits but for the conditions; a forked child begins anew. */
+/* Owner: the process. All of it is guarded by lock, which no thread keeps
+ * during a wait, other than for the conditions; a forked child begins anew. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t  work;      /* queue, or a thread's is_ended, has changed */
@@ -88,8 +88,8 @@ void np_errand_put(np_errand_t *bring)
     }
 }
 
-/* Bring it in, and let try again. Under the lock, which is released
- * meanwhile. */
+/* Bring it in, and have the waiter's work tried again. Under the lock, which is
+ * released meanwhile. */
 static void np_bringer_run(np_bringer_t *self, np_errand_t *bring)
 {
     int is_over = 0;
@@ -241,7 +241,7 @@ int np_bringer_submit(np_errand_t *bring)
     return is_taken;
 }
 
-/* Nobody has begun with it. Under the lock. */
+/* No thread has begun it. Under the lock. */
 static void np_bringer_forget(np_errand_t *bring)
 {
     ucs_list_del(&bring->list);
@@ -261,7 +261,8 @@ void np_bringer_cancel(np_errand_t *bring)
     np_errand_put(bring);
 }
 
-/* One that is about to call, or in, brought(); NULL: none. Under the lock. */
+/* One whose brought() is running or about to be called; NULL: none. Under the
+ * lock. */
 static np_errand_t *np_bringer_returning(const void *user)
 {
     np_errand_t *bring;

@@ -4,8 +4,8 @@
  * The service threads.
  *
  * Both wait on one epoll set of the ports' descriptors, edge triggered, so that
- * each ring wakes one of them. A thread takes one request at a time: what it
- * has not taken the other one can.
+ * each ring wakes one of them. A thread takes one request at a time, so the
+ * other one can take the next.
  */
 
 #ifndef _GNU_SOURCE
@@ -36,8 +36,8 @@
 /* Longest wait before a client that could not be served is tried again, ms */
 #define NP_SERVICE_RETRY_MAX 8
 
-/* ms after which a thread looks though nobody has rung: who was about to may
- * have been killed */
+/* ms after which a thread looks without a ring: the process that was about to
+ * ring may have been killed */
 #define NP_SERVICE_SLEEP     1000
 
 /* Time between two looks at clients of a thread that polls, nanoseconds */
@@ -156,7 +156,7 @@ static void np_service_serve(np_service_client_t *client)
     client->is_again |= is_again;
 }
 
-/* Others are first, next time */
+/* Others come first next time */
 static void np_service_end_turn(np_service_client_t *client)
 {
     ucs_list_del(&client->list);
@@ -207,8 +207,8 @@ static unsigned np_service_round(unsigned thread, np_stats_t *stats)
     return count;
 }
 
-/* Whoever finds its port armed rings; and what came before that is found by one
- * more look */
+/* A peer that finds its port armed rings; what came before is found by one more
+ * look */
 static void np_service_arm(void)
 {
     np_service_client_t *client;

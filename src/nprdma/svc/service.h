@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * The service threads: they answer peers' control requests while the program
- * computes. Two a process, so that one page that sleeps holds back nobody else;
- * they start when the first key is handed out, and wait for a bell.
+ * computes. Two a process, so that one page that sleeps delays no other
+ * request; they start when the first key is handed out, and wait for a bell.
  *
  * They end with the last port, do not survive fork, run with all signals
  * blocked, touch the program's memory only through the kernel, and complete
@@ -37,14 +37,14 @@ typedef struct np_service_ops {
     void (*execute)(const np_service_job_t *job, unsigned thread,
                     np_stats_t *stats);
     /** Before the threads sleep: the next request makes the descriptor
-     *  readable. Of those that take; under the threads' lock. */
+     *  readable. Only of clients that have take; under the threads' lock. */
     void (*arm)(np_service_client_t *client);
 } np_service_ops_t;
 
-/** A port that is served. Owner: who has added it. */
+/** A port that is served. Owner: the caller that has added it. */
 struct np_service_client {
     const np_service_ops_t *ops;
-    int             fd;       /**< readable when somebody may want an answer */
+    int             fd;       /**< readable when a peer may want an answer */
     ucs_list_link_t list;     /**< guarded by the threads' lock, as are: */
     unsigned        users;    /**< threads that are in ops */
     int             is_again; /**< look again soon */
@@ -54,14 +54,14 @@ struct np_service_client {
  *  owner. */
 void np_service_add(np_service_client_t *client);
 
-/** It is in no thread's hands after this call. The port's owner. */
+/** No thread uses it after this call. The port's owner. */
 void np_service_remove(np_service_client_t *client);
 
 /** There is one more request, which no event tells of: a thread that sleeps
  *  takes it. From a client's take. */
 void np_service_call(void);
 
-/** Somebody may ask from now on: start the threads, if they do not run and are
+/** Peers may ask from now on: start the threads, if they do not run and are
  *  wanted. Any thread; costs one load when they run. */
 void np_service_start(void);
 
