@@ -27,8 +27,8 @@ int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len)
     return 1;
 }
 
-/* The slots from the first that is out on must stay, though the target has
- * passed them */
+/* From the first slot that is out, slots must stay though the target has passed
+ * them */
 static void np_carry_hold(np_link_t *link)
 {
     link->data.is_held = !ucs_list_is_empty(&link->carried);

@@ -12,7 +12,7 @@
 
 #include "link.h"
 
-/** A request that is carried. Owner: whoever has sent it. */
+/** A request that is carried. Owner: its sender. */
 struct np_carry {
     ucs_list_link_t list;    /**< of its link's */
     uint32_t        index;   /**< of its slot */
@@ -38,7 +38,7 @@ unsigned np_carry_progress(np_link_t *link);
 /** Has the target passed any that np_carry_progress would take? */
 int np_carry_has_news(np_link_t *link);
 
-/** Nothing that is out is held any more: nobody takes it */
+/** What is out keeps its slot no longer: its end is not taken any more */
 void np_carry_drop(np_link_t *link);
 
 /** np_port_ops_t::serve for a slot of the data ring, whose answer goes into it.

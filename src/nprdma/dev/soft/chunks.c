@@ -27,8 +27,8 @@ void np_chunks_init(np_chunks_t *chunks, np_dir_t dir, const np_iov_t *iov,
     };
 }
 
-/* Chunks so small that both sides end at the same time, so large that claiming
- * and the system call do not count */
+/* Chunks so small that both sides end at the same time, and so large that
+ * claiming and the system call do not count */
 static size_t np_chunks_size(size_t len)
 {
     size_t part = ucs_align_up_pow2(len / NP_CHUNKS_PARTS, (size_t)4096);

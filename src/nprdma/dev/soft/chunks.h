@@ -28,7 +28,7 @@ struct np_chunks {
     size_t         len;
     size_t         chunk;      /**< bytes */
     uint32_t       count;      /**< of chunks */
-    uint32_t       next;       /**< behind the last chunk that is claimed */
+    uint32_t       next;       /**< after the last chunk that is claimed */
     size_t         offset;     /**< of what is claimed: where we are */
     size_t         end;
     int            is_claimed; /**< nothing is left to begin */
@@ -57,14 +57,14 @@ void np_chunks_plan(np_chunks_t *chunks);
 ucs_status_t np_chunks_next(np_link_t *link, np_chunks_t *chunks,
                             size_t *offset, size_t *len);
 
-/** Nobody else begins another chunk: claim all that is left */
+/** Claim all that is left: the target begins no other chunk */
 void np_chunks_rest(np_chunks_t *chunks);
 
-/** Nobody begins another chunk, we neither */
+/** Neither side begins another chunk */
 void np_chunks_stop(np_chunks_t *chunks);
 
 /**
- * All is claimed: is what others do about it over?
+ * All is claimed: is the work of others on it over?
  *
  * @param [in] is_ok  Else the copy has failed.
  *

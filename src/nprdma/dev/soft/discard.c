@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Closing what somebody else has sent.
+ * Closing what other processes have sent.
  *
  * A thread, the porter, closes all that waits, and ends. It must not be the one
  * that gives up the last reference to a file, for it would wait as long as the
@@ -9,8 +9,8 @@
  * descriptors of its own, a copy, and ends when the porter has closed those of
  * the process. What else is in the copy it closes at once: a pipe that the
  * program closes meanwhile would have no end. A socket does not linger when it
- * is closed by the end of a task; and whatever else an heir hangs in, nobody
- * waits for an heir.
+ * is closed by the end of a task; and no thread waits for an heir, whatever
+ * else it hangs in.
  *
  * An heir hangs in a file of the program's own whose file system has stopped,
  * and keeps what it has not closed by then. So it closes by kind:
@@ -20,8 +20,8 @@
  *     would the program's.
  *  2. Unix sockets. If the program has closed one meanwhile, the heir may have
  *     the last reference to it, and to a lingering socket in flight within it.
- *     That one lingers for as long as somebody has its far end, or the listener
- *     there: the heir's copies of those must be gone.
+ *     That one lingers for as long as any process has its far end, or the
+ *     listener there: the heir's copies of those must be gone.
  *  3. Sockets that linger, for the same reason.
  *  4. Files, and all else.
  *
@@ -31,13 +31,13 @@
  *
  * It looks at all descriptors once, closes those of 1, and remembers those of 2
  * and 3. Where there is no memory for their numbers it looks again. With 20,000
- * descriptors that takes 15 ms (files) to 100 ms (Unix sockets); nobody waits
+ * descriptors that takes 15 ms (files) to 100 ms (Unix sockets); nothing waits
  * for that either.
  *
  * A file system in user space is asked at each close, the last one or not. A
- * porter that it holds is left with that file, in a sleep that no signal ends,
- * until that file system answers or is gone; another porter takes the rest.
- * There are four.
+ * porter that hangs there is left with that file, in a sleep that no signal
+ * ends, until that file system answers or is gone; another porter takes the
+ * rest. There are four.
  *
  *     porter                               heir
  *     takes descriptors, starts the heir
@@ -87,13 +87,13 @@
 /* Descriptors that a porter takes at once */
 #define NP_DISCARD_BATCH 64
 
-/* More wait only where no thread can be started, or where all are held */
+/* More wait only where no thread can be started, or where all hang */
 #define NP_DISCARD_MAX   1024
 
-/* Porters, of which all but one are held by some file */
+/* Porters, of which all but one hang in some file */
 #define NP_DISCARD_PORTERS  4
 
-/* ns; who is at one thing for longer is held */
+/* ns; a porter that is at one thing for longer hangs */
 #define NP_DISCARD_PATIENCE UINT64_C(10000000)
 
 /* Numbers that are looked at one by one where there is no /proc, or no
@@ -205,8 +205,8 @@ static int np_discard_get_option(int fd, int name, void *value, socklen_t size)
     return syscall(SYS_getsockopt, fd, SOL_SOCKET, name, value, &size) == 0;
 }
 
-/* Asks no file system, and waits for no lock: F_GETPIPE_SZ would, of a pipe
- * that somebody splices into */
+/* Asks no file system, and waits for no lock: F_GETPIPE_SZ would, for a pipe
+ * into which a process splices */
 static np_discard_kind_t np_discard_get_kind(int fd)
 {
     struct linger linger = {0};
@@ -323,8 +323,8 @@ static void np_discard_close_kinds(const np_discard_heir_t *heir)
     }
 }
 
-/* All that the heir has not for the porter: it would keep alive what the
- * program closes meanwhile */
+/* Close all that the heir does not have for the porter's sake: it would keep
+ * alive what the program closes meanwhile */
 static void np_discard_close_others(np_discard_heir_t *heir)
 {
     unsigned first = 0, i;
@@ -358,7 +358,7 @@ static void *np_discard_heir_main(void *arg)
     return NULL;
 }
 
-/* NULL: whoever closes is the last */
+/* NULL: none, and the porter's close may be the last */
 static np_discard_heir_t *np_discard_start_heir(const int *fds, unsigned count)
 {
     np_discard_heir_t *heir;
@@ -439,7 +439,7 @@ static void *np_discard_porter_main(void *arg)
     return NULL;
 }
 
-/* The rest of a porter that is held waits for another one */
+/* The rest of a porter that hangs waits for another one */
 static void np_discard_take_back(np_discard_porter_t *porter)
 {
     while ((porter->count > 0) && (np_discard_count < NP_DISCARD_MAX)) {
@@ -447,7 +447,7 @@ static void np_discard_take_back(np_discard_porter_t *porter)
     }
 }
 
-/* Somebody comes for what waits, if anybody can; under the lock */
+/* Have a porter come for what waits, if one can; under the lock */
 static void np_discard_call_porter(void)
 {
     const uint64_t now         = np_clock();

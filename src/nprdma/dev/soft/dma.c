@@ -249,8 +249,8 @@ static ucs_status_t np_walk_run(np_walk_t *walk, size_t offset, size_t len,
     for (; offset < end; offset += step) {
         step = np_walk_step(walk, offset, end - offset, piece);
         if (((walk->addr + offset) >> NP_PAGE_SHIFT) != page) {
-            /* Once a page: a unit that ends up in two pieces here is one read
-             * there, and must not be half the signature */
+            /* Once a page: a unit that is split in two here is one read there,
+             * and must not be half the signature */
             page       = (walk->addr + offset) >> NP_PAGE_SHIFT;
             has_remote = np_walk_remote(walk, walk->addr + offset,
                                         ucs_min(end - offset, NP_PAGE_SIZE -
@@ -304,7 +304,8 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
             walk.flushes = atomic_load_explicit(
                     &dma->remote->directory->flushes, memory_order_acquire);
         }
-        /* After the begin: who ends an epoch waits for us, or we see it */
+        /* After the begin: the thread that ends an epoch waits for us, or we
+         * see its end */
         status = np_moving_is_ended(dma->moving) ? UCS_ERR_CONNECTION_RESET :
                  ((dma->epoch != NULL) &&
                   (atomic_load_explicit(dma->epoch, memory_order_relaxed) !=

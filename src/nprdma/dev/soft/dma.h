@@ -7,7 +7,7 @@
  * have vanishes; and so on the initiator's side.
  *
  * Unlike a commodity RNIC it knows afterwards which bytes met an absent page,
- * so that nothing that was written need ever be written again.
+ * so that it never has to write anything twice.
  */
 
 #ifndef NP_SOFT_DMA_H_
@@ -29,7 +29,7 @@
 /** The translation cache of a device, if it is modelled */
 typedef struct np_tlb np_tlb_t;
 
-/** A way to somebody's memory. All that it points to stays its owner's. */
+/** A way to a process's memory. All that it points to stays with its owner. */
 typedef struct np_dma {
     np_dir_t    dir;
     np_process_t *process;  /**< process_vm_*, if not direct; NP_VM_SELF: it is
@@ -60,8 +60,8 @@ typedef struct np_dma {
  * @param [out] absent  What met an absent page, on either side. The last of
  *                      NP_DMA_MAX_RANGES covers the rest, and nothing of that
  *                      is moved; nor is what comes after an error, which is the
- *                      last range then. So what is not in here was moved, once,
- *                      and what is was not.
+ *                      last range then. So what is not in @a absent was moved,
+ *                      once, and what is in it was not.
  *
  * @return UCS_OK: all units have been moved, or met what @a absent says;
  *         UCS_ERR_INVALID_ADDR: the kernel found no memory for a mapped page;

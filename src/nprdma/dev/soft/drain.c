@@ -27,9 +27,9 @@
 #  define NP_DRAIN_SPINS 10000
 #endif
 
-/* Guards what follows, and of each entry in the list what says so. Nobody waits
- * for a mover under it: connecting, closing and answering take it on every
- * port. */
+/* Guards what follows, and the fields of listed entries that say so. No thread
+ * waits for a mover under it: connecting, closing and answering take it on
+ * every port. */
 static pthread_mutex_t np_drain_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* All segments, the newest first: a drain need not see those that come while it
@@ -39,13 +39,13 @@ static UCS_LIST_HEAD(np_drain_entries);
 /* The waiters of an entry have become 0 */
 static pthread_cond_t np_drain_left = PTHREAD_COND_INITIALIZER;
 
-/* Counts of whoever drains; guarded by the lock */
+/* Counts of all drains; guarded by the lock */
 static np_stats_t *np_drain_stats;
 
 static pthread_once_t np_drain_once = PTHREAD_ONCE_INIT;
 
 
-/* The entries are the parent's, with whose peers a child has nothing to do */
+/* The entries are the parent's: a child has nothing to do with its peers */
 static void np_drain_after_fork(void)
 {
     pthread_mutex_init(&np_drain_lock, NULL);
@@ -67,7 +67,7 @@ static int np_moving_unit_begin(np_atomic_unit_t *self)
     return !np_moving_is_ended(unit->moving);
 }
 
-/* Executed is executed: who has not waited for it takes no answer */
+/* Executed is executed: a peer that has given up waiting takes no answer */
 static void np_moving_unit_end(np_atomic_unit_t *self)
 {
     np_moving_unit_t *unit = ucs_container_of(self, np_moving_unit_t, super);
@@ -114,13 +114,13 @@ void np_drain_set_barrier(np_drain_entry_t *entry, int has_barrier)
     }
 }
 
-/* Until nobody waits for its movers any more. Under the lock, which is released
- * meanwhile. */
+/* Wait until no drain waits for its movers any more. Under the lock, which is
+ * released meanwhile. */
 static void np_drain_leave(np_drain_entry_t *entry)
 {
     int state;
 
-    /* seen by those who wait; relaxed: soon is enough */
+    /* seen by the threads that wait; relaxed: soon is enough */
     atomic_store_explicit(&entry->is_leaving, 1, memory_order_relaxed);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     while (entry->waiters > 0) {
@@ -160,8 +160,9 @@ void np_patience_init(np_patience_t *patience, const np_drain_entry_t *entry)
     };
 }
 
-/* Somebody who debugs it, a slow disk: not its fault. Another user's could play
- * that; and who closes a connection does not wait for a debugger. */
+/* It may be in a debugger or wait for a slow disk: not its fault. Another
+ * user's process could pretend that; and closing a connection does not wait for
+ * a debugger. */
 static int np_drain_is_excused(const np_drain_entry_t *entry)
 {
     return !atomic_load_explicit(&entry->is_leaving, memory_order_relaxed) &&
@@ -216,8 +217,8 @@ void np_drain_give_up(np_drain_entry_t *entry)
         }
     }
 
-    /* Whoever ends a unit after this sees it, and whoever has not seen it has
-     * moved before; whoever begins sees it, or has marked its word */
+    /* A mover that ends a unit after this sees it, and one that has not seen it
+     * has moved before; one that begins sees it, or has marked its word */
     np_barrier_peers();
     shutdown(entry->fd, SHUT_RDWR);
 }
@@ -269,14 +270,14 @@ static void np_drain_word(np_drain_entry_t *entry, np_mover_t mover)
 
     np_drain_give_up(entry);
 
-    /* In the last moment it may have come to the end, and have begun anew */
+    /* At the last moment it may have ended the unit, and have begun another */
     now = atomic_load_explicit(word, memory_order_acquire);
     if ((now & 1) && (now != before)) {
         np_drain_unit(entry, mover, now);
     }
 }
 
-/* Is anything in flight? Of those that are given up nobody asks. */
+/* Is anything in flight? An end that was given up does not count. */
 static int np_drain_is_moving(const np_drain_entry_t *entry)
 {
     const int is_over = atomic_load_explicit(&entry->is_over,
@@ -334,7 +335,7 @@ static void np_drain_wait(np_drain_entry_t *entry)
     ++entry->waiters;
     pthread_mutex_unlock(&np_drain_lock);
 
-    /* Who removes it counts on our coming back */
+    /* The thread that removes it relies on our coming back */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     np_drain_movers(entry, 1);
     pthread_setcancelstate(state, NULL);
@@ -362,8 +363,8 @@ void np_drain(void)
     np_unit_assert_outside();
     np_drain_refresh();
 
-    /* Whoever begins after this sees the new translations; whoever has begun
-     * before has marked its word */
+    /* A mover that begins after this sees the new translations; one that has
+     * begun before has marked its word */
     np_barrier_peers();
 
     pthread_mutex_lock(&np_drain_lock);

@@ -1,16 +1,16 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Units in flight: who moves data marks a word of the link's segment while it
- * does, and a page that is taken from the device goes only when every word of
+ * Units in flight: a mover of data marks a word of the link's segment while it
+ * moves, and a page that is taken from the device goes only when every word of
  * every segment of this process has changed, or its writer is dead.
  *
  * Beginning costs a store: the fence that orders it before the look at the
  * translations is paid by np_drain, through np_barrier_peers().
  *
- * Nobody is waited for without end. A peer that does not come to the end of a
+ * No peer is waited for without end. A peer that does not come to the end of a
  * unit for NP_PATIENCE is given up: it is told so in the line of its word
- * (`ended`), which an honest one looks at before it moves and after it has
+ * (`ended`), which an honest peer looks at before it moves and after it has
  * moved; its connection ends, and its words are not looked at any more.
  */
 
@@ -24,9 +24,9 @@
 #include "../../mem/atomic.h"
 #include "../../unit.h"
 
-/** How long a peer is waited for that is in the middle of something that takes
+/** How long to wait for a peer that is in the middle of something that takes
  *  microseconds, in ns of our own waiting: pauses in which we did not run count
- *  NP_PATIENCE_SLICE at most. Of a peer of our own user, who could stop us
+ *  NP_PATIENCE_SLICE at most. For a peer of our own user, who could stop us
  *  anyway, time does not count while it is stopped or sleeps in the kernel. */
 #ifndef NP_PATIENCE
 #  define NP_PATIENCE       1000000000ull
@@ -124,8 +124,7 @@ void np_drain_target(np_drain_entry_t *entry);
  */
 void np_drain(void);
 
-/** The first half alone: nobody is waited for. Enough where pages were
- *  added. */
+/** The first half alone: without a wait. Enough where pages were added. */
 void np_drain_refresh(void);
 
 

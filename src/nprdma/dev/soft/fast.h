@@ -76,8 +76,8 @@ np_fast_direct(np_link_t *link, np_key_t *key, uint64_t addr)
     return UCS_PTR_BYTE_OFFSET(window->base, addr - key->first);
 }
 
-/** Where the target's memory is mapped here, if soft0 can move a piece of some
- *  bytes at once and knows by itself whether it has; NULL: take the long way */
+/** Where the target's memory is mapped here, if soft0 can move these bytes at
+ *  once and knows by itself whether it has; NULL: take the long way */
 static UCS_F_ALWAYS_INLINE void *
 np_fast_at_once(np_link_t *link, np_key_t *key, uint64_t addr, size_t len)
 {
@@ -130,7 +130,7 @@ np_fast_put(np_link_t *link, np_key_t *key, const void *data, size_t len,
 }
 
 /** Put of the program's bytes into mapped memory, if both sides' views have all
- *  pages, as they do as long as it is in flight; returns whether it was done */
+ *  pages and keep them while it is in flight; returns whether it was done */
 static inline int
 np_fast_put_iov(np_link_t *link, np_key_t *key, const np_iov_t *iov,
                 size_t iovcnt, size_t len, uint64_t addr)
@@ -187,8 +187,8 @@ static inline uint64_t np_fast_execute(void *ptr, const np_atomic_t *request)
  * @param [out] result  The value before.
  *
  * @return UCS_OK; UCS_ERR_NO_PROGRESS: not executed; UCS_ERR_CONNECTION_RESET:
- *         the other end, which has ended the connection, has not waited for it:
- *         it may have come to nothing, and must not be repeated.
+ *         the other end has ended the connection without waiting for it: it may
+ *         have had no effect, and must not be repeated.
  */
 static inline ucs_status_t
 np_fast_atomic(np_link_t *link, void *ptr, const np_atomic_t *request,

@@ -30,7 +30,8 @@ static int np_flow_has_room(np_flight_t *flight)
         return np_link_may_connect(link);
     }
 
-    /* A target that computes reads no messages, but others than these go on */
+    /* A target that computes reads no messages, but operations that are none go
+     * on */
     if (!np_link_has_room(link)) {
         return 0;
     }

@@ -88,7 +88,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     return 1;
 }
 
-/* Are the initiator's pages there? They are its own to bring in, and to tell of
+/* Are the initiator's pages there? It brings them in itself, and tells of them
  * by its views, unless it leaves that to us. */
 static int np_help_has_theirs(const np_help_t *help, uint64_t va, uint64_t len)
 {
@@ -213,8 +213,8 @@ static ucs_status_t np_help_move_open(np_help_t *help, const np_iov_t *iov,
     return status;
 }
 
-/* Claim the next chunk from the back. Nobody else claims there: what says
- * otherwise was written to make us begin again, and is the end of it. */
+/* Claim the next chunk from the back. Only we claim there: a word that says
+ * otherwise was written to make us begin again, and ends the help. */
 static int np_help_claim(np_help_t *help)
 {
     uint64_t before;
@@ -236,7 +236,7 @@ static size_t np_help_prepare(np_help_t *help)
 
     if ((len > 0) && !np_mapper_is_mapped(va, len, write)) {
         NP_STATS_INC(help->peer->port->flights.stats, local_faults);
-        /* what is not there is found out by who moves it */
+        /* the mover finds out what is not there */
         (void)np_access_fault_in(va, len, write, NULL);
     }
     help->prepared += len;

@@ -9,8 +9,8 @@
 
 #include "port.h"
 
-/** A copy that somebody else began and asked us to help with.
- *  Owner: the port's list of helps. */
+/** A copy that a peer began and asked us to help with. Owner: the port's list
+ *  of helps. */
 typedef struct np_help {
     ucs_list_link_t list;
     np_peer_t       *peer;
@@ -32,7 +32,7 @@ typedef struct np_help {
 /** A peer asks for help with a copy; returns 0 if that is nonsense */
 int np_help_begin(np_peer_t *peer, const np_slot_share_t *request);
 
-/** Work on others' copies; returns how many pieces */
+/** Work on others' copies; returns how many chunks */
 unsigned np_help_progress(np_port_t *port);
 
 /** Is there one that does not wait for its initiator? */

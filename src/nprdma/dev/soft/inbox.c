@@ -110,7 +110,7 @@ int np_inbox_take(np_peer_t *peer, np_job_t *job)
     int is_taken = 0;
 
     if (!ucs_spin_try_lock(&peer->ctl_lock)) {
-        return 0; /* somebody else is at it */
+        return 0; /* another thread is at it */
     }
 
     job->word = np_ring_rx_peek(&peer->ctl);
@@ -118,7 +118,7 @@ int np_inbox_take(np_peer_t *peer, np_job_t *job)
         job->peer = peer;
         memcpy(job->slot.data, np_ring_rx_slot(&peer->ctl)->data,
                sizeof(job->slot.data));
-        /* relaxed: who looks without the lock looks again with it */
+        /* relaxed: a thread that looks without the lock looks again with it */
         __atomic_store_n(&peer->ctl.head, peer->ctl.head + 1,
                          __ATOMIC_RELAXED);
         np_peer_publish(peer, &peer->ctl);

@@ -12,8 +12,8 @@
 
 #include "port.h"
 
-/** A request of a peer's control ring, taken out of it.
- *  Owner: whoever has taken it. */
+/** A request of a peer's control ring, taken out of it. Owner: the thread that
+ *  has taken it. */
 struct np_job {
     np_peer_t *peer;
     np_slot_t slot;    /**< a copy: what the peer writes later does not count */
@@ -24,15 +24,15 @@ struct np_job {
  *  how many. */
 unsigned np_inbox_progress(np_peer_t *peer);
 
-/** Take the next request out of a control ring; whoever gets it executes it,
- *  once. Any thread. Returns 0 if there is none that may be executed now, or
- *  somebody else is taking. */
+/** Take the next request out of a control ring; the caller executes it, once.
+ *  Any thread. Returns 0 if there is none that may be executed now, or another
+ *  thread is taking. */
 int np_inbox_take(np_peer_t *peer, np_job_t *job);
 
 /** Is it for the protocol, which answers it, and may it be answered? */
 int np_inbox_is_answered(const np_job_t *job);
 
-/** May it wait for a page of ours, such as a request does? */
+/** May it wait for a page of ours, as a request does? */
 int np_inbox_may_sleep(const np_job_t *job);
 
 /** Execute one that is not for the protocol; returns 0 if it is no request. Any

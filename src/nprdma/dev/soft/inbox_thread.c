@@ -20,8 +20,8 @@
 /* How long a new connection is left to the owner's progress */
 #define NP_INBOX_ACCEPT_USEC 200
 
-/* For how long those who have connected are looked at, ns, and how often at
- * most. Later, the owner hears them. */
+/* For how long new connections are looked at, ns, and the time between two
+ * looks at least. Later, the owner hears them. */
 #define NP_INBOX_STRANGERS   UINT64_C(1000000000)
 #define NP_INBOX_LOOK        UINT64_C(1000000)
 
@@ -73,8 +73,8 @@ static int np_inbox_has_more(const np_port_t *port)
     return 0;
 }
 
-/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as who
- * rings looks at it after having written there. */
+/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as a peer
+ * that rings looks at it after it has written there. */
 static void np_inbox_arm(np_service_client_t *client)
 {
     np_port_t *port = ucs_container_of(client, np_port_t, service);
@@ -92,13 +92,14 @@ static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
     pthread_mutex_lock(&port->lock);
     is_taken = np_inbox_turn(port, job);
     if (is_taken) {
-        /* relaxed: under the lock, as whoever waits for it to fall */
+        /* relaxed: under the lock, as is the thread that waits for it to
+         * fall */
         atomic_fetch_add_explicit(&job->peer->jobs, 1, memory_order_relaxed);
     }
     if (is_taken && np_inbox_may_sleep(job)) {
-        /* Should its page sleep, the other thread is there for the next one:
-         * which rings from now on, or is here. No lock is taken between the two
-         * looks, as it is after the threads have armed: so a fence. */
+        /* If its page sleeps, the other thread takes the next request, which
+         * rings from now on, or is here already. No lock is taken between the
+         * two looks, as it is after the threads have armed: so a fence. */
         np_inbox_arm(client);
         atomic_thread_fence(memory_order_seq_cst);
         if (np_inbox_has_more(port)) {
@@ -120,8 +121,8 @@ static void np_inbox_execute(const np_service_job_t *place, unsigned thread,
         job->peer->port->ops->execute(job, (thread == 0) ? NP_MOVER_SERVICE :
                                       NP_MOVER_SLEEPER, stats);
     } else if (np_word_kind(job->word) != NP_SLOT_SHARE) {
-        /* help with a copy is for the owner alone; nonsense is found by it too:
-         * whoever sends that gets no answer from us */
+        /* help with a copy is for the owner alone, which also finds nonsense:
+         * its sender gets no answer from us */
         (void)np_inbox_note(job);
     }
 

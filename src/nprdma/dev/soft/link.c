@@ -63,9 +63,9 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     ucs_list_head_init(&link->copies);
 }
 
-/* The message at the head stays: what comes after it still is an event each, so
- * that the owner can sleep, but what is there is none. Of that there must not
- * be so much that the target finds no room for one more. */
+/* The message at the head stays. Each that comes after it is still an event;
+ * those that are there are none, so that the owner can sleep. There must not be
+ * so many of them that the target finds no room for one more. */
 static void np_link_deafen(np_link_t *link)
 {
     if ((link->hear_at == 0) && (np_sock_queued(link->fd) < NP_LINK_BEHIND)) {
@@ -220,7 +220,7 @@ static void np_link_handle_event(np_event_t *event)
         }
     }
 
-    /* whoever has hung up has done so whatever waits */
+    /* a target that has hung up is gone, whatever messages wait */
     if ((status == UCS_ERR_EXCEEDS_LIMIT) && np_link_is_connected(link)) {
         np_link_deafen(link);
     } else if ((status != UCS_OK) && (status != UCS_ERR_NO_RESOURCE)) {
@@ -228,7 +228,7 @@ static void np_link_handle_event(np_event_t *event)
     }
 }
 
-/* Whoever holds its sockets now */
+/* No matter which process has its sockets now */
 static void np_link_handle_death(np_event_t *event)
 {
     np_link_down(ucs_container_of(event, np_link_t, death),
@@ -420,7 +420,7 @@ int np_link_is_connected(np_link_t *link)
         return 0;
     }
 
-    /* A forked child may hold the socket open after the process has ended */
+    /* A forked child may keep the socket open after the process has ended */
     return np_process_runs(&link->process);
 }
 
@@ -438,7 +438,7 @@ int np_link_is_alive(np_link_t *link)
         return np_link_is_connected(link);
     }
 
-    /* never used: is anybody listening? */
+    /* never used: does the target listen? */
     status = np_sock_connect(link->addr.port_id, &fd, &cred);
     if (status == UCS_OK) {
         np_sock_close_link(fd);
@@ -496,7 +496,7 @@ void np_link_busy(np_link_t *link)
     }
 }
 
-/* For who has found none in the data ring */
+/* For a caller that has found no room in the data ring */
 static int np_link_has_ring_room(np_link_t *link)
 {
     uint32_t start;
@@ -507,8 +507,8 @@ static int np_link_has_ring_room(np_link_t *link)
         return np_link_is_widened(link);
     }
 
-    /* Half of the payload area: who has waited once shall not wait for each
-     * message that follows */
+    /* Half of the payload area: a sender that has waited once shall not wait
+     * for each message that follows */
     return np_ring_tx_has_payload(&link->data,
                                   link->port->config.payload_size / 2,
                                   &start) &&

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Links: the sending end of a connection to somebody's port. Made on first
- * use; a link that was never used costs its struct.
+ * Links: the sending end of a connection to a port. Made on first use; a link
+ * that was never used costs its struct.
  */
 
 #ifndef NP_SOFT_LINK_H_
@@ -17,7 +17,7 @@
 #include "../../mem/table.h"
 #include "../../mem/window.h"
 
-/** Owner: who called np_link_init; guarded as its port is. */
+/** Owner: the caller of np_link_init; guarded as its port is. */
 struct np_link {
     np_event_t       event;        /**< first member */
     np_flight_t      flight;
@@ -48,9 +48,8 @@ struct np_link {
     ucs_list_link_t  deaf;
     int              no_vm;        /**< process_vm_* was refused */
     int              no_reverse;   /**< and so to the target, on our memory */
-    uint64_t         no_fetch;     /**< np_fault_page: the last of which no
-                                        entry will tell that it has come in; 0:
-                                        none */
+    uint64_t         no_fetch;     /**< np_fault_page: the last page whose
+                                        coming in no entry will tell; 0: none */
     int              is_wide;      /**< uses, or will use, payload_wide */
     uint32_t         shares_used;  /**< bitmap; see share.h, as are: */
     uint16_t         share_generation;
@@ -206,8 +205,8 @@ static inline int np_link_has_vm(const np_link_t *link)
 
 static UCS_F_ALWAYS_INLINE void np_link_notify(np_link_t *link)
 {
-    /* No fence between the slot's word and this load: whoever sets it to 0
-     * looks at the rings again after np_barrier_peers() or in turn
+    /* No fence between the slot's word and this load: the target, when it sets
+     * it to 0, looks at the rings again after np_barrier_peers() or in turn
      * (np_port_poll_cold). Where that barrier is missing it is never 1. */
     if (ucs_unlikely(!atomic_load_explicit(&link->shm->polled,
                                            memory_order_relaxed))) {

@@ -141,7 +141,8 @@ unsigned np_mail_progress(np_link_t *link)
     ucs_status_t status;
     np_ask_t *ask;
 
-    /* From the beginning each time: what completes may begin and end others */
+    /* From the beginning each time: an ask that completes may begin and end
+     * others */
     while ((ask = np_mail_next_answered(link, &status)) != NULL) {
         NP_PAUSE(ANSWERED);
         if (link->port->ops->answered(link, ask, status)) {
@@ -189,7 +190,8 @@ void np_mail_ring_now(np_link_t *link)
         return;
     }
 
-    /* seq_cst: the slots are seen by whoever is woken, or has just set it */
+    /* seq_cst: the slots are seen by the thread that is woken, or has just set
+     * it */
     if (atomic_exchange_explicit(&link->target->service_armed, 0,
                                  memory_order_seq_cst)) {
         NP_STATS_INC(link->port->flights.stats, rings);

@@ -13,7 +13,7 @@
 
 #include "../../clock.h"
 
-/** A request that is out. Owner: whoever has sent it. */
+/** A request that is out. Owner: its sender. */
 struct np_ask {
     ucs_list_link_t     list;       /**< of its link's, or alone */
     uint32_t            index;      /**< of its answer, and of its inline
@@ -26,7 +26,7 @@ struct np_ask {
         np_slot_when_t  when;
     };
     int                 is_waiting; /**< to be sent again .. */
-    unsigned            retries;    /**< .. for the how-manieth time .. */
+    unsigned            retries;    /**< .. attempts so far .. */
     uint64_t            retry_at;   /**< .. not before; np_clock() */
 };
 
@@ -34,14 +34,15 @@ struct np_ask {
  *  then its service threads are woken, which costs both sides more than that */
 #define NP_MAIL_PATIENCE_NS 2000
 
-/** Between two tries of what a swapper prevents: at first, and at most */
+/** Between two tries of a request that a swapper prevents: at first, and at
+ *  most */
 #define NP_MAIL_RETRY_MIN_NS UINT64_C(1000)
 #define NP_MAIL_RETRY_MAX_NS UINT64_C(1000000)
 
 
 /**
  * Begin a request. There is room for it: its caller has asked np_mail_has_room,
- * once. The target makes room at any time, so who asks a second time for the
+ * once. The target makes room at any time, so a caller that asks again for the
  * reason of a refusal may hear that there was none.
  */
 void np_mail_begin(np_link_t *link, np_ask_t *ask);
@@ -73,14 +74,14 @@ unsigned np_mail_progress(np_link_t *link);
 int np_mail_has_news(np_link_t *link);
 
 /** Send a note; returns 0 if there is no room. It leaves the last slot to
- *  requests: whoever has found room for one keeps it. */
+ *  requests: a caller that has found room for one keeps it. */
 int np_mail_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind);
 
 /** There was no room for a request (np_mail_has_room): its target must read
  *  what it has not, or an answer must come. @return UCS_ERR_NO_RESOURCE. */
 ucs_status_t np_mail_no_room(np_link_t *link);
 
-/** Nobody waits for an answer any more. What the target moves for requests has
+/** No answer is waited for any more. What the target moves for requests has
  *  landed when this returns, and it begins no more of it. */
 void np_mail_drop(np_link_t *link);
 
@@ -97,9 +98,9 @@ static UCS_F_ALWAYS_INLINE int np_mail_has_slot(np_link_t *link)
     return np_ring_tx_has_slot(&link->ctl);
 }
 
-/** Requests may stand still because nobody at the target looks, and so may what
- *  has no room behind what needs no answer: call it again and again while some
- *  are outstanding */
+/** Requests may stand still because the target does not look, and so may what
+ *  finds no room since slots without an answer fill the ring: call it again and
+ *  again while some are outstanding */
 static UCS_F_ALWAYS_INLINE void np_mail_ring(np_link_t *link)
 {
     if ((link->answers_used != 0) || ucs_unlikely(!np_mail_has_slot(link))) {
@@ -140,8 +141,8 @@ np_mail_answer(const np_link_t *link, const np_ask_t *ask)
     return &link->shm->answers[ask->index];
 }
 
-/** When to try for the n-th time what a swapper has prevented n times: it is
- *  asked again for as long as the target lives, less and less often */
+/** When to try again what a swapper has prevented n times: it is asked for as
+ *  long as the target lives, less and less often */
 static inline uint64_t np_mail_retry_at(unsigned retries)
 {
     return np_clock() + ucs_min(NP_MAIL_RETRY_MIN_NS << ucs_min(retries, 16u),

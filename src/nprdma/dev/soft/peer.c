@@ -60,7 +60,7 @@ static void np_peer_make_hot(np_peer_t *peer)
         victim         = port->hot[i];
         victim->is_hot = 0;
         np_peer_poll_set(victim, 0);
-        np_peer_publish_all(victim); /* nobody looks until it sends again */
+        np_peer_publish_all(victim); /* not looked at until it sends again */
     }
 
     port->hot[i] = peer;
@@ -126,7 +126,7 @@ static void np_peer_detach(np_peer_t *peer)
     peer->shm = NULL;
 }
 
-/* It is not what an initiator is. No farewell: its user shall know */
+/* It does not act as an initiator does. No farewell: its user shall know */
 static void np_peer_end(np_peer_t *peer)
 {
     pthread_mutex_lock(&peer->port->lock);
@@ -152,7 +152,7 @@ void np_peer_destroy(np_peer_t *peer)
     np_port_t *port = peer->port;
 
     pthread_mutex_lock(&port->lock);
-    port->peers[peer->number] = NULL; /* nobody takes another job */
+    port->peers[peer->number] = NULL; /* no thread takes another job */
     np_peer_forget_answer(peer);
     if (peer->is_gone) {
         --port->num_gone;
@@ -163,7 +163,7 @@ void np_peer_destroy(np_peer_t *peer)
     }
 
     if (peer->shm != NULL) {
-        /* What was not read by now is lost, and its sender shall know */
+        /* What was not read is lost: its sender shall know */
         np_ring_rx_publish(&peer->data);
 
         /* release: all that we read and answered was before */
@@ -300,7 +300,7 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
         np_debug("process %d shows no tables", peer->process.pid);
     }
 
-    /* release: whoever sees it sees all of the above */
+    /* release: a thread that sees it sees all of the above */
     atomic_store_explicit(&peer->shm, shm, memory_order_release);
     return UCS_OK;
 
@@ -344,9 +344,9 @@ static void np_peer_receive(np_peer_t *peer)
     }
 }
 
-/* Take rings; what no peer sends is the owner's to hear. The owner may sleep on
- * this very socket, and finds nothing there once we have looked: so what was
- * meant for it is handed on. */
+/* Take rings; the owner hears what no peer sends. The owner may sleep on this
+ * very socket, and finds nothing there once we have looked: so what was meant
+ * for it is handed on. */
 static void np_peer_hear_bell(np_peer_t *peer)
 {
     int fds[NP_MSG_MAX_FDS];
@@ -370,9 +370,9 @@ int np_port_hear_bell(np_port_t *port)
     int is_connecting = 0;
     int count, i;
 
-    /* The lock keeps those that events name: who goes is out of the set by
-     * then. All of them, as what is left is not told again; but some may ring
-     * as fast as we listen. */
+    /* The lock keeps the peers that events name: a peer that goes is out of the
+     * set by then. Hear all, as what is left is not told again; but some may
+     * ring as fast as we listen. */
     pthread_mutex_lock(&port->lock);
     do {
         count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
@@ -412,11 +412,11 @@ static void np_peer_handle_event(np_event_t *event)
     pthread_mutex_unlock(&peer->port->lock);
     if (atomic_load_explicit(&peer->drain.is_over, memory_order_relaxed) &&
         !peer->is_malformed) {
-        np_peer_end(peer); /* who drained could not: it may not be the owner */
+        np_peer_end(peer); /* the drainer could not: it may not be the owner */
     }
 }
 
-/* Whoever holds its sockets now. What it sent is still good. */
+/* No matter which process has its sockets now. What it sent is still good. */
 static void np_peer_handle_death(np_event_t *event)
 {
     np_peer_t *peer = ucs_container_of(event, np_peer_t, death);
@@ -456,7 +456,7 @@ static ucs_status_t np_port_number_peer(np_port_t *port, np_peer_t *peer)
 
 static void np_port_add_peer(np_port_t *port, np_peer_t *peer)
 {
-    /* release: who sees it sees what is in it (loads that depend on it) */
+    /* release: its reader sees what is in it (loads that depend on it) */
     __atomic_store_n(&port->peers[peer->number], peer, __ATOMIC_RELEASE);
     if (peer->number == port->num_peers) {
         ++port->num_peers;
@@ -508,7 +508,7 @@ ucs_status_t np_peer_create(np_port_t *port, int fd, const np_msg_t *msg,
         status = np_process_open(&peer->process, fd, msg->start_time);
     }
 
-    /* what one sent who has ended is still good */
+    /* what it sent before it ended is still good */
     if ((status == UCS_OK) || (status == UCS_ERR_CONNECTION_RESET)) {
         status = np_peer_receive_segments(peer);
     }
@@ -593,7 +593,7 @@ void np_port_reap(np_port_t *port)
         peer = (i <= port->num_peers) ? port->peers[i - 1] : NULL;
         if ((peer != NULL) && peer->is_gone && !np_peer_has_data(peer) &&
             (atomic_load_explicit(&peer->jobs, memory_order_acquire) == 0) &&
-            !np_drain_is_waited_for(&peer->drain)) { /* later: nobody waits */
+            !np_drain_is_waited_for(&peer->drain)) { /* later: no wait now */
             np_peer_destroy(peer);
         }
     }

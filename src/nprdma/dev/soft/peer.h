@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Peers: the receiving end of somebody's link.
+ * Peers: the receiving end of another process's link.
  */
 
 #ifndef NP_SOFT_PEER_H_
@@ -42,7 +42,7 @@ struct np_peer {
     np_remote_t     *remote;      /**< the initiator's tables; NULL: none */
     uint8_t         *inline_areas;
     np_drain_entry_t drain;
-    ucs_spinlock_t  ctl_lock;     /**< who holds it takes from ctl */
+    ucs_spinlock_t  ctl_lock;     /**< its holder takes from ctl */
     _Atomic int     has_atomic;   /**< one of its atomics is being executed; set
                                        under ctl_lock */
     uint32_t        served;       /**< bytes of the request at the data ring's
@@ -60,7 +60,7 @@ struct np_peer {
 };
 
 /**
- * Whoever is on socket @a fd has shown our address: take it in. Under the
+ * The process on socket @a fd has shown our address: take it in. Under the
  * port's lock.
  *
  * @param [in] msg  What np_sock_look has seen, which is still there.
@@ -271,8 +271,8 @@ np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
     return count;
 }
 
-/** Take what has come, from everybody, and help those who have asked for it.
- *  Returns how many messages and pieces. */
+/** Take what has come, from all peers, and help those that have asked for it.
+ *  Returns how many messages and chunks. */
 static UCS_F_ALWAYS_INLINE unsigned
 np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
 {

@@ -393,7 +393,7 @@ unsigned np_port_clock(np_port_t *port)
     return np_port_housekeep(port);
 }
 
-/* What no event tells of: it is time for somebody */
+/* What no event tells of: done when it is time */
 static void np_port_mind_strangers(np_port_t *port)
 {
     uint64_t now = np_clock();
@@ -464,7 +464,7 @@ ucs_status_t np_port_arm(np_port_t *port)
         np_peer_poll_set(port->hot[i], 0);
         np_peer_publish_all(port->hot[i]);
     }
-    np_port_resume_accepting(port); /* who sleeps has time for them */
+    np_port_resume_accepting(port); /* an owner that sleeps has time for them */
     port->is_armed = 1;
     atomic_store_explicit(&port->shm->armed, 1, memory_order_relaxed);
 
@@ -474,7 +474,7 @@ ucs_status_t np_port_arm(np_port_t *port)
     if (np_port_has_data(port) || np_flow_has_work(port) ||
         np_help_has_work(port) ||
         (np_port_housekeep(port) > 0) ||
-        (port->num_unanswered > 0)) { /* nobody tells when it can be done */
+        (port->num_unanswered > 0)) { /* no event tells when it can be done */
         np_port_disarm(port);
         return UCS_ERR_BUSY;
     }

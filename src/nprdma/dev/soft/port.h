@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Ports: one user's end of soft0. A port has links (to send) and peers (who
+ * Ports: one user's end of soft0. A port has links (to send) and peers (which
  * send to it), and one file descriptor that becomes readable when something
  * wants attention.
  *
@@ -140,18 +140,18 @@ struct np_port {
                                            the listening one, edge triggered,
                                            for the service threads */
     np_service_client_t service;
-    unsigned            service_peer; /**< whom a service thread has looked at
-                                           last; under lock */
-    _Atomic uint64_t    strangers_until; /**< service threads look at those who
-                                              have connected, np_clock() */
+    unsigned            service_peer; /**< the peer that a service thread looked
+                                           at last; under lock */
+    _Atomic uint64_t    strangers_until; /**< service threads look at new
+                                              connections, np_clock() */
     _Atomic uint64_t    strangers_look; /**< and not before */
     np_event_t          listener;
     np_event_t          speaker;      /**< a stranger */
     unsigned            num_strangers; /**< under lock; read without by the
                                             owner */
     np_stranger_t       strangers[NP_PORT_STRANGERS]; /**< under lock */
-    uint64_t            accept_at;    /**< the owner accepts nobody, and its
-                                           epoll set has no listener, before; 0:
+    uint64_t            accept_at;    /**< before this the owner accepts none,
+                                           and its epoll set has no listener; 0:
                                            it does. Its own, as is: */
     uint64_t            hear_at;      /**< it hears no stranger before */
     ucs_list_link_t     deaf_links;   /**< see np_link_t.hear_at */
@@ -210,19 +210,19 @@ unsigned np_port_clock(np_port_t *port);
 int np_port_directory_fd(np_port_t *port, uint32_t *has_tables);
 
 /** Take new connections in, if this is not being done: the owner, or a service
- *  thread. Returns whether somebody must come again soon: there are more, or
- *  some that have not said who they are, or could not be answered. */
+ *  thread. Returns whether to come again soon: there are more, or some that
+ *  have not said who they are, or could not be answered. */
 int np_port_accept(np_port_t *port, int is_owner);
 
 /** The bell was rung: take what peers have rung with. A service thread, before
- *  it arms the port. Returns whether somebody wants to connect. */
+ *  it arms the port. Returns whether a process wants to connect. */
 int np_port_hear_bell(np_port_t *port);
 
 /** A service thread has something for the owner: wake it if it sleeps */
 void np_port_wake_owner(np_port_t *port);
 
-/** The same where somebody has claimed the owner's sleep (`armed`) already: it
- *  is woken in any case */
+/** The same where the owner's sleep (`armed`) is claimed already: it is woken
+ *  in any case */
 void np_port_call_owner(np_port_t *port);
 
 /** Let fd take part in the port's events */

@@ -44,15 +44,16 @@ void np_process_init(np_process_t *process)
     atomic_init(&process->seen_at, 0);
 }
 
-/* For good: its pid is somebody else's from now on */
+/* For good: from now on its pid is another process's */
 static void np_process_set_ended(np_process_t *process)
 {
     atomic_store_explicit(&process->has_ended, 1, memory_order_relaxed);
     atomic_store_explicit(&process->seen_at, 0, memory_order_relaxed);
 }
 
-/* By the pid that the kernel has noted, which may be somebody else's by now: it
- * must have begun when the process says that it has. Returns -1 and errno. */
+/* By the pid that the kernel has noted, which may be another process's by now:
+ * it must have begun when the process says that it has. Returns -1 and
+ * errno. */
 static int np_process_open_pid(const np_process_t *process, uint64_t start_time)
 {
     uint64_t found;
@@ -149,7 +150,7 @@ int np_process_runs(np_process_t *process)
     uint64_t now      = np_clock(); /* before: it was seen to run then */
     int has_ended;
 
-    /* relaxed: whoever does not see it yet finds it out itself */
+    /* relaxed: a thread that does not see it yet finds it out itself */
     if (atomic_load_explicit(&process->has_ended, memory_order_relaxed)) {
         return 0;
     }

@@ -1,9 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * The process at the other end of a connection: that one, and none that has its
- * pid after it. Its socket tells nothing of its life, for a forked child may
- * hold that open; a pidfd does.
+ * The process at the other end of a connection: that one, and none that gets
+ * its pid later. Its socket tells nothing of its life, for a forked child may
+ * keep that open; a pidfd does.
  */
 
 #ifndef NP_SOFT_PROCESS_H_
@@ -16,7 +16,7 @@
 
 /** ns for which a process that was seen to run counts as running. Its end is an
  *  event, which comes at once; this bounds how long a program that looks at no
- *  events may take its pid for its own. */
+ *  events may use a pid that another process has got. */
 #ifndef NP_PROCESS_FRESH
 #  define NP_PROCESS_FRESH 1000000ull
 #endif

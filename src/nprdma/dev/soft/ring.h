@@ -14,7 +14,7 @@
 
 #include "wire.h"
 
-/** Writing end. Owner: the link; guarded by whatever guards the port. */
+/** Writing end. Owner: the link; guarded as the port is. */
 typedef struct np_ring_tx {
     np_slot_t        *slots;
     uint32_t         mask;
@@ -35,7 +35,7 @@ typedef struct np_ring_tx {
                                       whether the whole area should be used */
 } np_ring_tx_t;
 
-/** Reading end. Owner: the peer; guarded by whatever guards the port. */
+/** Reading end. Owner: the peer; guarded as the port is. */
 typedef struct np_ring_rx {
     np_slot_t        *slots;
     uint32_t         mask;
@@ -138,7 +138,7 @@ np_ring_tx_publish(np_ring_tx_t *ring, np_slot_t *slot, uint32_t len,
     np_assertv(len <= UINT16_MAX, "a slot's word cannot say %u", len);
     ring->payload_end[ring->tail & ring->mask] = ring->payload_tail;
 
-    /* release: whoever sees the word sees slot and payload */
+    /* release: a reader that sees the word sees slot and payload */
     atomic_store_explicit(&slot->word,
                           np_slot_word(ring->tail, len, kind, id),
                           memory_order_release);

@@ -1,9 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Entries of single pages of a link's target as they were seen last. What was
- * seen of a page the last time is as good as a look now, before something is
- * written there, since a later look must agree.
+ * Entries of single pages of a link's target as they were seen last. Before a
+ * write to a page, what was seen of it last is as good as a look now, since a
+ * later look must agree.
  */
 
 #ifndef NP_SOFT_SEEN_H_

@@ -62,7 +62,7 @@ np_window_t *np_segments_resolve(np_link_t *link, np_key_t *key)
         return NULL;
     }
 
-    /* release: whoever finds it in the key sees it filled in */
+    /* release: a thread that finds it in the key sees it filled in */
     if (!atomic_compare_exchange_strong_explicit(&key->window, &expected,
                                                  window, memory_order_release,
                                                  memory_order_acquire)) {

@@ -21,9 +21,9 @@
 #include <sched.h>
 
 
-/* Can this target help with this copy? By process_vm_*, on our memory. In our
- * own process nobody helps: the thread that would is as a rule this one, and
- * comes when all is done. */
+/* Can this target help with this copy? By process_vm_*, on our memory. Not in
+ * our own process: the thread that would help is as a rule this one, and comes
+ * when all is done. */
 static int np_share_is_possible(np_link_t *link, const np_share_args_t *args)
 {
     return !link->no_share && (link->target != NULL) && (args->chunks > 1) &&
@@ -34,10 +34,10 @@ static int np_share_is_possible(np_link_t *link, const np_share_args_t *args)
 }
 
 /* May the target use our memory through the kernel? Then each side brings in
- * what it copies itself, to where it is in its own cache: of memory that one
- * side has just brought in and the other writes, both wait for every line.
- * Nobody is told what it has in use, so none of it may go: not where the
- * program takes pages away by itself. */
+ * what it copies itself, to where it is in its own cache: if one side has just
+ * brought memory in and the other writes it, both wait for every line. No pager
+ * is told what the target uses, so none of it may go: not where the program
+ * takes pages away by itself. */
 static int np_share_is_open(uint64_t va, uint64_t len)
 {
     return np_access_is_allowed(va, len) && !np_mapper_is_paged() &&
@@ -98,7 +98,7 @@ uint32_t np_share_next(const np_link_t *link, np_offer_t *offer, uint32_t next,
     const uint32_t chunks = offer->args.chunks;
 
     /* a target that has not helped last time is not waited for with small
-     * pieces */
+     * chunks */
     return np_share_claim(offer,
                           (link->has_helped || (next >= chunks)) ? 1 :
                           ucs_div_round_up(chunks - next, 2), first);

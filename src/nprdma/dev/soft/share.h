@@ -37,7 +37,7 @@ void np_share_offer(np_link_t *link, np_offer_t *offer,
 uint32_t np_share_next(const np_link_t *link, np_offer_t *offer, uint32_t next,
                        uint32_t *first);
 
-/** Claim all that is left: nobody begins another chunk */
+/** Claim all that is left: the target begins no other chunk */
 uint32_t np_share_rest(np_offer_t *offer, uint32_t *first);
 
 /**

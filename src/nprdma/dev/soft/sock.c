@@ -132,8 +132,8 @@ int np_sock_spare(int listen_fd)
     return fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
 }
 
-/* Whoever cannot be accepted for lack of a descriptor must learn it: give up
- * the spare one for the moment that it takes to hang up on him */
+/* A process that cannot be accepted for lack of a descriptor must learn it:
+ * give up the spare one for the moment that it takes to hang up */
 static void np_sock_turn_away(int listen_fd, int *spare_fd)
 {
     int fd;
@@ -357,8 +357,8 @@ ucs_status_t np_sock_recv(int fd, np_msg_t *msg, int *fds, unsigned *num_fds)
         }
     }
 
-    /* Nobody else takes from this socket. What it gives up with this are not
-     * the last references: we have copies. */
+    /* No other thread takes from this socket. The references that it gives up
+     * with this are not the last: we have copies. */
     flags = 0;
     if (np_sock_get(fd, &taken, NULL, NULL, &flags) < 0) {
         np_sock_drop_fds(fds, *num_fds);
@@ -463,8 +463,8 @@ static void np_sock_end(int fd, int is_link)
     ucs_status_t status;
     unsigned i;
 
-    /* Nothing more comes in after this. An error has the same end as a file of
-     * somebody's. */
+    /* Nothing more comes in after this. After an error the socket ends as
+     * another process's file does. */
     status = (shutdown(fd, SHUT_RDWR) == 0) ? UCS_OK : UCS_ERR_IO_ERROR;
     for (i = 0; (i < NP_SOCK_MAX_QUEUED) && (status == UCS_OK); ++i) {
         status = np_sock_drop_next(fd, is_link);
@@ -491,7 +491,7 @@ void np_sock_close_listener(int listen_fd)
 {
     int fd;
 
-    shutdown(listen_fd, SHUT_RDWR); /* nobody connects any more */
+    shutdown(listen_fd, SHUT_RDWR); /* no process connects any more */
     do {
         fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * The unix sockets that carry file descriptors between two processes, prove
- * who the other is, and tell when it has died.
+ * which process the other is, and tell when it has died.
  */
 
 #ifndef NP_SOFT_SOCK_H_
@@ -23,13 +23,13 @@
 #define NP_SOCK_FDS      5
 #define NP_SOCK_FDS_TEXT "five descriptors for each peer"
 
-/** Who is at the other end, as the kernel says */
+/** The process at the other end, as the kernel says */
 typedef struct np_sock_cred {
     pid_t pid;   /**< 0 if it is in a pid namespace that we do not see */
     uid_t uid;
 } np_sock_cred_t;
 
-/** Who is at the other end of a connected socket.
+/** The process at the other end of a connected socket.
  *  @return UCS_OK; UCS_ERR_IO_ERROR (logged). */
 ucs_status_t np_sock_peer(int fd, np_sock_cred_t *cred);
 
@@ -41,7 +41,8 @@ ucs_status_t np_sock_listen(uint64_t id, int *fd_p);
  * Connect to the listener called @a id. Never waits.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: its backlog is full, try again;
- *         UCS_ERR_CONNECTION_RESET: nobody listens; UCS_ERR_IO_ERROR (logged).
+ *         UCS_ERR_CONNECTION_RESET: no process listens; UCS_ERR_IO_ERROR
+ *         (logged).
  */
 ucs_status_t np_sock_connect(uint64_t id, int *fd_p, np_sock_cred_t *cred);
 

@@ -1,10 +1,11 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Strangers: whoever has connected with a port, and has not shown that it was
- * given the port's address. Anybody on this host can. So there are but few of
- * them at a time, and none for long; what one of them sends is looked at, not
- * taken; and the port's owner spends but a few percent of its time on them.
+ * Strangers: processes that have connected with a port, and have not shown that
+ * they were given the port's address. Any process on this host can. So there
+ * are but few of them at a time, and none for long; what one of them sends is
+ * looked at, not taken; and the port's owner spends but a few percent of its
+ * time on them.
  */
 
 #ifndef NP_SOFT_STRANGER_H_
@@ -26,7 +27,7 @@ typedef struct np_port np_port_t;
 #define NP_STRANGER_OWNER      4
 #define NP_STRANGER_SERVICE    16
 
-/** ns for which the owner accepts nobody after it has met strangers; a service
+/** ns for which the owner accepts none after it has met strangers; a service
  *  thread may */
 #ifndef NP_STRANGER_PAUSE
 #  define NP_STRANGER_PAUSE    UINT64_C(1000000)
@@ -36,14 +37,14 @@ typedef struct np_port np_port_t;
 typedef struct np_stranger {
     int            fd;      /**< -1: none */
     np_sock_cred_t cred;
-    uint64_t       until;   /**< it goes; np_clock() */
+    uint64_t       until;   /**< when it goes; np_clock() */
 } np_stranger_t;
 
 /** Accept some connections. @a met: whether there was a stranger among them.
  *  @return whether there may be more. */
 int np_port_accept_some(np_port_t *port, int is_owner, int *met);
 
-/** Hear those that said nothing when they came, and let go whose time has
+/** Hear those that said nothing when they came, and let go those whose time has
  *  passed.
  *  @return how many are left. */
 unsigned np_port_hear_strangers(np_port_t *port, int is_owner);

@@ -118,8 +118,8 @@ ucs_status_t np_vm_move(np_dir_t dir, np_process_t *process,
     }
 
     while (*done < total) {
-        /* The call goes by the pid. Once it has found the process it holds on
-         * to its memory. */
+        /* The call goes by the pid. Once it has found the process, it keeps its
+         * memory. */
         if (ucs_unlikely(!np_process_has_pid(process))) {
             return UCS_ERR_CONNECTION_RESET;
         }

@@ -17,7 +17,7 @@
 /**
  * Move bytes between local memory and @a process, or NP_VM_SELF.
  *
- * @param [in]  iov     Local pieces, at most NP_MAX_IOV.
+ * @param [in]  iov     Local elements, at most NP_MAX_IOV.
  * @param [in]  remote  Address there; the total length is that of @a iov.
  * @param [out] done    Bytes from the beginning that were moved.
  *

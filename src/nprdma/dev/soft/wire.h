@@ -130,7 +130,7 @@ typedef struct np_answer {
 /** Set in the word of every answer: a word of zeroes is none */
 #define NP_ANSWER_GIVEN     UCS_BIT(63)
 
-/** Who moves data on behalf of a link: each marks its own word while units are
+/** What moves data on behalf of a link: each marks its own word while units are
  *  in flight (odd), so that a page goes only when they have landed */
 typedef enum np_mover {
     NP_MOVER_INITIATOR,
@@ -206,13 +206,14 @@ typedef struct np_link_shm {
     np_answer_t      answers[NP_CTL_SLOTS];
 } NP_LINE_ALIGNED np_link_shm_t;
 
-/** The page of a port, mapped by everyone who is connected with it */
+/** The page of a port, mapped by every process that is connected with it */
 typedef struct np_port_shm {
-    /* written by the owner when it goes to sleep, by whoever wakes it */
+    /* written by the owner when it goes to sleep, and by the one that wakes
+     * it */
     _Atomic uint32_t armed;
 
-    /* 1: a service thread waits for its bell; set by it, cleared by whoever
-     * rings */
+    /* 1: a service thread waits for its bell; set by it, cleared by the one
+     * that rings */
     _Atomic uint32_t service_armed NP_LINE_ALIGNED;
 
     /* a bit for each ring that is not polled; set by its writer, cleared by the
