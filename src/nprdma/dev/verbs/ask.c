@@ -70,7 +70,7 @@ np_ask_fits(const np_asked_t *asked, const np_vctl_t *ctl, size_t len)
     return (ctl->msg.kind == NP_VMSG_DONE) && (ctl->body.status != UCS_OK);
 }
 
-/* What nobody has asked for: a put by a message has failed */
+/* An answer to no request: a put by a message has failed */
 static ucs_status_t np_ask_put_failed(np_conn_t *conn, ucs_status_t status)
 {
     if (status == UCS_OK) {

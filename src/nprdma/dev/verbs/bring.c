@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Pages that what a port serves waits for.
+ * Pages that the requests of a port's peers wait for.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -48,8 +48,8 @@ static int np_bring_hold(const np_errand_t *bring, int *phase)
     return 0;
 }
 
-/* A turn of the port. Returns 0: there is none, or @a is_holding and not
- * soon. */
+/* A turn of the port. Returns 0: it is not wanted any more, or with @a
+ * is_holding there is none soon. */
 static int np_bring_turn(np_vport_t *port, np_errand_t *bring, int is_holding)
 {
     const struct timespec pause = {.tv_nsec = NP_BRING_PAUSE};

@@ -1,9 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Pages that what a port serves waits for. Nobody sleeps in a page while it has
- * the port: what would is put off until a bringer (svc/bringer.h) has brought
- * the page in, which then takes a turn of the port and tries it again at once.
+ * Pages that the requests of a port's peers wait for. No thread sleeps in a
+ * page while it has the port: a request that would is put off until a bringer
+ * (svc/bringer.h) has brought the page in. The bringer then takes a turn of the
+ * port and tries it again at once.
  */
 
 #ifndef NP_BRING_H_
@@ -18,7 +19,7 @@
  * may ask for more pages, by this function again. Any turn.
  *
  * @return for np_bring_end, if it is not wanted any more, before @a retry is
- *         called; NULL: nobody can, and it must be done all the same.
+ *         called; NULL: no bringer can, and it must be done all the same.
  */
 np_errand_t *np_bring_begin(np_vport_t *port, const np_vabsent_t *pages,
                             void (*retry)(void *waiter), void *waiter);
@@ -35,7 +36,7 @@ np_bring_want(np_vport_t *port, uint64_t va, uint64_t len, int write)
 void np_bring_end(np_errand_t **bring_p);
 
 /** A peer has missed these pages in our views: they are brought in there when
- *  nobody waits for an answer any more, since the kernel's thread may need our
+ *  no answer is waited for any more, since the kernel's thread may need our
  *  processor for it. Any turn. */
 void np_bring_later(np_vport_t *port, uint64_t va, uint64_t len, int write);
 

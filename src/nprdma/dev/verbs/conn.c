@@ -261,10 +261,10 @@ static void np_conn_drop_posted(np_conn_t *conn)
     conn->unsignaled = 0;
 }
 
-/* Completions of it are nobody's from now on, and the device needs neither
- * buffers nor registrations for it. Not before: one that is in error only may
- * hold a registration until it is destroyed (Soft-RoCE of 6.1, by a write that
- * the error overtakes), and to give that back would take 50 s. */
+/* From now on its completions belong to no connection, and the device needs
+ * neither buffers nor registrations for it. Not before: one that is merely in
+ * error may hold a registration until it is destroyed (Soft-RoCE of 6.1, by a
+ * write that the error overtakes), and to give that back would take 50 s. */
 static void np_conn_end_qp(np_conn_t *conn, struct ibv_qp *qp)
 {
     khiter_t iter;
@@ -343,7 +343,7 @@ void np_conn_fail(np_conn_t *conn, ucs_status_t status)
     np_vlink_t *link = conn->link;
 
     if (status == UCS_ERR_NO_RESOURCE) {
-        status = UCS_ERR_IO_ERROR; /* of a link that would mean: try again */
+        status = UCS_ERR_IO_ERROR; /* for a link that would mean: try again */
     }
     np_conn_die(conn, status);
     if (link != NULL) {
@@ -367,7 +367,7 @@ static void np_conn_wait(np_conn_t *conn)
     ucs_list_add_tail(&conn->port->connecting, &conn->list);
 }
 
-/* Is anybody interested in another queue pair? */
+/* Is another queue pair of any use? */
 static int np_conn_is_wanted(const np_conn_t *conn)
 {
     if (!conn->is_link) {
@@ -422,7 +422,7 @@ void np_conn_lost(np_conn_t *conn, ucs_status_t status)
 
 void np_conn_check(np_conn_t *conn)
 {
-    /* the queue pair may just be replaced, or be when the probe is lost */
+    /* the queue pair may be replaced just now, or when the probe is lost */
     conn->is_checked = 1;
     if (np_conn_has_room(conn)) {
         np_conn_probe(conn);
@@ -487,7 +487,7 @@ unsigned np_vport_reap(np_vport_t *port)
     unsigned left = 0;
 
     ucs_list_for_each_safe(conn, next, &port->dying, list) {
-        /* a link that is down keeps it until it is closed. Of one in error
+        /* a link that is down keeps it until it is closed. Over one in error
          * nothing goes any more, and what was sent before without asking for a
          * completion has none. */
         if ((conn->link != NULL) || ((conn->state != NP_CONN_DEAD) &&

@@ -40,7 +40,7 @@ enum {
 typedef struct np_sq_entry {
     void     *buffer;    /**< to be given back, or NULL */
     union {
-        void        *waiter; /**< for its completion; NULL: nobody */
+        void        *waiter; /**< for its completion; NULL: none */
         np_rop_t    *op;
         np_stream_t *stream; /**< NP_SQ_STREAM */
     };
@@ -51,8 +51,8 @@ typedef struct np_sq_entry {
     unsigned flags;      /**< NP_SQ_... */
 } np_sq_entry_t;
 
-/** Link: a message that the target has not acknowledged yet. Should the queue
- *  pair fail it goes again over the next one. */
+/** Link: a message that the target has not acknowledged yet. If the queue pair
+ *  fails, it goes again over the next one. */
 typedef struct np_vsent {
     uint32_t len;        /**< with its header; 0: nothing of it goes again */
     uint32_t op;         /**< the request of this operation, or 0 */
@@ -73,7 +73,7 @@ struct np_conn {
     int             is_link;
     np_conn_state_t state;
     ucs_status_t    status;      /**< why it is dead */
-    struct ibv_qp   *qp;         /**< NULL: dead, and nobody's */
+    struct ibv_qp   *qp;         /**< NULL: dead, and there is none */
     int             is_broken;   /**< by ourselves: it is in error */
     struct np_kept_lease *kept_leases; /**< see np_lease_end */
     uint32_t        qpn;
@@ -105,8 +105,7 @@ struct np_conn {
     uint32_t        tx_acked;    /**< link: of these, taken by the target */
     uint32_t        tx_seen;     /**< link: of these, as the newest message said
                                       that we have, kept ones included */
-    uint32_t        tx_wanted;   /**< link: up to here somebody waits for
-                                      acks */
+    uint32_t        tx_wanted;   /**< link: acks up to here are waited for */
     uint32_t        tx_flagged;  /**< link: the last message that asks for
                                       one */
     int             is_distant;  /**< link: a service thread answered the last
@@ -125,8 +124,8 @@ struct np_conn {
     unsigned        num_late;
     struct np_errand *bring;      /**< pages that the first of them waits for,
                                       or NULL: it is tried in each turn */
-    int             is_patient;  /**< nobody brings them in: they are touched */
-    int             late_ack;    /**< an ACK has come while they did */
+    int             is_patient;  /**< they are not brought in, but touched */
+    int             late_ack;    /**< an ACK has come while they waited */
     uint32_t        rx_told;     /**< of these, those that an ack may cover: not
                                       while an error of one waits for room */
     int             ack_due;     /**< answering side: say how far; link: ask */
@@ -136,10 +135,10 @@ struct np_conn {
     int             is_checked;  /**< link: its user asks whether the other side
                                       is there, which has said nothing since */
     uint32_t        heard_seen;  /**< heard at the last look */
-    unsigned        silent;      /**< looks since, while somebody waits for
-                                      it */
-    unsigned        idle;        /**< answering side: looks since, if nobody
-                                      does */
+    unsigned        silent;      /**< looks since, while the other side is
+                                      waited for */
+    unsigned        idle;        /**< answering side: looks since, while it is
+                                      not */
     uint32_t        sq_seen;     /**< sq_head at the last look */
     unsigned        stuck;       /**< looks since */
     unsigned        replaced;    /**< queue pairs since the last that worked */
@@ -202,8 +201,8 @@ void np_conn_break(np_conn_t *conn);
  *  more. */
 void np_conn_kill(np_conn_t *conn);
 
-/** Nobody uses it: end it when all is sent. Should its queue pair fail before,
- *  or have failed, what was sent goes again first. */
+/** It is not used any more: end it when all is sent. If its queue pair fails
+ *  before, or has failed, what was sent goes again first. */
 void np_conn_close(np_conn_t *conn);
 
 /** Free what is dead and drained; returns how many are left */
@@ -260,7 +259,7 @@ void np_conn_owe_ack(np_conn_t *conn);
  *  thread, and so do those that have given a link a key that it does not use */
 void np_conn_ring_late(np_vport_t *port);
 
-/** The same, of those that wait for a link to use its keys alone; returns
+/** The same, but only for those that wait for a link to use its keys; returns
  *  whether there are any. A service thread, which comes again then. */
 int np_conn_ring_links(np_vport_t *port);
 
@@ -268,7 +267,8 @@ int np_conn_ring_links(np_vport_t *port);
 void np_conn_ring_all(np_vport_t *port);
 
 /** A message has come. Returns 0: not now, and nothing of it has been done:
- *  np_conn_again when the pages are there that it wants (np_vport_t::wanted) */
+ *  call np_conn_again when the pages that it wants are there
+ *  (np_vport_t::wanted) */
 int np_conn_received(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 int np_conn_again(np_conn_t *conn, np_vmsg_t *msg, size_t len);
 
@@ -293,21 +293,22 @@ void np_conn_heard(np_conn_t *conn, unsigned flags);
 /** The other side has written, or its device has */
 void np_conn_heard_write(np_conn_t *conn);
 
-/** Does anybody wait for the other side? */
+/** Is the other side waited for? */
 int np_conn_expects(const np_conn_t *conn);
 
-/** Link: somebody waits for the target's word on messages up to this one: ask
- *  for it, once */
+/** Link: the target's word on messages up to this one is waited for: ask for
+ *  it, once */
 void np_conn_want_ack(np_conn_t *conn, uint32_t seq);
 
 /** Link: its user asks whether the other side is there: it fails if not */
 void np_conn_check(np_conn_t *conn);
 
-/** Link: somebody waits until it may send more */
+/** Link: an operation waits until the link may send more */
 void np_conn_want_credit(np_conn_t *conn);
 
-/** Now and then: who waits for the other side, and has not heard of it since
- *  the last look, sends something that fails if nobody is there any more */
+/** Now and then: a connection that waits for the other side, and has not heard
+ *  of it since the last look, sends something that fails if the other side has
+ *  gone */
 void np_conn_look(np_conn_t *conn);
 
 /** Answers and acknowledgements that were owed; returns how many */
@@ -338,13 +339,13 @@ void np_conn_read(np_conn_t *conn, np_place_t to, np_place_t from, size_t len,
                   np_rop_t *op, uint32_t number);
 
 /** Look: read the entries of the pages of [@a pages, @a pages + @a len), with
- *  the key of their table, into a buffer of the port's, in order behind what
- *  was posted */
+ *  the key of their table, into a buffer of the port's, in order after what was
+ *  posted */
 void np_conn_read_entries(np_conn_t *conn, void *buffer, np_place_t pages,
                           size_t len, np_rop_t *op, uint32_t number);
 
-/** A message that fails if nobody is there. (A write of no bytes would do, but
- *  is not noticed to fail on Soft-RoCE.) */
+/** A message that fails if the other side has gone. (A write of no bytes would
+ *  do, but is not noticed to fail on Soft-RoCE.) */
 void np_conn_probe(np_conn_t *conn);
 
 
@@ -395,7 +396,7 @@ np_conn_has_acked(const np_conn_t *conn, uint32_t seq)
     return (int32_t)(conn->tx_acked - seq) >= 0;
 }
 
-/** The number of a message, which is another one if it is behind @a taken
+/** The number of a message, which is another one if it is after @a taken
  *  (np_vport_ops_t::renumber) */
 static inline void
 np_conn_renumber(uint32_t *number, uint32_t taken, uint32_t seq)

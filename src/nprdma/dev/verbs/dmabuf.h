@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Memory regions on dma-bufs: the views of memory that nobody pins.
+ * Memory regions on dma-bufs: the views of memory that is not pinned.
  */
 
 #ifndef NP_DMABUF_H_
@@ -10,11 +10,11 @@
 #include "nic.h"
 
 /**
- * Register a piece of a dma-buf, with any driver whose kernel half can import
+ * Register a part of a dma-buf, with any driver whose kernel half can import
  * it. Nothing is pinned or counted against 'ulimit -l'. The region refers to
  * the dma-buf: fd may be closed. Thread-safe.
  *
- * @param [in] offset  Of the piece, in bytes; congruent to iova modulo the page
+ * @param [in] offset  Of the part, in bytes; congruent to iova modulo the page
  *                     size. With 2 MB or 1 GB congruence devices need fewest
  *                     translations.
  * @param [in] len     Bytes, at least 1.
@@ -27,7 +27,7 @@
  * @return UCS_OK; else errno is what was said, and nothing is logged:
  *         UCS_ERR_UNSUPPORTED: the library, the kernel, the driver or the
  *         platform (IOMMU) cannot; UCS_ERR_INVALID_PARAM: fd is no dma-buf, or
- *         the piece or access is wrong, or too large; UCS_ERR_NO_MEMORY: not
+ *         the part or access is wrong, or too large; UCS_ERR_NO_MEMORY: not
  *         now.
  */
 ucs_status_t np_nic_reg_dmabuf(np_nic_t *nic, int fd, uint64_t offset,

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/** @a len bytes behind an 8-byte header */
+/** @a len bytes after an 8-byte header */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_conn_am_short(np_conn_t *conn, uint8_t id, uint64_t header,
                  const void *payload, unsigned len)
@@ -70,7 +70,7 @@ np_conn_am_bcopy(np_conn_t *conn, uint8_t id,
     return len;
 }
 
-/** Gathered from a header and pieces */
+/** Gathered from a header and a scatter list */
 static inline ucs_status_t
 np_conn_am_iov(np_conn_t *conn, uint8_t id, const void *header,
                unsigned header_len, const np_iov_t *iov, size_t iovcnt)

@@ -58,7 +58,7 @@ static void np_hello_post(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
     }
 }
 
-/* Datagrams are lost without a word: whoever needs an answer repeats */
+/* Datagrams are lost without a word: a sender that needs an answer repeats */
 static void np_hello_send(np_vport_t *port, struct ibv_ah *ah, uint32_t qpn,
                           const np_hello_t *hello)
 {
@@ -176,7 +176,7 @@ static void np_hello_give_up(np_conn_t *conn)
     np_vport_t *port = conn->port;
 
     if (!conn->is_link) {
-        np_conn_fail(conn, conn->status); /* nobody has come back */
+        np_conn_fail(conn, conn->status); /* the link has not come back */
     } else if (conn->epoch > 0) {
         np_diag("%s: a queue pair has failed (%s), and the peer does not answer "
                 "for %.1f s: is it there? UCX_NPRDMA_VERBS_RECONNECT is how "
@@ -241,7 +241,7 @@ static void np_hello_answer_no(np_vport_t *port, const np_hello_t *hello,
     np_hello_send(port, ah, hello->ud_qpn, &answer);
 }
 
-/* Refuse whoever knows our cookie */
+/* Refuse a peer that knows our cookie */
 static void np_hello_refuse(np_vport_t *port, const np_hello_t *hello,
                             ucs_status_t status)
 {
@@ -253,9 +253,9 @@ static void np_hello_refuse(np_vport_t *port, const np_hello_t *hello,
     }
 }
 
-/* Refuse a stranger, who may have named any address: to make a way to one may
- * take seconds, in which the kernel asks the network. So only who is where a
- * peer of ours is hears of it; others give up by themselves. */
+/* Refuse a stranger, which may have named any address: to make a way to one may
+ * take seconds, in which the kernel asks the network. So only a stranger that
+ * is where a peer of ours is hears of it; others give up by themselves. */
 static void np_hello_refuse_stranger(np_vport_t *port, const np_hello_t *hello,
                                      ucs_status_t status)
 {
@@ -385,7 +385,7 @@ static void np_hello_answered(np_conn_t *conn, const np_hello_t *hello)
         np_conn_lost(conn, UCS_ERR_CONNECTION_RESET);
         break;
     default:
-        conn->is_gone = 1; /* an error only for who still wants something */
+        conn->is_gone = 1; /* an error only for what still wants it */
         if (is_waiting) {
             np_conn_fail(conn, (conn->status != UCS_OK) ? conn->status :
                          UCS_ERR_CONNECTION_RESET);

@@ -97,8 +97,8 @@ np_late_handle(np_conn_t *conn, const struct ibv_wc *wc, void *data,
            np_conn_again(conn, data, wc->byte_len);
 }
 
-/* What only says how far it is: that is not the message that waits, and whoever
- * asks must hear that we are there */
+/* A message that only says how far its sender is: it need not wait, and a
+ * sender that asks must hear that we are there */
 static void np_late_ack(np_conn_t *conn, const np_vmsg_t *msg)
 {
     np_conn_heard(conn, msg->flags);
@@ -108,8 +108,8 @@ static void np_late_ack(np_conn_t *conn, const np_vmsg_t *msg)
     }
 }
 
-/* Let one more wait: @a data is copied. More than the other side may have under
- * way, or no memory for them: the connection ends. */
+/* Let one more wait: @a data is copied. If these are more than the other side
+ * may have under way, or there is no memory, the connection ends. */
 static void
 np_late_add(np_conn_t *conn, const struct ibv_wc *wc, const void *data)
 {
@@ -216,7 +216,8 @@ static unsigned np_late_run(np_conn_t *conn, unsigned max)
     return count;
 }
 
-/* np_errand_t::retry: of the pages that are held others may need some */
+/* np_errand_t::retry: other messages may need some of the pages that are
+ * held */
 static void np_late_retry(void *waiter)
 {
     np_conn_t *conn = waiter;

@@ -5,10 +5,10 @@
  * is not for the owner alone. Here are those that cannot be, since memory that
  * they are about is not there now: the first one is tried again when that has
  * been brought in (bring.h), or in each turn. What comes later over the same
- * connection waits behind them: so the order of its messages stays as it is,
- * and none of them counts as taken (np_conn_t::rx_seq) before it is handled.
- * Should the queue pair fail, they are dropped here, and the link sends them
- * again.
+ * connection waits until they are done: so the order of its messages stays as
+ * it is, and none of them counts as taken (np_conn_t::rx_seq) before it is
+ * handled. If the queue pair fails, they are dropped here, and the link sends
+ * them again.
  */
 
 #ifndef NP_LATE_H_

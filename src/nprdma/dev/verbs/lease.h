@@ -14,8 +14,8 @@
 /** Leases of one transfer, at most */
 #define NP_LEASES_MAX    8
 
-/** Bytes of the lease that a transfer gets which has none, when all others have
- *  as much as they may */
+/** Bytes of the lease that a transfer without any gets when all others have as
+ *  much as they may */
 #define NP_LEASE_SMALL   ((size_t)(64 * UCS_KBYTE))
 
 enum {
@@ -28,7 +28,7 @@ typedef struct np_lease {
     struct ibv_mr *mr;        /**< NULL: none */
 } np_lease_t;
 
-/** Leases that are over, to be given back when that delays nobody */
+/** Leases that are over, to be given back when that delays nothing */
 typedef struct np_leases {
     np_lease_t leases[NP_LEASES_MAX];
     unsigned   count;
@@ -63,10 +63,10 @@ ucs_status_t np_lease_take(np_vport_t *port, void *base, size_t len,
 /**
  * Give it back, if there is one.
  *
- * A queue pair that is broken may still hold it, and then it is kept until that
- * is destroyed. Soft-RoCE forgets the last registration that was written to if
- * the error comes between the write's completion and its end, and to give that
- * back would take 50 s.
+ * A queue pair that is broken may still hold it; then it is kept until the
+ * queue pair is destroyed. Soft-RoCE forgets the last registration that was
+ * written to if the error comes between the write's completion and its end, and
+ * to give that back would take 50 s.
  */
 void np_lease_end(np_conn_t *conn, np_lease_t *lease);
 

@@ -58,7 +58,7 @@ static int np_vlink_has_room(np_flight_t *flight)
 
     if (flight->gate & NP_GATE_UNCONNECTED) {
         (void)np_vlink_connect(flight);
-        return np_flight_is_down(flight); /* whoever tries learns that */
+        return np_flight_is_down(flight); /* an attempt learns that */
     }
 
     if ((flight->gate & NP_GATE_REPLAY) ||

@@ -1,7 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Links over an RNIC's reliable queue pairs: who is reached, and how far it is.
+ * Links over an RNIC's reliable queue pairs: which port is reached, and how far
+ * it is.
  */
 
 #ifndef NP_VERBS_LINK_H_
@@ -28,13 +29,15 @@ typedef struct np_vdev_addr {
 /** A port of a process */
 typedef struct np_vport_addr {
     uint64_t engine_id;
-    uint64_t cookie;          /**< only who has the address may connect */
+    uint64_t cookie;          /**< only a process that has the address may
+                                   connect */
     uint32_t qpn;             /**< of its datagram queue pair */
 } __attribute__((packed)) np_vport_addr_t;
 
 struct np_conn;
 
-/** An endpoint's link. Owner: who called np_vlink_init; its port's thread. */
+/** An endpoint's link. Owner: the caller of np_vlink_init; its port's
+ *  thread. */
 struct np_vlink {
     np_flight_t     flight;
     np_vport_t      *port;

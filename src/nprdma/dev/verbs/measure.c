@@ -3,8 +3,8 @@
  *
  * What is cheaper, to register or to copy (seed 003, UNH EXS: direct and
  * indirect transfers)? Both are measured on memory that is there, and so is the
- * message that each copied piece needs: some RNICs are software. And how much
- * to register at once: what one piece more costs against what moves meanwhile.
+ * message that each copied part needs: some RNICs are software. And how much to
+ * register at once: what one chunk more costs against what moves meanwhile.
  */
 
 #ifndef _GNU_SOURCE
@@ -189,10 +189,9 @@ static double np_measure_message(np_nic_t *nic, struct ibv_mr *mr)
     return best;
 }
 
-/* Both sides register at the same time; of the copies one side's is hidden
- * behind the other's, but for the first message. A transfer that is registered
- * needs two messages that others do not: READY, and the completion of a
- * write. */
+/* Both sides register at the same time; one side's copies take place during the
+ * other's, but for the first message. A transfer that is registered needs two
+ * messages that others do not: READY, and the completion of a write. */
 static size_t np_measure_compare(const np_nic_t *nic, double copy)
 {
     double direct, indirect;
@@ -254,9 +253,9 @@ size_t np_nic_direct_min(np_nic_t *nic)
     return nic->direct_min;
 }
 
-/* n pieces take n times the longer of registering and moving one, and the
- * shorter once more before the first or behind the last: len / n of that. With
- * the fixed cost of each piece their sum is least for pieces of sqrt(len *
+/* n chunks take n times the longer of registering and moving one, and the
+ * shorter once more before the first or after the last: len / n of that. With
+ * the fixed cost of each chunk their sum is least for chunks of sqrt(len *
  * fixed / shorter). */
 size_t np_nic_chunk(np_nic_t *nic, size_t len)
 {

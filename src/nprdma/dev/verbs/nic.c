@@ -218,8 +218,8 @@ static int np_nic_find_one(struct ibv_context *ctx, unsigned num, void *arg)
     return 2;
 }
 
-/* Would a page be registered that nobody may read? If that cannot be found out
- * it would. */
+/* Would a page be registered that may not be read? Yes, if that cannot be found
+ * out. */
 static int np_nic_find_forced(np_nic_t *nic)
 {
     const size_t size = sysconf(_SC_PAGESIZE);
@@ -324,7 +324,7 @@ out:
     return status;
 }
 
-/* A device has several ports, of which each is a nic of ours */
+/* A device may have several ports; each is a nic of ours */
 static void np_nic_tell(struct ibv_context *ctx, unsigned port_num, int down,
                         int removed)
 {

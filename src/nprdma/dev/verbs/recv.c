@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What connections receive: what every message tells beside what it is for,
- * active messages, keys of views, and to whom the rest goes. A peer is trusted
+ * active messages, keys of views, and where the rest goes. A peer is trusted
  * with what it was given: what makes no sense ends its connection.
  */
 
@@ -156,7 +156,7 @@ static int np_conn_response(np_conn_t *conn, const np_vmsg_t *msg, size_t len)
         return 0;
     }
 
-    /* after what it says: a put that has failed is not complete */
+    /* after its contents: a put that has failed is not complete */
     if ((ack - conn->tx_acked) <= (conn->tx_seq - conn->tx_acked)) {
         np_conn_acked(conn, ack);
         np_streams_acked(conn);

@@ -100,7 +100,8 @@ np_replay_add_message(np_conn_t *conn, np_replay_t *replay, uint32_t seq)
     return 1;
 }
 
-/* What the last replay did not come to, the queue pair having failed again */
+/* What the last replay did not come to, since the queue pair has failed
+ * again */
 static void np_replay_add_rest(np_replay_t *replay, np_replay_t *last)
 {
     for (; (last != NULL) && (last->next < last->count); ++last->next) {
@@ -236,7 +237,7 @@ static unsigned np_replay_one(ucs_list_link_t *replaying)
         }
     }
 
-    /* each step may end the connection, or tell the user, who does */
+    /* each step may end the connection, or tell the user, which may end it */
     while ((conn->replay == replay) && (replay->next < replay->count)) {
         item = &replay->items[replay->next];
         if (!np_conn_has_room(conn) || !np_conn_has_credit(conn) ||

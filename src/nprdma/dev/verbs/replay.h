@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What goes again over a link's next queue pair (design, section 4: recovery).
- * The target says how many messages it has taken. Messages behind that go
- * again, as they were. What was asked for by one that it has taken, and is not
+ * The target says how many messages it has taken. Messages after that go again,
+ * as they were. What a message that it has taken asked for, and is not
  * answered, is asked for again; of an atomic, which it has executed, its answer
  * alone. All in the order in which they were first sent, and what had been
  * taken first.

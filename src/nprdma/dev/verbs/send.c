@@ -17,13 +17,13 @@
 #include <string.h>
 #include <sys/timerfd.h>
 
-/* Looks after which something is sent to one who is silent */
+/* Looks after which something is sent to a side that is silent */
 #define NP_CONN_PROBE  8
 
 /* And to a link that asks for nothing: a minute */
 #define NP_CONN_IDLE   (60000 / NP_VPORT_LOOK_MSEC)
 
-/* Nanoseconds until the key of a put is taken for unused */
+/* Nanoseconds after which the key of a put counts as unused */
 #define NP_CONN_KEY_NSEC    NP_CLOCK_MSEC
 
 /* How long a target is given to answer by its progress before its service
@@ -90,8 +90,9 @@ static int np_conn_hears(np_conn_t *conn)
     return (conn->silent * NP_VPORT_LOOK) <= np_conn_patience(conn);
 }
 
-/* A write of no bytes: it takes no buffer of the link's, who may be computing,
- * and fails if its queue pair is no more. (On Soft-RoCE it does not.) */
+/* A write of no bytes: it takes no buffer of the link, whose program may be
+ * computing, and fails if its queue pair is gone. (On Soft-RoCE it does
+ * not.) */
 static void np_conn_ping(np_conn_t *conn)
 {
     const np_place_t nowhere = {0};
@@ -122,7 +123,7 @@ void np_conn_look(np_conn_t *conn)
 
 /* Ask for a completion now and then, more often if buffers are short; neither
  * the queue nor what all queues share may fill up without one, however many
- * others have something that none was asked for */
+ * requests of other queues ask for none */
 static int np_conn_is_signaled(np_conn_t *conn, int has_buffer)
 {
     np_vport_t *port = conn->port;
@@ -165,7 +166,7 @@ np_vmsg_t *np_conn_begin(np_conn_t *conn, np_vmsg_kind_t kind)
     return msg;
 }
 
-/* Link: from now on somebody waits for an answer */
+/* Link: from now on an answer is waited for */
 static UCS_F_ALWAYS_INLINE void np_conn_await(np_conn_t *conn)
 {
     if (ucs_list_is_empty(&conn->asking)) {
@@ -175,8 +176,8 @@ static UCS_F_ALWAYS_INLINE void np_conn_await(np_conn_t *conn)
     }
 }
 
-/* Answering side: it has given out a key. Should both programs compute, or
- * sleep, a service thread of ours rings: it need not be awake now. */
+/* Answering side: it has given out a key. If both programs compute, or sleep, a
+ * service thread of ours rings: it need not be awake now. */
 static void np_conn_await_write(np_conn_t *conn)
 {
     const struct itimerspec spec = {
@@ -301,7 +302,7 @@ void np_conn_ring_all(np_vport_t *port)
     }
 }
 
-/* A sign of life: nobody need look for one, or ring */
+/* A sign of life: there is no need to look for one, or to ring */
 static UCS_F_ALWAYS_INLINE void np_conn_lives(np_conn_t *conn)
 {
     ++conn->heard;
@@ -340,8 +341,8 @@ void np_conn_heard_write(np_conn_t *conn)
     }
 }
 
-/* Keep what must go again should the queue pair fail. Returns whether the
- * buffer is needed for that: NP_SQ_KEPT, or 0. */
+/* Keep what must go again if the queue pair fails. Returns whether the buffer
+ * is needed for that: NP_SQ_KEPT, or 0. */
 static UCS_F_ALWAYS_INLINE unsigned
 np_conn_keep(np_conn_t *conn, const np_vmsg_t *msg, size_t len, void *buffer)
 {

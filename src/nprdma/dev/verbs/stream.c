@@ -52,8 +52,8 @@ void np_stream_start(np_stream_t *stream)
     np_stream_todo(stream);
 }
 
-/* In the sequential order: register before asking for it. Should that fail it
- * is tried again, and then goes by messages. */
+/* In the sequential order: register before asking for it. If that fails, it is
+ * tried again, and then goes by messages. */
 static void np_stream_prepare(np_stream_t *stream)
 {
     np_stream_chunk_t *chunk;
@@ -203,7 +203,7 @@ static size_t np_stream_done_bytes(np_stream_t *stream)
     }
 
     if (stream->has_sent) {
-        return 0; /* which were taken nobody has counted */
+        return 0; /* those that were taken are not counted */
     }
 
     for (i = stream->chunk_head; i != stream->chunk_tail; ++i) {
@@ -284,10 +284,10 @@ void np_stream_want(np_stream_t *stream, size_t offset, size_t len)
     }
 }
 
-/* What the program swaps by itself it may need back at any time, and would have
- * to wait until a peer has made its part of the stream. What the kernel does
- * not register may be there all the same, such as a file that is mapped for
- * reading (Linux 6.1): the copy finds out. */
+/* Memory that the program swaps by itself may be needed back by it at any time,
+ * and the program would have to wait for a peer's part of the stream. What the
+ * kernel does not register may be there all the same, such as a file that is
+ * mapped for reading (Linux 6.1): the copy finds out. */
 ucs_status_t
 np_stream_register(np_stream_t *stream, np_stream_chunk_t **chunk_p)
 {
@@ -305,7 +305,7 @@ np_stream_register(np_stream_t *stream, np_stream_chunk_t **chunk_p)
                             ucs_min(stream->chunk, stream->len - stream->next),
                             np_stream_num_chunks(stream) > 0);
         if (len == 0) {
-            return UCS_ERR_NO_RESOURCE; /* until a piece of it is done */
+            return UCS_ERR_NO_RESOURCE; /* until a chunk of it is done */
         }
 
         if (np_swap_range_touches((uintptr_t)base, len)) {

@@ -29,11 +29,11 @@
 /** Streams that a peer may have in work here */
 #define NP_STREAM_SERVED_MAX  256u
 
-/** Messages of a piece that the sink asks for by messages, when it can register
+/** Messages of a chunk that the sink asks for by messages, when it can register
  *  nothing */
 #define NP_STREAM_MESSAGES    8u
 
-/** A piece that is registered */
+/** A chunk that is registered */
 typedef struct np_stream_chunk {
     size_t     offset;      /**< in the stream */
     size_t     len;
@@ -41,7 +41,7 @@ typedef struct np_stream_chunk {
     unsigned   posted;      /**< writes of it that are under way */
 } np_stream_chunk_t;
 
-/** A piece of the sink that may be written */
+/** A chunk of the sink that may be written */
 typedef struct np_stream_ready {
     size_t   offset;
     size_t   len;
@@ -50,7 +50,7 @@ typedef struct np_stream_ready {
 } np_stream_ready_t;
 
 typedef enum np_stream_phase {
-    NP_STREAM_MOVES,        /**< or has failed, and nobody has said so */
+    NP_STREAM_MOVES,        /**< or has failed, which is not yet told */
     NP_STREAM_SENT,         /**< a put by messages: all are sent */
     NP_STREAM_TOLD,         /**< it has failed, and the other side knows */
     NP_STREAM_OVER,         /**< the other side moves nothing more */
@@ -70,7 +70,7 @@ struct np_stream {
     int               is_source;
     int               no_keys;     /**< all of it by messages */
     int               no_register; /**< source: registering has failed */
-    int               is_patient;  /**< served: nobody brings pages in: they
+    int               is_patient;  /**< served: pages are not brought in: they
                                         are touched */
     int               is_prepared; /**< the one chunk is registered, not
                                         READY */
@@ -83,7 +83,7 @@ struct np_stream {
     size_t            len;
     uint64_t          remote;      /**< link's side: the target's address */
     size_t            chunk;       /**< bytes to register next */
-    size_t            next;        /**< offset behind what was registered */
+    size_t            next;        /**< offset after what was registered */
     np_stream_chunk_t chunks[NP_STREAM_DEPTH];
     uint32_t          chunk_head;
     uint32_t          chunk_tail;
@@ -116,7 +116,7 @@ int np_stream_begin(np_stream_t *stream, np_conn_t *conn, uint32_t name,
 void np_stream_begin_sent(np_stream_t *stream, np_conn_t *conn, uint32_t name,
                           size_t len, uint64_t addr);
 
-/** Nobody wants its end any more, or it has come: what it holds is given back.
+/** Its end is not wanted any more, or has come: what it holds is given back.
  *  Its queue pair must not use that any more. */
 void np_stream_drop(np_stream_t *stream);
 
@@ -163,7 +163,7 @@ int np_stream_awaits_write(const np_conn_t *conn);
 
 /** Do what can be done for those that have something to do; returns how much
  *  that was. A service thread does it for peers, and for puts of a program that
- *  computes whose key has come: nothing of these is told the program before
+ *  computes whose key has come: the program is told nothing of these before
  *  their end. */
 unsigned np_stream_progress(np_vport_t *port);
 

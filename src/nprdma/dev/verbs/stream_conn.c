@@ -2,8 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Streams of a connection: which of them a message is about, those that are
- * served for a peer, and what becomes of a link's with another queue pair. A
- * peer is trusted with what it was given: every length and address is checked.
+ * served for a peer, and what becomes of a link's streams with another queue
+ * pair. A peer is trusted with what it was given: every length and address is
+ * checked.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -277,7 +278,7 @@ int np_stream_ask_again(np_asked_t *asked)
     np_stream_t *stream = ucs_container_of(asked, np_stream_t, asked);
 
     if (stream->status != UCS_OK) {
-        /* nobody writes to it any more */
+        /* it is not written to any more */
         np_stream_finish(stream, stream->status);
         return 1;
     }
@@ -311,8 +312,8 @@ void np_streams_renumber(np_conn_t *conn, uint32_t taken, uint32_t seq)
     }
 }
 
-/* A put by messages that needs no other word than that they were taken, and
- * they are; NULL: none */
+/* A put by messages that ends when all of them are taken, and they are; NULL:
+ * none */
 static np_stream_t *np_stream_next_acked(np_conn_t *conn)
 {
     np_stream_t *stream;

@@ -37,11 +37,11 @@ void np_stream_take_done(np_stream_t *stream, const np_vbody_t *body);
 void np_stream_todo(np_stream_t *stream);
 
 /**
- * Register the next piece.
+ * Register the next chunk.
  *
- * @return UCS_ERR_NO_RESOURCE: later; stream->bring says if for the sake of its
- *         pages. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none at all,
- *         and it goes by messages.
+ * @return UCS_ERR_NO_RESOURCE: later; stream->bring says whether its pages are
+ *         the reason. UCS_ERR_EXCEEDS_LIMIT: not even a small one, or none at
+ *         all, and it goes by messages.
  */
 ucs_status_t
 np_stream_register(np_stream_t *stream, np_stream_chunk_t **chunk_p);

@@ -12,11 +12,11 @@
 
 #include "bring.h"
 
-/* A piece that is asked for by messages */
+/* A chunk that is asked for by messages */
 #define NP_STREAM_BY_MESSAGES  (NP_STREAM_MESSAGES * NP_VSEG_DATA)
 
 
-/* Tell where a piece may be written */
+/* Tell where a chunk may be written */
 static void
 np_stream_say_ready(np_stream_t *stream, const np_stream_chunk_t *chunk)
 {
@@ -30,7 +30,7 @@ np_stream_say_ready(np_stream_t *stream, const np_stream_chunk_t *chunk)
     np_conn_send_copied(stream->conn, &ctl.msg, sizeof(ctl));
 }
 
-/* The next piece by messages; NULL: when all others are done */
+/* The next chunk by messages; NULL: when all others are done */
 static np_stream_chunk_t *np_stream_next_by_messages(np_stream_t *stream)
 {
     np_stream_chunk_t *chunk;
@@ -49,7 +49,7 @@ static np_stream_chunk_t *np_stream_next_by_messages(np_stream_t *stream)
     return chunk;
 }
 
-/* Let the next piece be written. Returns whether to come again. */
+/* Let the next chunk be written. Returns whether to come again. */
 static int np_stream_expose(np_stream_t *stream)
 {
     np_stream_chunk_t *chunk;

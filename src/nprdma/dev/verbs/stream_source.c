@@ -35,7 +35,7 @@ np_stream_is_for_owner(const np_stream_t *stream, size_t offset, size_t end)
            !np_stream_is_present(stream, offset, end);
 }
 
-/* Where the next piece to be registered would end */
+/* Where the next chunk to be registered would end */
 static size_t np_stream_next_end(const np_stream_t *stream)
 {
     return stream->next + ucs_min(stream->chunk, stream->len - stream->next);
@@ -186,7 +186,7 @@ static void np_stream_skip_sent(np_stream_t *stream)
     stream->next = ucs_max(stream->next, stream->moved);
 }
 
-/* Register the next piece while others move. Returns whether to come again. */
+/* Register the next chunk while others move. Returns whether to come again. */
 static int np_stream_prepare_source(np_stream_t *stream)
 {
     np_stream_chunk_t *chunk;

@@ -66,10 +66,11 @@ np_nic_views_t *np_views_get(np_nic_t *nic, uint32_t arena);
 /** Those that are LATER: build them, if it is time. Any thread. */
 void np_views_again(np_nic_views_t *views);
 
-/** Nothing is being built any more, for nobody asks for more. Any thread. */
+/** Nothing is being built any more, since nothing more is asked for. Any
+ *  thread. */
 void np_views_wait(np_nic_t *nic);
 
-/** A forked child: whoever held locks is not there */
+/** A forked child: the threads that held locks are not there */
 void np_views_after_fork(void);
 
 static UCS_F_ALWAYS_INLINE np_views_state_t

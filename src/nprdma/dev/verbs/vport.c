@@ -269,8 +269,8 @@ static void np_vport_init_lists(np_vport_t *port)
     ucs_list_head_init(&port->open_puts);
 }
 
-/* Settings of all devices that RNICs know nothing of: who has set one for soft0
- * may want it, so that it is no reason to fail, and is told once a process */
+/* Settings of all devices that RNICs know nothing of: a user may have set one
+ * for soft0, so that it is no reason to fail, and is told once a process */
 static void np_vport_tell_ignored(const np_vport_t *port)
 {
     const np_engine_config_t *config = &np_engine.config;

@@ -121,11 +121,12 @@ typedef struct np_vport_ops {
     /** A stream of a link's has ended, and is its owner's again */
     void (*ended)(np_stream_t *stream, ucs_status_t status);
 
-    /** A link's: it is not connected yet, and of what was sent nobody knows
-     *  what has come */
+    /** A link's: it is not connected yet, and it is not known what has come of
+     *  what was sent */
     void (*lost)(np_vlink_t *link);
-    /** It is, and messages behind @a taken have this number from now on: what
-     *  waits for such a one to be acknowledged waits for that */
+    /** It is, and messages after @a taken have this number from now on: what
+     *  waits for the acknowledgement of such a message waits for that of this
+     *  number */
     void (*renumber)(np_vlink_t *link, uint32_t taken, uint32_t seq);
     /** All has gone again: what waits may begin */
     void (*resumed)(np_vlink_t *link);
@@ -134,8 +135,8 @@ typedef struct np_vport_ops {
 
     /** Do what there is to do (np_vport_t::todo); returns how much */
     unsigned (*work)(np_vport_t *port);
-    /** The owner's: and what only it may, in the progress call of this number;
-     *  there are links to report, or with open puts */
+    /** The owner's: do what only the owner may, in the progress call of this
+     *  number; there are links to report, or with open puts */
     unsigned (*owner_work)(np_vport_t *port, unsigned ticks);
     /** The owner is about to sleep */
     void (*arm)(np_vport_t *port);
@@ -191,15 +192,15 @@ typedef struct np_view {
 #define NP_VPORT_KEPT   256u
 
 /** Owner: np_vport_open's caller. Everything but what is constant belongs to
- *  whoever has the turn: the owner, or a service thread. */
+ *  the thread that has the turn: the owner, or a service thread. */
 struct np_vport {
     np_turn_t               turn;
     np_service_client_t     service;
     int                     is_thread;  /**< a thread of ours has the turn */
     int                     is_closing; /**< nothing more is brought in */
     _Atomic int             is_armed;   /**< the owner sleeps, or is about to;
-                                             set and cleared by who has the
-                                             turn, read without */
+                                             set and cleared in a turn, read
+                                             without */
     np_vport_config_t       config;
     const np_vport_ops_t    *ops;
     np_vuser_t              user;
@@ -217,8 +218,8 @@ struct np_vport {
     unsigned                send_cqe;   /**< completions that send_cq can
                                              hold */
     unsigned                posted;     /**< work requests that may need one */
-    unsigned                awaited;    /**< of these, those an operation waits
-                                             for */
+    unsigned                awaited;    /**< those of them that an operation
+                                             waits for */
     unsigned                max_inline; /**< bytes: what all queue pairs take */
     struct ibv_send_wr      wr;         /**< what is posted next, of sge
                                              alone */
@@ -265,7 +266,7 @@ struct np_vport {
     _Atomic unsigned        ticks;      /**< the owner's progress calls; written
                                              by it alone */
     _Atomic unsigned        ticks_seen; /**< by the service threads */
-    uint64_t                next_look;  /**< for messages that nobody takes,
+    uint64_t                next_look;  /**< for messages that no thread takes,
                                              ms */
     struct ibv_wc           stash[NP_VPORT_BATCH]; /**< found when arming */
     int                     num_stash;
@@ -310,7 +311,8 @@ void np_vport_query(np_vport_t *port, np_vport_attr_t *attr);
 void np_vport_get_dev_addr(np_vport_t *port, np_vdev_addr_t *addr);
 void np_vport_get_addr(np_vport_t *port, np_vport_addr_t *addr);
 
-/** By this device? Not who soft0 reaches, unless the user wants that. */
+/** By this device? Not a peer that soft0 reaches, unless the user wants
+ *  that. */
 int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr);
 
 /**
@@ -319,7 +321,7 @@ int np_vport_is_reachable(np_vport_t *port, const np_vdev_addr_t *addr);
  *
  * @param [in] to_write  To read from a peer into it; else it is sent from.
  *
- * @return 0: not yet, or never; or it is not all in one piece.
+ * @return 0: not yet, or never; or no part of a view's row has all of it.
  */
 int np_vport_view(np_vport_t *port, uint64_t va, uint64_t len, int to_write,
                   np_view_t *view);
@@ -328,7 +330,7 @@ int np_vport_view(np_vport_t *port, uint64_t va, uint64_t len, int to_write,
  *  returns how many */
 unsigned np_vport_tell_views(np_vport_t *port);
 
-/** Forget who waits for views */
+/** Forget peers that wait for views */
 void np_vport_drop_asked(np_vport_t *port);
 
 /** Returns how much was done */
@@ -375,12 +377,12 @@ void np_vport_post_ud(np_vport_t *port, uint64_t index);
 /** The next solicited message tells the service threads */
 int np_vport_arm_service(np_vport_t *port);
 
-/** Be told when receive buffers get few: messages that nobody waits for wake no
- *  thread, and those that would find no buffer */
+/** Be told when receive buffers get few: messages that are not waited for wake
+ *  no thread, and those that would find no buffer */
 void np_vport_arm_low(np_vport_t *port);
 
-/** Does it belong to this process? What a forked child has inherited it must
- *  leave alone: the device knows it as its parent's. */
+/** Does it belong to this process? A forked child must leave alone what it has
+ *  inherited: the device knows it as its parent's. */
 int np_vport_is_ours(const np_vport_t *port);
 
 /** A bringer has tried again what waited for its pages: what that has made to

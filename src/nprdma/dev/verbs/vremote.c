@@ -50,7 +50,7 @@ static void np_vremote_ask(np_vlink_t *link, np_vremote_t *remote)
         .views = {.addr = remote->va}
     };
 
-    /* one is left for who asks on the way to something else */
+    /* one is left for the operation that asks on its way */
     if (np_conn_has_credits(link->conn, 2) &&
         np_conn_send_copied(link->conn, &ctl.msg, sizeof(ctl))) {
         remote->state = NP_VREMOTE_ASKED;

@@ -1,9 +1,9 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What a link asks of our memory by a message of its own: puts and atomics.
- * What they mean the layers above know (np_vport_ops_t); here their links are
- * told, and what atomics gave is kept should that be lost.
+ * What a link asks of our memory by a message of its own: puts and atomics. The
+ * layers above know what they mean (np_vport_ops_t); here their links are told,
+ * and what atomics gave is kept in case the answer is lost.
  */
 
 #ifndef NP_VSERVE_H_
@@ -12,7 +12,7 @@
 #include "conn.h"
 
 /**
- * One has come, with @a len bytes behind @a ctl.
+ * One has come, with @a len bytes after @a ctl.
  *
  * @return UCS_OK: handled, also if the link is told of an error;
  *         UCS_ERR_NO_RESOURCE: not now, and nothing of it was done

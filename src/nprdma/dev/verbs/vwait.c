@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Who sees to a port while its owner does not: the owner itself, asleep until
+ * What sees to a port while its owner does not: the owner itself, asleep until
  * an event wakes it, or a service thread while the owner computes.
  */
 
@@ -59,7 +59,7 @@ static int np_vport_take_events(np_vport_t *port)
     return any;
 }
 
-/* Does anything wait that nobody may ever complete? */
+/* Does anything wait that may never be completed? */
 static int np_vport_expects(np_vport_t *port)
 {
     np_conn_t *conn;
@@ -130,14 +130,14 @@ static ucs_status_t np_vport_try_arm(np_vport_t *port)
         return UCS_ERR_IO_ERROR;
     }
 
-    /* What came before that tells nobody */
+    /* No event tells of what came before that */
     port->num_stash = ucs_max(ibv_poll_cq(port->recv_cq, NP_VPORT_BATCH,
                                           port->stash), 0);
     if ((port->num_stash > 0) || (np_vport_poll_send(port) > 0)) {
         return UCS_ERR_BUSY;
     }
 
-    np_conn_ring_all(port); /* nobody will look at the time meanwhile */
+    np_conn_ring_all(port); /* no thread will look at the time meanwhile */
     np_vport_set_timer(port);
     return UCS_OK;
 }
@@ -210,7 +210,7 @@ static int np_vport_serve_turn(np_vport_t *port)
         }
         np_vport_wake_owner(port);
         np_vport_arm_thread(port);
-        /* what came before that tells nobody */
+        /* no event tells of what came before that */
         count = np_vport_poll_recv(port) + np_vport_poll_send(port);
     } while ((count > 0) && !np_turn_is_wanted(&port->turn) &&
              (++rounds < NP_VPORT_ROUNDS));
@@ -228,7 +228,7 @@ static int np_vport_serve_turn(np_vport_t *port)
            !ucs_list_is_empty(&port->replies);
 }
 
-/* Does the owner look at its port? Only then it is given time to. No turn. */
+/* Does the owner look at its port? Only then is it given time to. No turn. */
 static int np_vport_is_attended(np_vport_t *port)
 {
     const struct timespec patience = {.tv_nsec = NP_VPORT_PATIENCE * 1000};
@@ -246,10 +246,10 @@ static int np_vport_is_attended(np_vport_t *port)
 }
 
 /* A program that waits in a loop sees to everything, and would only be
- * disturbed: be told of the next request that waits too long. That may have
- * been this one, if the program has just left: its sender rings again. Returns
- * 0 if the program has gone to sleep: what was drained may have been to wake
- * it. No turn. */
+ * disturbed: have the next request that waits too long tell us. If the program
+ * has just left, that may have been this one: its sender rings again. Returns 0
+ * if the program has gone to sleep: the event that was drained may have been to
+ * wake it. No turn. */
 static int np_vport_leave_alone(np_vport_t *port)
 {
     np_vport_drain_channel(port);

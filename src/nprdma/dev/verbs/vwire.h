@@ -130,7 +130,8 @@ _Static_assert(sizeof(np_vviews_t) <= sizeof(np_vbody_t),
                "all messages without payload have one size");
 
 /** Nanoseconds until views that were refused for a time are tried again, by
- *  their owner and by who asks for them; twice as long after each time */
+ *  their owner and by the links that ask for them; twice as long after each
+ *  time */
 #define NP_VIEWS_RETRY_MIN UINT64_C(100000000)
 #define NP_VIEWS_RETRY_MAX UINT64_C(60000000000)
 
