@@ -11,7 +11,7 @@
 
 #include "../proto/rnic/rop.h"
 
-/** Active message: @a len bytes behind an 8-byte header */
+/** Active message: @a len bytes after an 8-byte header */
 ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
                                const void *payload, unsigned len);
 
@@ -19,7 +19,7 @@ ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
 ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id, np_pack_t pack,
                           void *arg);
 
-/** Active message gathered from a header and pieces */
+/** Active message gathered from a header and buffers */
 ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
                              unsigned header_len, const np_iov_t *iov,
                              size_t iovcnt);

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * The short ways of soft0, for other lengths than a word's.
+ * The short ways of soft0, for lengths other than a word's.
  */
 
 #ifdef HAVE_CONFIG_H

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * The short ways of soft0: active messages, small puts and gets. They wait
- * their turn as all operations do (proto/order.h), and are the device's beyond
- * that (dev/soft/fast.h); what they cannot do goes the way of all others.
+ * their turn as all operations do (proto/order.h); the rest is the device's
+ * (dev/soft/fast.h). What they cannot do goes the way of all other operations.
  * Active messages are always copied into the ring, so they never meet a page
  * that is absent.
  */
@@ -24,7 +24,8 @@ ucs_status_t np_soft_get_taken(np_link_t *link, np_key_t *key, size_t len,
                                void *comp);
 
 
-/** As np_fast_reserve, and np_fast_send sends it; or why the link is down */
+/** As np_fast_reserve, and np_fast_send sends it; returns also why the link is
+ *  down */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_soft_reserve(np_link_t *link, uint32_t max, void **data, uint32_t *start)
 {
@@ -35,8 +36,8 @@ np_soft_reserve(np_link_t *link, uint32_t max, void **data, uint32_t *start)
            np_fast_reserve(link, max, data, start) : status;
 }
 
-/** As np_fast_reserve_inline, and np_fast_send_inline sends it; or why the link
- *  is down */
+/** As np_fast_reserve_inline, and np_fast_send_inline sends it; returns also
+ *  why the link is down */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_soft_reserve_inline(np_link_t *link, np_slot_t **slot)
 {
@@ -47,8 +48,8 @@ np_soft_reserve_inline(np_link_t *link, np_slot_t **slot)
            status;
 }
 
-/** Put of what is ours: nothing of the program is touched while it is in
- *  flight */
+/** Put of bytes that are ours: no memory of the program is touched while it is
+ *  in flight */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_soft_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
                 uint64_t addr)
@@ -68,8 +69,8 @@ np_soft_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
            np_rma_put_copied(&link->flight, key, data, len, addr);
 }
 
-/** Put of the program's bytes, which its own pager may have to bring in: so
- *  they are taken before anything is in flight */
+/** Put of the program's bytes. Its own pager may have to bring them in, so they
+ *  are read before anything is in flight. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_soft_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
                  uint64_t addr)
@@ -84,7 +85,7 @@ np_soft_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
     return np_soft_put_ours(link, key, &word, sizeof(word), addr);
 }
 
-/** Get whose bytes @a unpack takes when nothing is in flight any more */
+/** Get; @a unpack takes the bytes when nothing is in flight any more */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_soft_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
                  np_unpack_t unpack, void *arg, void *comp)

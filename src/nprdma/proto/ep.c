@@ -26,8 +26,8 @@ np_ep_enter(const np_flights_t *all, np_turn_t **turn_p)
            ((*turn_p = np_turn_enter(all->turn)) != NULL);
 }
 
-/* The same, after a thread's. 0: a forked child does not wait for one that its
- * parent's thread had. */
+/* The same, after a thread's turn has ended. 0: a forked child does not wait
+ * for a turn that its parent's thread had. */
 static int np_ep_wait(const np_flights_t *all, np_turn_t **turn_p)
 {
     if (ucs_likely(np_ep_enter(all, turn_p))) {
@@ -41,8 +41,8 @@ static int np_ep_wait(const np_flights_t *all, np_turn_t **turn_p)
     return 1;
 }
 
-/* The same, for what ends the link: of a port that threads use, a forked child
- * leaves that to its parent */
+/* The same, for what ends the link. If threads use the port, a forked child
+ * leaves that to its parent. */
 static int np_ep_wait_to_end(const np_flights_t *all, np_turn_t **turn_p)
 {
     return ((all->turn == NULL) || np_flights_are_ours(all)) &&
@@ -58,7 +58,7 @@ void np_ep_close(np_flight_t *flight)
         return;
     }
 
-    /* callbacks begin nothing more, and nobody is told that it is down */
+    /* callbacks begin nothing more, and the user is not told that it is down */
     flight->is_reported = 1;
     (void)np_flight_end(flight, UCS_ERR_CANCELED);
     if (all->dev->leave != NULL) {
@@ -170,7 +170,7 @@ ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
         return status;
     }
 
-    /* A link's atomics are executed in order: not beside one that waits */
+    /* A link's atomics are executed in order: none passes one that waits */
     if ((ways->atomic_now != NULL) && (flight->outstanding == 0)) {
         status = ways->atomic_now(flight, key, request, &old);
         if ((status == UCS_OK) && (result != NULL)) {

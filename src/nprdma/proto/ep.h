@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What an endpoint asks of its link, whatever the device: the calls of the face
- * to UCX, all but those for small data, which are the device's own
- * (face/soft.h, face/rnic.h). Each takes the owner's turn where service threads
- * use the port as well.
+ * to UCX, except those for small data, which are the device's own (face/soft.h,
+ * face/rnic.h). Each takes the owner's turn where service threads use the port
+ * as well.
  *
  * UCS_ERR_NO_RESOURCE: try again after progress. Other errors are those of the
  * link, which is down, or of the call.
@@ -16,17 +16,17 @@
 #include "op.h"
 
 /** Close the link; what is outstanding completes with UCS_ERR_CANCELED, and
- *  what that begins on this link is refused with the same. Not inside a
- *  completion (np_user_t::complete). In a forked child, of a port that threads
- *  use, nothing is done: neither by np_ep_cancel, nor by those below that
- *  would have to wait for a thread. */
+ *  what those completions begin on this link is refused with the same. Not
+ *  inside a completion (np_user_t::complete). In a forked child this does
+ *  nothing if threads use the port; the same holds for np_ep_cancel, and for
+ *  the calls below that would have to wait for a thread. */
 void np_ep_close(np_flight_t *flight);
 
 /**
  * Move bytes between local memory, which stays the program's own until the
  * completion, and the memory of the link's target.
  *
- * @param [in] iov   At most NP_MAX_IOV pieces; a list that one call uses.
+ * @param [in] iov   At most NP_MAX_IOV buffers; a list that one call uses.
  * @param [in] addr  Address at the target.
  * @param [in] comp  Completed if UCS_INPROGRESS is returned; may be NULL.
  *
@@ -38,17 +38,18 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                         void *comp);
 
-/** Put of @a len bytes that @a data may lose at once; complete with the next
- *  flush. Returns as np_ep_move, but never UCS_INPROGRESS. */
+/** Put of @a len bytes; @a data may change as soon as this returns. It is
+ *  complete with the next flush. Returns as np_ep_move, but never
+ *  UCS_INPROGRESS. */
 ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
                               const void *data, size_t len, uint64_t addr);
 
-/** The same of what @a pack writes; returns the length, or an error. Nothing is
- *  packed if it is UCS_ERR_NO_RESOURCE. */
+/** The same, of what @a pack writes; returns the length, or an error. With
+ *  UCS_ERR_NO_RESOURCE nothing was packed. */
 ssize_t np_ep_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
                          void *arg, uint64_t addr);
 
-/** As np_ep_move with a get whose bytes @a unpack takes */
+/** As np_ep_move with a get, but @a unpack takes the bytes */
 ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
                               uint64_t addr, np_unpack_t unpack, void *arg,
                               void *comp);
@@ -74,12 +75,11 @@ int np_ep_has_resources(np_flight_t *flight);
 ucs_status_t np_eps_flush(np_flights_t *all, void *comp);
 void np_eps_fence(np_flights_t *all);
 
-/** Others wait, which were first: operations are refused. Or none do any
- *  more. */
+/** Earlier operations wait, so new ones are refused; or none wait any more. */
 void np_ep_hold(np_flight_t *flight, int is_held);
 
-/** Complete all that is outstanding with @a status. The link is good for
- *  nothing more, and nobody is told that it is down. */
+/** Complete all that is outstanding with @a status. The link cannot be used any
+ *  more, and its user is not told that it is down. */
 void np_ep_cancel(np_flight_t *flight, ucs_status_t status);
 
 /** Find out whether the peer is there: its death is reported by link_down */

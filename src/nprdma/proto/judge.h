@@ -2,8 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * The judge: what shows that a piece has arrived (design, section 4). A page
- * may come or go at any time. Of the target's pages there is one proof; of ours
- * it is their entries, read after that, which may have looked at our memory.
+ * may come or go at any time. There is one proof for the target's pages. For
+ * ours it is their entries, which are read after that proof, since it may have
+ * looked at our memory.
  */
 
 #ifndef NP_JUDGE_H_
@@ -19,11 +20,11 @@ typedef enum np_proof {
     NP_PROOF_SIGNATURE,  /**< nothing of what was read is the signature */
     NP_PROOF_ENTRIES,    /**< the target's entries are what they were */
     NP_PROOF_READBACK,   /**< what was written can be read */
-    NP_PROOF_DEVICE      /**< the device, which has told what was absent */
+    NP_PROOF_DEVICE      /**< the device has told what was absent */
 } np_proof_t;
 
-/** What the settings say, of a device that can tell what was absent.
- *  @param [in] by_entries  A read, too. */
+/** What the settings say, for a device that can tell what was absent.
+ *  @param [in] by_entries  Reads too. */
 static inline np_proof_t
 np_judge_proof(np_dir_t dir, size_t len, int by_entries)
 {
@@ -43,7 +44,8 @@ np_judge_proof(np_dir_t dir, size_t len, int by_entries)
 }
 
 /** NP_PROOF_SIGNATURE, of what was read from [@a addr, ...): @a missing is what
- *  looks like it, where a page is seen to come or go in units of @a unit */
+ *  looks like the signature. Pages are seen to come and go in units of @a
+ *  unit. */
 static inline void
 np_judge_read(const np_iov_t *iov, size_t iovcnt, uint64_t addr, unsigned unit,
               np_ranges_t *missing)
@@ -69,8 +71,8 @@ static UCS_F_ALWAYS_INLINE unsigned np_judge_their_bits(np_dir_t dir)
     return (dir == NP_DIR_GET) ? NP_ENTRY_READ : NP_ENTRY_WRITE;
 }
 
-/** And ours, into which we read, or from which we write. @a is_own: by our own
- *  tables, not the kernel module's. */
+/** And what our own entries must say, of the memory into which we read or from
+ *  which we write. @a is_own: by our own tables, not the kernel module's. */
 static UCS_F_ALWAYS_INLINE unsigned np_judge_our_bits(np_dir_t dir, int is_own)
 {
     const unsigned bits = (dir == NP_DIR_GET) ? NP_ENTRY_BITS : NP_ENTRY_READ;

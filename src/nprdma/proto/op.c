@@ -14,8 +14,8 @@
 
 #include <stdlib.h>
 
-/* They are made in blocks, which live as long as the port. Their table is of
- * a power of two. */
+/* Operations are made in blocks, which live as long as the port. The size of
+ * their table is a power of two. */
 #define NP_OP_BLOCK        16u
 
 /* A name: an index, and a generation above it. 0 is no name. */
@@ -99,8 +99,8 @@ void np_op_post(np_flight_t *flight, np_op_t *op)
     ucs_list_add_tail(&flight->ops, &op->list);
     np_flight_set_busy(flight);
 
-    /* It went down after this operation had entered, when nothing was
-     * outstanding that its user had to be told of */
+    /* The link went down after this operation had entered, when nothing was
+     * outstanding of which its user had to be told */
     if (ucs_unlikely(np_flight_is_down(flight))) {
         np_flight_report(flight);
     }
@@ -134,8 +134,8 @@ void np_op_turn(np_op_t *op, np_op_kind_t kind)
     op->kind = kind;
 }
 
-/* It is in no list of its link any more, and holds nothing. What was refused
- * may be tried again. */
+/* Take it out of all lists of its link, and give back what it uses. What was
+ * refused may be tried again. */
 static void np_op_unpost(np_op_t *op)
 {
     np_flight_t *flight = op->flight;
@@ -160,9 +160,9 @@ void np_op_drop(np_op_t *op)
     np_op_put(all, op);
 }
 
-/* Does anything but its user rely on it? Nobody waits for it, or what is behind
- * a fence does: UCP's word to the peer that a put is there must not go if it is
- * not. */
+/* Does anything but its user rely on it? Yes if it has no completion, or if
+ * operations after a fence wait for it: UCP must not tell the peer that a put
+ * is there if it is not. */
 static int np_op_is_relied_on(const np_op_t *op)
 {
     return (op->comp == NULL) || ((op->flight->gate & NP_GATE_FENCED) &&
@@ -205,7 +205,7 @@ void np_flight_cancel(np_flight_t *flight, ucs_status_t status)
     np_op_t *op;
     void *comp;
 
-    /* before the user is told, whose memory it is again then */
+    /* before the user is told: then the memory is the user's again */
     all->dev->stop(flight);
     ucs_list_for_each(op, &flight->ops, list) {
         all->ways->stopped(op);

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Operations of any device: what an endpoint has outstanding, from its
- * beginning to its completion or failure. What a device has to know beside
- * this follows in its own struct (soft/sop.h, rnic/rop.h).
+ * beginning to its completion or failure. What a device has to know besides
+ * follows in its own struct (soft/sop.h, rnic/rop.h).
  */
 
 #ifndef NP_OP_H_
@@ -45,18 +45,18 @@ struct np_op {
     };
 };
 
-/** One that is free; NULL: np_op_none says why */
+/** A free operation; NULL: np_op_none says why */
 np_op_t *np_op_get(np_flights_t *all, np_op_kind_t kind, void *comp);
 void np_op_put(np_flights_t *all, np_op_t *op);
 
-/** Has every operation that a port may have begun? */
+/** Are as many operations in use as a port may have? */
 static inline int np_op_is_full(const np_flights_t *all)
 {
     return (all->free_ops == NULL) && (all->num_ops >= all->max_ops);
 }
 
-/** There was none. UCS_ERR_NO_RESOURCE: others must complete first;
- *  UCS_ERR_NO_MEMORY. */
+/** There was no free operation. UCS_ERR_NO_RESOURCE: others must complete
+ *  first; UCS_ERR_NO_MEMORY. */
 static inline ucs_status_t np_op_none(const np_flights_t *all)
 {
     return np_op_is_full(all) ? UCS_ERR_NO_RESOURCE : UCS_ERR_NO_MEMORY;
@@ -65,24 +65,24 @@ static inline ucs_status_t np_op_none(const np_flights_t *all)
 /** It is outstanding from now on */
 void np_op_post(np_flight_t *flight, np_op_t *op);
 
-/** Give it a name that no other one has had lately: what comes late for one is
- *  not taken for the next */
+/** Give it a name that no other operation has had lately: a late answer to one
+ *  is not taken for the answer to the next */
 void np_op_name(np_op_t *op);
 
 /** The link's operation of this name; NULL: it is over */
 np_op_t *np_op_find(const np_flight_t *flight, uint32_t name);
 
-/** It is outstanding, and goes on as one of another kind */
+/** It is outstanding, and goes on as an operation of another kind */
 void np_op_turn(np_op_t *op, np_op_kind_t kind);
 
-/** It is not outstanding any more, and nobody is told */
+/** It is not outstanding any more; its user is not told */
 void np_op_drop(np_op_t *op);
 
-/** A transfer has ended: for np_trace, as np_op_order was told of it */
+/** A transfer has ended: report it to np_trace, as np_op_order had it */
 void np_op_trace(const np_op_t *op);
 
-/** It is done: tell the user, and those that wait for all before them. An error
- *  that nobody waits for ends the link. */
+/** It is done: tell the user, and the operations that wait for all before them.
+ *  An error that no completion reports ends the link. */
 void np_op_finish(np_op_t *op, ucs_status_t status);
 
 /** Complete everything that is outstanding with @a status. Answers may still
@@ -92,14 +92,14 @@ void np_flight_cancel(np_flight_t *flight, ucs_status_t status);
 /** Tell the user that a link is down, at the next progress */
 void np_flight_report(np_flight_t *flight);
 
-/** And now; returns of how many */
+/** The same, now; returns how many links */
 unsigned np_flights_report(np_flights_t *all);
 
 /** Free all operations of a port */
 void np_flights_cleanup(np_flights_t *all);
 
 
-/** Tell the user, if he wants to know */
+/** Tell the user, if there is a completion */
 static inline void
 np_flights_tell(const np_flights_t *all, void *comp, ucs_status_t status)
 {

@@ -149,7 +149,7 @@ np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size)
 int np_flight_has_resources(np_flight_t *flight)
 {
     if (np_flight_is_down(flight)) {
-        return 1; /* whoever tries learns that */
+        return 1; /* the next call learns that */
     }
 
     return !flight->is_refused && !np_flight_is_fenced(flight) &&
@@ -248,7 +248,7 @@ ucs_status_t np_flight_flush(np_flight_t *flight, void *comp)
             return flight->status;
         }
     } else if (flight->gate & NP_GATE_PENDING) {
-        return UCS_ERR_NO_RESOURCE; /* it belongs behind those that wait */
+        return UCS_ERR_NO_RESOURCE; /* it belongs after those that wait */
     } else if (np_flight_is_complete(flight)) {
         return UCS_OK;
     } else {
@@ -259,8 +259,9 @@ ucs_status_t np_flight_flush(np_flight_t *flight, void *comp)
            UCS_INPROGRESS : np_op_none(flight->all);
 }
 
-/* A link's part in the flush of a port; 0: it has none. One that is down has,
- * until its user has been told of that, and of the end of each operation. */
+/* A link's part in the flush of a port; 0: it has none. A link that is down has
+ * one until its user has been told of that, and of the end of each
+ * operation. */
 static int np_flush_takes(np_flight_t *flight)
 {
     if (np_flight_is_down(flight)) {

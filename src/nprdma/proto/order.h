@@ -16,7 +16,7 @@
 np_order_t np_order_now(void);
 
 /** Must a transfer wait for those in flight, as np_order_now says? Asked only
- *  if some are. */
+ *  if some are in flight. */
 int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
                    int is_write);
 
@@ -24,8 +24,8 @@ int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
 void np_op_order(np_flight_t *flight, np_op_t *op, uint64_t addr, size_t len,
                  int is_write);
 
-/** Transfers that a link has outstanding at most, as a queue pair has work
- *  requests: what comes later waits for one of them to complete. Progress may
+/** Largest number of transfers that a link has outstanding, as a queue pair has
+ *  work requests: a later one waits until one of them completes. Progress may
  *  have to look at all of them. */
 #define NP_TRANSFERS_MAX  128u
 
@@ -33,26 +33,26 @@ void np_op_order(np_flight_t *flight, np_op_t *op, uint64_t addr, size_t len,
 ucs_status_t np_flight_order_slow(np_flight_t *flight, uint64_t addr,
                                   size_t len, int is_write);
 
-/** One has begun: what comes later may have to wait for it */
+/** A transfer has begun: what comes later may have to wait for it */
 void np_flight_begun(np_flight_t *flight);
 
-/** May an operation start, as far as its link knows? Slow half of what asks for
- *  a gate of 0. */
+/** May an operation start, as far as its link knows? Slow half of the functions
+ *  that ask for a gate of 0. */
 ucs_status_t np_flight_enter(np_flight_t *flight);
 
-/** And an atomic of @a size bytes? It takes effect, and completes, after the
- *  puts and gets before it, as on a reliable queue pair: Open MPI's
+/** May an atomic of @a size bytes start? It takes effect, and completes, after
+ *  the puts and gets before it, as on a reliable queue pair: Open MPI's
  *  request-based one-sided calls use one as their end marker, without a fence.
  *  @return UCS_OK, or UCS_ERR_INVALID_ADDR: it is not aligned. */
 ucs_status_t
 np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size);
 
-/** Somebody waits for all that was posted: nothing is put off any more, and we
- *  are to hear of its end */
+/** All that was posted is waited for: nothing is put off any more, and we must
+ *  learn of its end */
 void np_flight_hurry(np_flight_t *flight);
 
-/** Would any operation find room now? Looks past NP_GATE_PENDING, which is for
- *  whoever keeps the waiting ones in order. */
+/** Would any operation find room now? Ignores NP_GATE_PENDING, which is for the
+ *  code that keeps the waiting ones in order. */
 int np_flight_has_resources(np_flight_t *flight);
 
 /**
@@ -62,14 +62,14 @@ int np_flight_has_resources(np_flight_t *flight);
  *                   NULL.
  *
  * @return UCS_OK, UCS_INPROGRESS, UCS_ERR_NO_MEMORY, or why the link is down;
- *         UCS_ERR_NO_RESOURCE: there are too many operations, or, of a link,
- *         others wait for room, and this flush must wait behind them.
+ *         UCS_ERR_NO_RESOURCE: there are too many operations, or, for one link,
+ *         others wait for room, and this flush must wait after them.
  */
 ucs_status_t np_flight_flush(np_flight_t *flight, void *comp);
 ucs_status_t np_flights_flush(np_flights_t *all, void *comp);
 
 /** What comes later waits for what came before; what the CPU has stored into a
- *  target's memory is in order with messages */
+ *  target's memory stays in order with messages */
 void np_flight_fence(np_flight_t *flight);
 void np_flights_fence(np_flights_t *all);
 
@@ -87,8 +87,8 @@ static UCS_F_ALWAYS_INLINE ucs_status_t np_flight_start(np_flight_t *flight)
     return ucs_likely(flight->gate == 0) ? UCS_OK : np_flight_enter(flight);
 }
 
-/** And one that is not empty, with this key? One of no bytes may come with
- *  UCT_INVALID_RKEY, and has begun and ended. */
+/** May a transfer with this key start, if it has bytes? One of no bytes may
+ *  come with UCT_INVALID_RKEY, and has begun and ended. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_flight_start_key(np_flight_t *flight, const np_key_t *key, uint64_t addr,
                     size_t len)
@@ -98,7 +98,8 @@ np_flight_start_key(np_flight_t *flight, const np_key_t *key, uint64_t addr,
 }
 
 /** May a transfer of [@a addr, @a addr + @a len) start beside what is in
- *  flight? Not if it must come after some of that, nor if that is much. */
+ *  flight? Not if it must come after some of that, or if too much is in
+ *  flight. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_flight_order(np_flight_t *flight, uint64_t addr, size_t len, int is_write)
 {

@@ -16,7 +16,7 @@ ucs_status_t
 np_serve_put(np_stage_t *stage, uint64_t addr, const void *data, size_t len,
              int is_patient, uint64_t *va);
 
-/** And an atomic: np_vport_ops_t::atomic */
+/** Execute an atomic: np_vport_ops_t::atomic */
 ucs_status_t np_serve_atomic(const np_atomic_t *request, int is_patient,
                              uint64_t *result, uint64_t *va);
 

@@ -1,15 +1,15 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * One-sided transfers over queue pairs, between views of memory that nobody
- * pins (design, section 4). They are made as if all pages were there, and
+ * One-sided transfers over queue pairs, between views of memory that is not
+ * pinned (design, section 4). They are made as if all pages were there, and
  * confirmed:
  *
  * read   RDMA Read from the target's read view into our write view. Right if no
  *        DMA unit holds the signature, and no page of ours has changed.
  * write  with the target's entries known, and all writable: RDMA Write from our
- *        read view into its write view, and a Read of the entries behind it.
- *        Right if no entry has changed, nor a page of ours. RC executes
+ *        read view into its write view, and a Read of the entries after it.
+ *        Right if no entry and no page of ours has changed. RC executes
  *        requests in order, and an entry changes before its page goes.
  *
  * What cannot be confirmed is finished two-sided, from the first piece on that
@@ -28,15 +28,16 @@
 /* Bytes that are confirmed together: their entries fit one buffer of ours */
 #define NP_RPIECE_SIZE  (1ul << 20)
 
-/* Read from this size on, entries that are not known to say that pages are
- * there are looked at first: a round trip, against moving what is not there */
+/* Reads of at least this size look at the entries first, if these are not known
+ * to say that the pages are there: it costs a round trip, but does not move
+ * what is not there */
 #define NP_RLOOK_MIN    (64ul << 10)
 
 /* Smallest unit in which a device may see a page come or go */
 #define NP_RONE_UNIT    64
 
 /* Times that a piece is written again, and that a page of ours is brought in
- * again, when it goes meanwhile */
+ * again, if it goes meanwhile */
 #define NP_RONE_ROUNDS  3
 
 typedef enum np_rpost {
@@ -109,8 +110,8 @@ static uint64_t np_rpiece_remote(const np_rop_t *op, const np_rpiece_t *piece)
     return op->one.remote + piece->offset;
 }
 
-/* Our pages are mapped, and piece->ours tells if they stay it; 0: they are
- * not */
+/* Map our pages; piece->ours tells later whether they stayed so. 0: they are
+ * not mapped */
 static int np_rpiece_bring_in(np_rop_t *op, np_rpiece_t *piece,
                               const np_kmod_region_t *region)
 {
@@ -253,7 +254,8 @@ static np_rpost_t np_rpiece_post(np_rop_t *op, uint32_t index)
     return NP_RPOST_DONE;
 }
 
-/* The entries that have arrived; or nothing is known any more */
+/* Note the entries that have arrived; if none have, nothing is known any
+ * more */
 static void np_rpiece_learn(np_rop_t *op, const np_rpiece_t *piece, int is_read)
 {
     np_vremote_learn(piece->remote, np_rpiece_remote(op, piece), piece->len,
@@ -281,7 +283,7 @@ static int np_rpiece_is_right(np_rop_t *op, np_rpiece_t *piece)
            np_rpiece_is_ours(op, piece);
 }
 
-/* What a piece that is back has brought. Returns 0: no room for its next
+/* Look at what a piece has brought back. Returns 0: no room for its next
  * step. */
 static int np_rpiece_advance(np_rop_t *op, uint32_t index)
 {
@@ -310,8 +312,8 @@ static int np_rpiece_advance(np_rop_t *op, uint32_t index)
     return posted != NP_RPOST_NO_ROOM;
 }
 
-/* The next piece: none crosses the end of a region of a view's row (nor, hence,
- * of an arena), on either side */
+/* The next piece: none crosses the end of a memory region of a view (so none
+ * crosses the end of an arena), on either side */
 static void np_rone_cut(np_rop_t *op)
 {
     np_rone_t *one     = &op->one;
@@ -352,9 +354,8 @@ static int np_rone_post(np_rop_t *op)
     return 1;
 }
 
-/* A copied put as the message that it would have been, in its own buffer:
- * others may all be in use like this. Returns whether to come again: no
- * room. */
+/* Send a copied put as a message after all, in its own buffer: all others may
+ * be in use in the same way. Returns whether to come again: no room. */
 static int np_rone_send_copy(np_rop_t *op)
 {
     np_vctl_t *ctl      = op->copy;
@@ -380,7 +381,7 @@ static int np_rone_send_copy(np_rop_t *op)
     return 0;
 }
 
-/* What is not confirmed, two-sided; returns whether to come again: no room */
+/* Do what is not confirmed two-sided; returns whether to come again: no room */
 static int np_rone_fall_back(np_rop_t *op)
 {
     np_rone_t one = op->one;

@@ -116,7 +116,7 @@ static void np_rop_stream_ended(np_stream_t *stream, ucs_status_t status)
     np_op_finish(&ucs_container_of(stream, np_rop_t, stream)->super, status);
 }
 
-/* Do for a transfer what can be done */
+/* Do what can be done now for a transfer */
 static unsigned np_rop_work_one(ucs_list_link_t *todo)
 {
     np_rop_t *op = ucs_container_of(todo, np_rop_t, todo);

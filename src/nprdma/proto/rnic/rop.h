@@ -14,8 +14,8 @@
 #include "../../mem/entries.h"
 #include "../../mem/key.h"
 
-/** Operations of a link that need its target's CPU, at a time: of as many that
- *  are complete here the target may still have to learn it */
+/** Operations of a link that may need its target's CPU at a time: as many again
+ *  may be complete here before the target knows it */
 #define NP_RASKED_MAX    (NP_STREAM_SERVED_MAX / 2)
 
 /** Pieces of a one-sided transfer that are under way */
@@ -28,7 +28,8 @@ typedef enum np_rpiece_step {
     NP_RPIECE_DONE
 } np_rpiece_step_t;
 
-/** What is confirmed together; within one region of a view on both sides */
+/** What is confirmed together; within one memory region of a view on both
+ *  sides */
 typedef struct np_rpiece {
     size_t                      offset;     /**< in the transfer */
     size_t                      len;
@@ -47,12 +48,12 @@ typedef struct np_rpiece {
 /** A one-sided transfer (rone.c) */
 typedef struct np_rone {
     np_dir_t    dir;
-    np_unpack_t unpack;     /**< read: who takes the bytes; NULL: base */
+    np_unpack_t unpack;     /**< read: takes the bytes; NULL: base */
     void        *arg;
     void        *base;
     size_t      len;
     uint64_t    remote;
-    size_t      next;       /**< offset behind the last piece */
+    size_t      next;       /**< offset after the last piece */
     uint32_t    head;       /**< of pieces that are not confirmed */
     uint32_t    tail;
     unsigned    posted;     /**< pieces that are not back */
@@ -68,8 +69,8 @@ struct np_rop {
     np_vport_t      *port;
     np_conn_t       *conn;
     np_vlink_t      *link;
-    void            *copy;     /**< a send buffer with the bytes of a put,
-                                    behind room for a header, or NULL */
+    void            *copy;     /**< a send buffer with the bytes of a put, after
+                                    room for a header, or NULL */
     union {
         np_stream_t     stream;    /**< NP_OP_MOVE */
         np_rone_t       one;
@@ -94,8 +95,8 @@ void np_rop_post(np_vlink_t *link, np_rop_t *op);
 /** It has something to do in the next progress */
 void np_rop_todo(np_rop_t *op);
 
-/** Give back what it holds of the port's and the device's; its queue pair must
- *  not use it any more */
+/** Give back what it uses of the port and the device; its queue pair must not
+ *  use that any more */
 void np_rop_release(np_rop_t *op);
 
 /** Make a posted operation a two-sided one, and ask the target for it; returns
@@ -109,12 +110,12 @@ int np_vlink_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
 int np_rone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr, size_t len);
 
-/** The same for what fits a buffer of ours */
+/** The same for a transfer that fits a buffer of ours */
 int np_rone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
                         size_t len);
 
-/** Do what can be done for one that is; returns whether to come again. Owner's
- *  turn. */
+/** Do what can be done for a one-sided transfer; returns whether to come again.
+ *  Owner's turn. */
 int np_rone_run(np_rop_t *op);
 
 void np_rone_posted_done(np_rop_t *op, uint32_t index);
@@ -123,7 +124,7 @@ void np_rone_release(np_rop_t *op);
 /** Its queue pair has failed: the rest goes two-sided over the next one */
 void np_rone_lost(np_rop_t *op);
 
-/** May one more begin that needs the target's CPU? */
+/** May one more operation begin that needs the target's CPU? */
 static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
 {
     return np_flight_asking(&link->flight) < NP_RASKED_MAX;

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Links over queue pairs: what may start, and starts.
+ * Links over queue pairs: what may start, and starting it.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -149,7 +149,7 @@ ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    /* before anything is packed: what is packed is gone for the caller */
+    /* before anything is packed: the caller cannot pack twice */
     status = np_vlink_order(link, addr, NP_VSEG_DATA, 1);
     if (ucs_unlikely(status != UCS_OK)) {
         np_conn_drop(link->conn, &ctl->msg);
@@ -231,7 +231,7 @@ int np_vlink_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
     return np_conn_ask(op->conn, &op->asked);
 }
 
-/* One that needs the target's CPU; NULL: @a status_p says why not */
+/* An operation that needs the target's CPU; NULL: @a status_p says why not */
 static np_rop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
                                      void *comp, ucs_status_t *status_p)
 {

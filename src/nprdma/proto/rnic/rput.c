@@ -2,14 +2,13 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Small puts that are confirmed together. Each is an inline Write into the
- * target's write view, posted at once; the Read of the target's entries behind
- * them is posted when somebody waits for it, when there are many, or soon.
- * Until it is back their bytes stay here. What was not there goes again, as a
- * message.
+ * target's write view, posted at once; the Read of the target's entries after
+ * them is posted when it is waited for, when there are many, or soon. Until it
+ * is back their bytes stay here. What was not there goes again, as a message.
  *
- * The places of two are the same or have no byte in common: of one place only
- * the last put counts, so nothing older is ever written over it. Other
- * transfers of the same memory wait (np_flight_t::overlap).
+ * Two puts have the same place, or no byte in common. For each place only the
+ * last put counts, so nothing older is ever written over it. Other transfers of
+ * the same memory wait (np_flight_t::overlap).
  */
 
 #ifdef HAVE_CONFIG_H
@@ -26,9 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Progress calls for which a put may stay without its Read: what the target's
- * black-hole page has swallowed is seen that much later by who polls for it. In
- * a program that is seldom in progress: until the kernel's next tick. */
+/* Progress calls for which a put may stay without its Read: a put that the
+ * target's black-hole page has swallowed is seen that much later by a program
+ * that polls for it. A program that is seldom in progress sends the Read at the
+ * kernel's next tick. */
 #define NP_RPUT_TICKS  1024
 
 /* Writes before one Read, unless the send queue is small */
@@ -51,7 +51,7 @@ typedef struct np_rput {
     uint8_t         data[NP_RPUT_SIZE];
 } np_rput_t;
 
-/** Those that one Read confirms. Owner: its link. */
+/** The puts that one Read confirms. Owner: its link. */
 typedef struct np_rbatch {
     np_rop_t     *op;         /**< NULL: not in use */
     np_vremote_t *remote;     /**< the arena of all */
@@ -64,9 +64,10 @@ typedef struct np_rbatch {
     uint64_t     tick;        /**< and when; np_clock_coarse() */
     int          is_posted;   /**< its Read */
     int          is_back;
-    int          is_checked;  /**< or will not be: what is LIVE goes again */
-    int          is_behind;   /**< complete only when the other batch is, as
-                                   that has replaced what was not there */
+    int          is_checked;  /**< or will not be checked: what is LIVE is sent
+                                   again */
+    int          is_behind;   /**< complete only when the other batch is, since
+                                   that one has replaced what was not there */
     np_rput_t    puts[NP_RPUT_COUNT];
 } np_rbatch_t;
 
@@ -120,7 +121,7 @@ static void np_rbatch_drop_scratch(np_rbatch_t *batch)
     }
 }
 
-/* Is there an older one, whose Read must be posted first? */
+/* Is there an older batch, whose Read must be posted first? */
 static int np_rbatch_is_second(const np_rbatch_t *batch)
 {
     const np_rbatch_t *other = np_rbatch_other(batch);
@@ -191,7 +192,7 @@ static np_rput_t *np_rput_find(np_vlink_t *link, uint64_t addr, size_t len)
     for (i = 0; (link->puts != NULL) && (i < 2); ++i) {
         batch = &link->puts->batches[i];
         if ((batch->op == NULL) || batch->is_checked) {
-            continue; /* what goes again is waited for */
+            continue; /* what is sent again is waited for */
         }
         for (k = 0; k < batch->count; ++k) {
             if ((batch->puts[k].state == NP_RPUT_LIVE) &&
@@ -204,8 +205,8 @@ static np_rput_t *np_rput_find(np_vlink_t *link, uint64_t addr, size_t len)
     return NULL;
 }
 
-/* May it begin beside what is in flight? One of just its place is no reason to
- * wait: @a last_p. */
+/* May it begin beside what is in flight? A put of the same place (@a last_p) is
+ * no reason to wait. */
 static int np_rput_may_begin(np_vlink_t *link, uint64_t addr, size_t len,
                              np_rput_t **last_p)
 {
@@ -221,7 +222,7 @@ static int np_rput_may_begin(np_vlink_t *link, uint64_t addr, size_t len,
     return *last_p != NULL;
 }
 
-/* Has it a place for one more, in this page? */
+/* Has the batch a place for one more put, in this page? */
 static int np_rbatch_has_place(const np_rbatch_t *batch,
                                const np_vremote_t *remote, uint64_t page)
 {
@@ -232,8 +233,8 @@ static int np_rbatch_has_place(const np_rbatch_t *batch,
            (((last - first) >> NP_PAGE_SHIFT) < NP_RPUT_PAGES);
 }
 
-/* UCS_ERR_NO_RESOURCE: others first; UCS_ERR_UNSUPPORTED: there is none to be
- * had */
+/* UCS_ERR_NO_RESOURCE: others must complete first; UCS_ERR_UNSUPPORTED: there
+ * can be none */
 static ucs_status_t
 np_rbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page,
                 np_rbatch_t **batch_p)
@@ -280,7 +281,7 @@ np_rbatch_begin(np_vlink_t *link, np_vremote_t *remote, uint64_t page,
     return UCS_OK;
 }
 
-/* The one that takes a put in this page; else as np_rbatch_begin() */
+/* The batch that takes a put in this page; else as np_rbatch_begin() */
 static ucs_status_t np_rput_batch(np_vlink_t *link, np_vremote_t *remote,
                                   uint64_t page, np_rbatch_t **batch_p)
 {
@@ -350,7 +351,7 @@ int np_rput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
     return link->is_overtaking;
 }
 
-/* Its place in the open batch, where an older one may be */
+/* Its place in the open batch, where an older put may be */
 static np_rput_t *np_rput_place(np_vlink_t *link, np_rbatch_t *batch,
                                 np_rput_t *last, uint64_t addr, size_t len)
 {
@@ -438,7 +439,7 @@ static int np_rput_is_right(const np_rbatch_t *batch, const np_rput_t *put)
     return np_judge_theirs(NP_DIR_PUT, &put->entry, &now);
 }
 
-/* Those of which that is so are complete; without entries, none */
+/* The puts for which that is so are complete; without entries, none */
 static void np_rbatch_check(np_rbatch_t *batch, int has_entries)
 {
     np_stats_t *stats = batch->op->port->flights.stats;
@@ -457,7 +458,7 @@ static void np_rbatch_check(np_rbatch_t *batch, int has_entries)
     }
 }
 
-/* The operation whose flushes wait for what goes again */
+/* The operation whose flushes wait for what is sent again */
 static np_rop_t *np_rbatch_first(const np_rbatch_t *batch)
 {
     const np_rbatch_t *other = np_rbatch_other(batch);
@@ -465,7 +466,7 @@ static np_rop_t *np_rbatch_first(const np_rbatch_t *batch)
     return ((other->op != NULL) && other->is_behind) ? other->op : batch->op;
 }
 
-/* As a message; returns 0: no room */
+/* Send it again as a message; returns 0: no room */
 static int np_rput_again(np_rop_t *op, np_rput_t *put)
 {
     np_rop_t *first  = np_rbatch_first(op->batch);

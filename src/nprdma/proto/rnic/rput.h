@@ -20,8 +20,8 @@
  * A put of at most NP_RPUT_SIZE bytes, one-sided; it is complete with the next
  * flush.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: others first; UCS_ERR_UNSUPPORTED: not
- *         in this way.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: others must complete first;
+ *         UCS_ERR_UNSUPPORTED: not in this way.
  */
 ucs_status_t np_rput_post(np_vlink_t *link, const void *data, size_t len,
                           uint64_t addr);
@@ -29,31 +29,33 @@ ucs_status_t np_rput_post(np_vlink_t *link, const void *data, size_t len,
 /** A put is about to go as a message, where others go one-sided */
 void np_rput_by_message(np_vlink_t *link, uint64_t addr, size_t len);
 
-/** Is there one that is not acknowledged? That is asked for, then. */
+/** Is there a put that is not acknowledged? If so, the acknowledgement is asked
+ *  for. */
 int np_rput_is_unacked(np_vlink_t *link);
 
-/** Would what the target's CPU has no part in overtake such a put that must be
- *  before it? Its acknowledgement is asked for, then. */
+/** Would a transfer without the target's CPU overtake such a put that must come
+ *  before it? If so, the acknowledgement is asked for. */
 int np_rput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len);
 
-/** Somebody waits for them: confirm those that have been posted */
+/** They are waited for: confirm those that have been posted */
 void np_rput_confirm(np_vlink_t *link);
 
-/** And those of all links, before the program sleeps */
+/** The same for all links, before the program sleeps */
 void np_rput_confirm_all(np_vport_t *port);
 
-/** And those that have waited long enough, in the progress call of this
- *  number */
+/** The same for those that have waited long enough, in the progress call of
+ *  this number */
 void np_rput_age(np_vport_t *port, unsigned ticks);
 
-/** Do what can be done for what is back; returns whether to come again. Owner's
- *  turn. */
+/** Do what can be done for what has come back; returns whether to come again.
+ *  Owner's turn. */
 int np_rput_run(np_rop_t *op);
 
 void np_rput_posted_done(np_rop_t *op);
 void np_rput_release(np_rop_t *op);
 
-/** Its queue pair has failed: they go again as messages over the next one */
+/** Its queue pair has failed: the puts are sent again as messages over the next
+ *  one */
 void np_rput_lost(np_rop_t *op);
 
 /** The link ends; nothing is outstanding any more */

@@ -18,8 +18,8 @@
 #include "../../trace.h"
 
 
-/* Move [offset, offset + len) of a copy, here and now; what has not arrived is
- * to do */
+/* Move [offset, offset + len) of a copy, here and now; what has not arrived
+ * goes into the list of what is to do */
 static ucs_status_t
 np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
 {
@@ -62,7 +62,7 @@ np_copy_piece_len(const np_copy_t *copy, size_t offset, size_t end)
     return ucs_min(ucs_min(end - offset, NP_DMA_MAX), np_arena_left(addr));
 }
 
-/* Something is wrong: nobody begins another chunk */
+/* Something is wrong: neither side begins another chunk */
 static void np_copy_stop(np_sop_t *op, ucs_status_t status)
 {
     op->super.status = status;
@@ -84,7 +84,7 @@ np_copy_next(np_link_t *link, np_sop_t *op, size_t *offset, size_t *len)
 }
 
 /* The kernel has refused to move more. What is left of this piece is asked for;
- * after it all that nobody has begun goes through the rings. */
+ * after it, all that neither side has begun goes through the rings. */
 static void np_copy_use_rings(np_link_t *link, np_sop_t *op, size_t len)
 {
     ucs_status_t status;
@@ -233,7 +233,7 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
     return UCS_INPROGRESS;
 }
 
-/* Is there anything to do about it but to wait for others? */
+/* Is there anything to do for it but to wait for others? */
 static int np_copy_is_ready(np_link_t *link, const np_copy_t *copy)
 {
     if (copy->todo.count > 0) {
@@ -254,8 +254,8 @@ int np_copy_has_work(np_link_t *link)
     return 0;
 }
 
-/* Has it only waited to ask for one range that it has not found? Of several,
- * each may come back in pieces, and then have no place of its own in the
+/* Has it only waited to ask for one range that it has not found? If there were
+ * several, each might come back in pieces, and these would have no place in the
  * list. */
 static int np_copy_has_waited(const np_copy_t *copy)
 {
@@ -263,7 +263,8 @@ static int np_copy_has_waited(const np_copy_t *copy)
            !copy->has_asked && !copy->by_rings;
 }
 
-/* Others have asked meanwhile: what is there by now is not asked for again */
+/* Others may have asked meanwhile: what is there by now is not asked for
+ * again */
 static void np_copy_look_again(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy     = &op->copy;
@@ -315,8 +316,8 @@ unsigned np_copy_progress(np_link_t *link)
 
                 if (!np_chunks_is_claimed(&op->copy.chunks) &&
                     !np_chunks_is_timed(&op->copy.chunks)) {
-                    break; /* one after the other; those that wait for pages
-                              hold back nobody */
+                    break; /* one after the other; those that wait for pages do
+                              not hold back others */
                 }
             }
         }

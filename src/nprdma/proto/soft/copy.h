@@ -14,7 +14,7 @@
 /** Work on a link's copies; returns how many completed */
 unsigned np_copy_progress(np_link_t *link);
 
-/** Is there anything to do about a link's copies but to wait for others? */
+/** Is there anything to do for a link's copies but to wait for others? */
 int np_copy_has_work(np_link_t *link);
 
 /** Begin a copy. Returns as np_rma_move. */
@@ -23,12 +23,12 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op);
 /**
  * May the CPU still move this local memory for a copy? With exact scope the
  * program may have ended its registration, and use it for something else. What
- * has no completion is copied by its caller, as short and buffered transfers.
+ * has no completion is copied by its caller: short and buffered transfers.
  */
 int np_copy_may_touch(const np_sop_t *copy_op, const np_iov_t *iov,
                       size_t iovcnt);
 
-/** A piece that went through the ring is there */
+/** A piece that went through the ring has arrived */
 void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status);
 
 #endif

@@ -120,7 +120,7 @@ ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr)
         return UCS_ERR_NO_MEMORY;
     }
 
-    /* whoever tries again before the answer waits, and does not ask again */
+    /* a call that tries again before the answer waits, without asking again */
     np_op_order(&link->flight, &op->super, addr, len, 1);
     np_fault_send(link, op);
     return np_flight_refuse(&link->flight);
@@ -152,7 +152,7 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
 
     /* the target reaches one piece of our memory at a time, */
     *len = ucs_min(*len, ucs_min(local->len, (size_t)NP_FAULT_MAX));
-    /* and no page of which others have a part */
+    /* and no page that others share */
     if (!np_regions_share((uintptr_t)local->base, 1)) {
         *len = ucs_min(*len, (size_t)(NP_PAGE_SIZE - ((uintptr_t)local->base %
                                                       NP_PAGE_SIZE)));
@@ -173,7 +173,7 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
     return flags;
 }
 
-/* Between a message and our own memory, which may have gone, and whose
+/* Copy between a message and our own memory, which may have gone, and whose
  * registration may have ended. As np_stage_copy. */
 static ucs_status_t
 np_fault_move_local(np_dir_t dir, uint8_t *area, const np_iov_t *iov,
@@ -211,7 +211,7 @@ np_fault_prepare(np_link_t *link, np_sop_t *op, np_dir_t dir,
 }
 
 /* A get into memory that is absent as well: both sides bring in theirs at the
- * same time. What cannot be is found out by the second attempt. */
+ * same time. What cannot be brought in is found out by the second attempt. */
 static void np_fault_prepare_meanwhile(np_link_t *link, const np_sop_t *op,
                                        const np_iov_t *local)
 {
@@ -225,8 +225,8 @@ static void np_fault_prepare_meanwhile(np_link_t *link, const np_sop_t *op,
     }
 }
 
-/* Ask for the beginning of a range, for which there is room; returns for how
- * much, 0 if there is no memory, or an error (the copy's status) */
+/* Ask for the beginning of a range, for which there is room. Returns the bytes
+ * asked for; 0: no memory, or an error (the copy's status) */
 static size_t np_fault_send_piece(np_link_t *link, np_sop_t *copy_op,
                                   size_t offset, size_t len)
 {
@@ -266,8 +266,8 @@ static size_t np_fault_send_piece(np_link_t *link, np_sop_t *copy_op,
 }
 
 /* Each piece that is asked for may come back, and then has a place in the list:
- * nothing that was written is in a range that had to be joined to another. The
- * only one that is out is the beginning of a range, and joins that. */
+ * nothing that was written is in a range that had to be joined to another. If
+ * only one is out, it is the beginning of a range, and joins that. */
 int np_fault_has_room(np_link_t *link, const np_copy_t *copy)
 {
     return np_mail_has_room(link) &&
@@ -340,8 +340,8 @@ static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
     np_ranges_add(todo, offset, len);
 }
 
-/* How much of a FAULT that could not be completed is done, from its
- * beginning */
+/* Bytes from the beginning that are done of a FAULT that could not be
+ * completed */
 static size_t np_fault_done(np_link_t *link, const np_sop_t *op)
 {
     const np_slot_fault_t *asked = &op->ask.fault;
@@ -374,7 +374,7 @@ int np_fault_is_again(np_link_t *link, np_sop_t *op, ucs_status_t status)
     return asked->len > 0;
 }
 
-/* READY: the target has the piece in, try again, judged by entries */
+/* READY: the target has brought the piece in. Try again, judged by entries. */
 static void np_fault_retry(np_link_t *link, np_sop_t *op)
 {
     const np_slot_fault_t *asked = &op->ask.fault;
@@ -413,7 +413,8 @@ static int np_fault_is_reverse(const np_sop_t *op)
     return !(op->ask.fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
 }
 
-/* NAK. UCP may forget to tell its user (its newer protocols do of a read). */
+/* NAK. UCP may forget to tell its user (its newer protocols forget it for a
+ * read). */
 static void np_fault_refused(np_link_t *link, const np_sop_t *op)
 {
     const np_slot_fault_t *asked = &op->ask.fault;
@@ -460,7 +461,8 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
     }
 
     if (op->super.status == UCS_ERR_NO_PROGRESS) {
-        /* a page of ours was absent when the data came, or the target for it */
+        /* our page was absent when the data came, or when the target moved
+         * it */
         op->super.status = UCS_OK;
         done             = np_fault_done(link, op);
         if (done < asked->len) {
@@ -472,8 +474,8 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
     } else if (asked->flags & NP_FAULT_RETRY) {
         np_fault_retry(link, op);
     } else if (np_fault_is_reverse(op) && (copy->dir == NP_DIR_GET)) {
-        /* A write that the target calls done is: it has seen no page of ours
-         * absent, and must not be repeated */
+        /* A write that the target calls done is done: it has seen no page of
+         * ours absent. It must not be repeated. */
         ours = np_entries_of_iov(local, count);
         if (!np_judge_ours(NP_DIR_GET, 1, &op->fault.ours, &ours)) {
             np_fault_again(link, copy, op->fault.offset, asked->len);
@@ -494,7 +496,7 @@ void np_fault_answered(np_link_t *link, np_sop_t *op)
     } else if ((asked->flags & NP_FAULT_RETRY) &&
                ((op->super.status == UCS_ERR_NO_RESOURCE) ||
                 (op->super.status == UCS_ERR_NO_PROGRESS))) {
-        op->super.status = UCS_OK; /* who has asked asks again */
+        op->super.status = UCS_OK; /* the caller asks again */
     } else if ((asked->flags & NP_FAULT_RETRY) &&
                (op->super.status == UCS_ERR_UNSUPPORTED)) {
         op->super.status = UCS_OK;

@@ -20,8 +20,8 @@ static UCS_F_ALWAYS_INLINE uint64_t np_fault_page(uint64_t va)
 }
 
 /**
- * Write @a len bytes, at most NP_INLINE_SIZE, that @a data may lose at once.
- * There is room (np_mail_has_room).
+ * Write @a len bytes, at most NP_INLINE_SIZE; @a data may change as soon as
+ * this returns. There is room (np_mail_has_room).
  *
  * @return UCS_OK: on its way; UCS_ERR_NO_MEMORY.
  */
@@ -29,8 +29,8 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
                           uint64_t addr);
 
 /**
- * Read @a len bytes, at most NP_INLINE_SIZE, into @a buffer, or if that is NULL
- * for @a unpack.
+ * Read @a len bytes, at most NP_INLINE_SIZE, into @a buffer; if that is NULL,
+ * @a unpack takes them.
  *
  * @return UCS_INPROGRESS; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY.
  */
@@ -44,8 +44,8 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
  */
 ucs_status_t np_fault_fetch(np_link_t *link, size_t len, uint64_t addr);
 
-/** The answer of a FAULT is an error: is it to be asked again, for what is
- *  left? Otherwise it has ended. */
+/** The answer to a FAULT is an error: is the rest to be asked for again?
+ *  Otherwise it has ended. */
 int np_fault_is_again(np_link_t *link, np_sop_t *op, ucs_status_t status);
 
 /** Is there room to ask for more of what a copy has to do? */

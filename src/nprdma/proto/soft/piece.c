@@ -17,8 +17,8 @@
 #include "../../mem/prepare.h"
 #include "../../mem/swapper.h"
 
-/* Least read that looks at one page's entry before anything else: to fill more
- * with the signature, and to find it there, takes longer than to ask */
+/* Smallest read that looks at one page's entry first: to fill so much with the
+ * signature, and to find it there, takes longer than to look */
 #define NP_PIECE_LOOK     (16 * UCS_KBYTE)
 
 
@@ -28,8 +28,8 @@ static int np_piece_is_local(uint64_t va, size_t len, int write)
     return np_mapper_is_mapped(va, len, write) && np_access_is_allowed(va, len);
 }
 
-/* Bring our own memory in; what cannot have entries goes without.
- * UCS_ERR_NO_RESOURCE: it goes again each time */
+/* Bring our own memory in; memory that cannot have entries is moved without.
+ * UCS_ERR_NO_RESOURCE: it goes away again each time */
 static ucs_status_t np_piece_prepare_local(np_link_t *link,
                                            const np_piece_t *piece,
                                            int *has_local)
@@ -92,8 +92,8 @@ np_piece_look_local(np_link_t *link, const np_piece_t *piece, int *has_local,
     return status;
 }
 
-/* The kernel has moved no more. What was written is never written again; of
- * what was read nobody has looked whether it is the signature. */
+/* The kernel has moved no more. What was written is never written again; what
+ * was read has not been searched for the signature. */
 static void np_piece_cut_short(const np_piece_t *piece,
                                const np_ranges_t *absent, np_ranges_t *missing)
 {
@@ -105,8 +105,8 @@ static void np_piece_cut_short(const np_piece_t *piece,
     }
 }
 
-/* No memory for a page that is mapped, on whichever side: ours is asked for
- * anew, and the target will say what it thinks of its own */
+/* A mapped page has no memory, on one side or the other: bring ours in anew;
+ * the target will answer for its own */
 static ucs_status_t np_piece_not_there(np_link_t *link, const np_piece_t *piece,
                                        int has_local)
 {
@@ -153,8 +153,8 @@ static void np_piece_judge(np_link_t *link, const np_piece_t *piece,
     }
 }
 
-/* Is a large read sure to need the target? Our own memory is not brought in for
- * what nothing is read into, and can be while the target brings in its own. The
+/* Is a large read sure to need the target? If so, ours is not brought in for a
+ * read that brings nothing, but later, while the target brings in its own. The
  * page before the first whole one may be an edge, and absent for us whatever is
  * there (region.h). */
 static int np_piece_is_absent(const np_piece_t *piece, const np_table_t *table)
@@ -204,7 +204,7 @@ static ucs_status_t np_piece_try(np_link_t *link, const np_piece_t *piece,
     np_piece_judge(link, piece, proof, dma, &before, &after, &absent, missing);
     NP_PAUSE(JUDGED);
 
-    /* only now: what was judged by looking at our memory was in it */
+    /* only now: a judgement by looking at our memory needed it to be there */
     if (dma->has_local) {
         now = np_entries_of_iov(piece->iov, piece->iovcnt);
         if (ucs_unlikely(!np_judge_ours(piece->dir, 1, ours, &now))) {

@@ -10,8 +10,8 @@
 
 #include "sop.h"
 
-/** Writes of at most so many bytes are seen at the target once and whole: locks
- *  and mailbox flags are made of them */
+/** Writes of at most this many bytes are seen at the target once and whole:
+ *  programs use them for locks and mailbox flags */
 #define NP_PIECE_ONCE   sizeof(uint64_t)
 
 /** Times that a piece is tried again because our own memory changed */
@@ -29,7 +29,7 @@ typedef struct np_piece {
                                     views */
     int            is_prefix;  /**< stop at the first absent page: what is
                                     missing is one range, to the end */
-    int            is_shared;  /**< the target works on what is beside it: only
+    int            is_shared;  /**< the target works on its neighbours: only
                                     this is brought in */
     int            by_entries; /**< judge a read by entries too (retry mode) */
 } np_piece_t;
@@ -37,12 +37,12 @@ typedef struct np_piece {
 /**
  * Move it.
  *
- * @param [out] missing  What has not arrived: for a write, what was never
- *                       written; for a read, what looks like the signature.
+ * @param [out] missing  What has not arrived: of a write, what was never
+ *                       written; of a read, what looks like the signature.
  *
- * @return UCS_OK: it has arrived, but for @a missing; UCS_ERR_INVALID_ADDR: our
+ * @return UCS_OK: it has arrived, except @a missing; UCS_ERR_INVALID_ADDR: our
  *         own memory is not there; UCS_ERR_UNSUPPORTED: the kernel refuses
- *         process_vm_*, but for @a missing it has arrived;
+ *         process_vm_*, and it has arrived except @a missing;
  *         UCS_ERR_CONNECTION_RESET: no such process; others as np_vm_move.
  */
 ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,

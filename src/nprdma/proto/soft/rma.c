@@ -65,7 +65,7 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
         return NULL;
     }
 
-    /* not all of it: the list of what is to do is long, and empty */
+    /* not all of it: the list of what is to do is long, and is empty */
     memset(&op->copy, 0, offsetof(np_copy_t, chunks));
     op->copy.dir         = dir;
     op->copy.iovcnt      = iovcnt;
@@ -147,7 +147,7 @@ np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
     return status;
 }
 
-/* Can one piece be all of it? */
+/* Does it fit one piece? */
 static int np_rma_is_one_piece(uint64_t addr, size_t len)
 {
     return (len <= NP_DMA_MAX) && !np_model_is_on &&
@@ -266,14 +266,14 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                                addr, &missing, comp);
 }
 
-/* What is longer than was said to be possible */
+/* Is it longer than was said to be possible? */
 static int np_rma_is_too_long(size_t len)
 {
     return ucs_unlikely(len > NP_RMA_BCOPY);
 }
 
-/* Only the target's CPU could read it: when, nobody knows, and who has asked
- * does not wait */
+/* Only the target's CPU could read it, at an unknown time, and the caller does
+ * not wait */
 static ucs_status_t np_rma_cannot_now(const np_link_t *link, uint64_t addr,
                                       size_t len)
 {
@@ -283,7 +283,7 @@ static ucs_status_t np_rma_cannot_now(const np_link_t *link, uint64_t addr,
     return UCS_ERR_UNSUPPORTED;
 }
 
-/* What lies in one arena */
+/* The part that lies in one arena */
 static ucs_status_t np_rma_get_part(np_link_t *link, const np_piece_t *piece)
 {
     np_ranges_t missing;
@@ -378,8 +378,8 @@ ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
     return np_flight_order(&link->flight, addr, len, 1);
 }
 
-/* What went through the ring: who takes that as well comes behind it, but there
- * may be a faster way to this memory, now or later */
+/* What went through the ring: others that take the ring come after it, but
+ * there may be a faster way to this memory, now or later */
 static void np_rma_order(np_link_t *link, const np_key_t *key, np_sop_t *op,
                          uint64_t addr, size_t len)
 {
@@ -446,9 +446,9 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
             return status;
         }
 
-        /* Inside a message, at once: the bytes are not ours. If the kernel has
-         * refused the rest, too: there is room for that, the ring may be full,
-         * and what is there must not be written again. */
+        /* Inside a message, at once: the bytes are not ours. The same if the
+         * kernel has refused the rest: there is room for that, while the ring
+         * may be full, and what is there must not be written again. */
         done = missing.range[0].offset;
         if ((status == UCS_OK) || ucs_unlikely(done > 0)) {
             status = np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
@@ -472,7 +472,7 @@ ssize_t np_rma_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     size_t len;
     void *bytes;
 
-    /* before anything is packed: what is packed is gone for the caller */
+    /* before anything is packed: the caller cannot pack twice */
     status = np_rma_may_put(link, addr, max);
     if (status != UCS_OK) {
         return status;

@@ -22,12 +22,12 @@ uint32_t np_rma_ring_piece(const np_port_config_t *config);
 /**
  * Send one request through the data ring.
  *
- * @param [in]  kind  NP_OP_PUT: @a iov is copied; NP_OP_GET: what to do with
- *                    the bytes is filled into the operation by the caller.
+ * @param [in]  kind  NP_OP_PUT: @a iov is copied; NP_OP_GET: the caller fills
+ *                    into the operation what to do with the bytes.
  * @param [out] op_p  The operation, which is outstanding.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY;
- *         UCS_ERR_INVALID_ADDR: a swapper has not got it.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY; UCS_ERR_INVALID_ADDR:
+ *         a swapper cannot bring it in.
  */
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
@@ -46,13 +46,13 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
                                void *comp);
 
 /** Would np_rma_put_copied of up to @a len bytes find all that it may need? If
- *  so, one that follows at once is not refused for lack of room. */
+ *  so, a call that follows at once is not refused for lack of room. */
 ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len);
 
-/** As np_ep_move with a get that is complete when it returns UCS_OK: it is
- *  never UCS_INPROGRESS. UCS_ERR_NO_RESOURCE also while a page is brought in;
+/** As np_ep_move with a get, but complete when this returns UCS_OK; it never
+ *  returns UCS_INPROGRESS. UCS_ERR_NO_RESOURCE also while a page is brought in;
  *  UCS_ERR_UNSUPPORTED: only the target itself can read that, since the kernel
- *  refuses direct access, or since no entry tells of the page. */
+ *  refuses direct access, or since the page has no entry. */
 ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
                             size_t len, uint64_t addr);
 

@@ -22,14 +22,14 @@
 
 #include <string.h>
 
-/* Times that a target tries again by itself when its pages go meanwhile */
+/* Times that a target tries again by itself if its pages go meanwhile */
 #define NP_SERVE_ROUNDS 4
 
 /* Times that a page may be taken away before it is copied */
 #define NP_SERVE_COPY_ROUNDS 64
 
-/* Bytes of a read that brings its pages in by itself: of more, the system call
- * that is spared does not count */
+/* Largest read that brings its pages in by itself: for larger ones the system
+ * call that it spares does not matter */
 #define NP_SERVE_READ        1024
 
 
@@ -42,7 +42,7 @@ typedef struct np_serving {
     np_moving_own_t *moving;
 } np_serving_t;
 
-/* The first @a len bytes are done: they are never moved again */
+/* The first @a len bytes are done, and are never moved again */
 static void np_serve_advance(np_serving_t *serving, size_t len)
 {
     np_assertv(len <= serving->fault.len, "%zu of %u bytes", len,
@@ -74,7 +74,7 @@ static ucs_status_t np_serve_check_again(const np_serving_t *serving,
                                 np_serve_rights(fault));
 }
 
-/* The first @a len bytes, whatever the views say */
+/* Copy the first @a len bytes, whatever the views say */
 static ucs_status_t np_serve_copy_bytes(const np_serving_t *serving, size_t len)
 {
     ucs_status_t status;
@@ -93,8 +93,8 @@ static ucs_status_t np_serve_copy_bytes(const np_serving_t *serving, size_t len)
            np_access_read(serving->area, serving->va, len);
 }
 
-/* How much of it, from its beginning, no one may take away just now; a word all
- * or not at all */
+/* Bytes from its beginning that no thread may take away now; of a word all or
+ * none */
 static size_t np_serve_mapped(const np_serving_t *serving)
 {
     const np_slot_fault_t *fault = &serving->fault;
@@ -116,8 +116,8 @@ static size_t np_serve_mapped(const np_serving_t *serving)
     return fault->len;
 }
 
-/* Copy what no one may take away just now: a program that swaps by itself
- * expects its frames to be left alone. UCS_ERR_NO_PROGRESS: some is left. */
+/* Copy what no thread may take away now: a program that swaps by itself expects
+ * its frames to be left alone. UCS_ERR_NO_PROGRESS: some is left. */
 static ucs_status_t np_serve_copy_try(np_serving_t *serving)
 {
     ucs_status_t status = UCS_OK;
@@ -144,7 +144,8 @@ typedef struct np_serve_read {
 } np_serve_read_t;
 
 /* Read all of it, and have the kernel bring in what is not there. It may wait
- * for a pager of the program, which may wait for units: so in none. */
+ * for a pager of the program, which may wait for units: so it is called outside
+ * of any unit. */
 static ucs_status_t np_serve_read(void *arg)
 {
     np_serve_read_t *read       = arg;
@@ -153,8 +154,8 @@ static ucs_status_t np_serve_read(void *arg)
     return np_access_read(read->bytes, serving->va, serving->fault.len);
 }
 
-/* Its bytes into the message, which is the initiator's again if its epoch has
- * ended, if they were still the peer's to read */
+/* Copy its bytes into the message, if the peer was still allowed to read them.
+ * If the epoch of the FAULT has ended, the message is the initiator's again. */
 static ucs_status_t np_serve_read_done(const np_serve_read_t *read)
 {
     const np_serving_t *serving = read->serving;
@@ -181,10 +182,10 @@ static uint64_t np_serve_next(const np_serving_t *serving)
     return (len <= NP_PIECE_ONCE) ? len : ucs_min(len, page);
 }
 
-/* The CPU copies: pages that the OS takes come back by themselves, those of a
- * swapper are asked for.
- * UCS_ERR_NO_PROGRESS: it is not inside the message: ask once more, so that it
- * is; UCS_ERR_NO_RESOURCE: somebody takes it away again each time. */
+/* The CPU copies: pages that the OS takes come back by themselves; a swapper is
+ * asked for its own. UCS_ERR_NO_PROGRESS: it is not inside the message: ask
+ * once more, so that it is; UCS_ERR_NO_RESOURCE: it is taken away again each
+ * time. */
 static ucs_status_t np_serve_copy(np_serving_t *serving)
 {
     const np_slot_fault_t *fault = &serving->fault;
@@ -213,7 +214,7 @@ static ucs_status_t np_serve_copy(np_serving_t *serving)
     return UCS_ERR_NO_RESOURCE;
 }
 
-/* Its pages are brought in first, and copied while nobody may take them away.
+/* Its pages are brought in first, and copied while they cannot be taken away.
  * What is done of it is remembered. */
 ucs_status_t
 np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
@@ -314,8 +315,8 @@ static int np_serve_fault_is_valid(const np_slot_fault_t *fault)
            np_arena_has(fault->remote, fault->len);
 }
 
-/* Bring in what is asked for, and map it. A little that is read and travels
- * inside the message is read with that: then @a is_done, and the status is the
+/* Bring in what is asked for, and map it. A small read inside the message is
+ * done by the same step: then @a is_done is set, and the status is the
  * answer. */
 static ucs_status_t np_serve_bring_in(np_serving_t *serving, int *is_done)
 {
@@ -343,8 +344,8 @@ static np_entries_t np_serve_entries(uint64_t va, uint64_t len)
     return np_entries_of(np_table_find(np_arena_of(va)), va, len);
 }
 
-/* Move what has been brought in. UCS_ERR_BUSY: our pages have changed, once
- * more; others: that is the answer. */
+/* Move what has been brought in. UCS_ERR_BUSY: our pages have changed, do it
+ * once more; any other status is the answer. */
 static ucs_status_t np_serve_move(np_serving_t *serving)
 {
     const np_slot_fault_t fault = serving->fault;
@@ -358,8 +359,8 @@ static ucs_status_t np_serve_move(np_serving_t *serving)
              np_serve_move_reverse(serving);
     NP_PAUSE(SERVE_MOVED);
     if (status == UCS_ERR_INVALID_ADDR) {
-        /* mapped, and not there: ask for ours anew. If it is the initiator's,
-         * it will find out as we do. */
+        /* mapped, but not there: bring ours in anew. If the page is the
+         * initiator's, that side will find out as we do. */
         np_mapper_unmap(serving->va, serving->fault.len);
         return UCS_ERR_BUSY;
     } else if (status != UCS_OK) {
@@ -373,7 +374,7 @@ static ucs_status_t np_serve_move(np_serving_t *serving)
         return UCS_OK;
     }
 
-    /* if it was not one of ours then it was a page of the initiator */
+    /* if it was no page of ours, it was one of the initiator's */
     return np_entries_held(&before, &after,
                            NP_ENTRY_OWN((fault.flags & NP_FAULT_PUT) ?
                                         NP_ENTRY_WRITE : NP_ENTRY_READ)) ?
@@ -426,7 +427,7 @@ static ucs_status_t np_serve_rounds(np_serving_t *serving, np_stats_t *stats)
     return np_serve_copy(serving);
 }
 
-/* @param [out] done  Bytes from its beginning that are done, if not all are. */
+/* @param [out] done  If not all is done: bytes from its beginning that are. */
 static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
                                    np_stats_t *stats, uint64_t *done)
 {

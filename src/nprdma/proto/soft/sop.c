@@ -141,7 +141,7 @@ static int np_sop_answered(np_link_t *link, np_ask_t *ask, ucs_status_t status)
     return 0;
 }
 
-/* UCS_ERR_NO_RESOURCE: our own memory goes each time: later */
+/* UCS_ERR_NO_RESOURCE: our own memory goes each time: try later */
 static ucs_status_t
 np_sop_take_get(np_link_t *link, np_sop_t *op)
 {
@@ -197,8 +197,9 @@ static void np_sop_stopped(np_op_t *super)
     }
 }
 
-/* dev tells: the link is down. A target that has closed its port in peace is no
- * failure, if nobody waits for it: peers finish at different times. */
+/* The device tells that the link is down. A target that has closed its port in
+ * peace is no failure if no operation waits for it: peers finish at different
+ * times. */
 static void np_sop_link_down(np_link_t *link)
 {
     if ((link->flight.outstanding > 0) ||

@@ -97,8 +97,8 @@ static inline void np_sop_put(np_port_t *port, np_sop_t *op)
 void np_sop_post(np_link_t *link, np_sop_t *op);
 
 /**
- * Begin a request that will be answered. There is room (np_mail_has_room). Its
- * caller fills in what op->ask says.
+ * Begin a request that will be answered. There is room (np_mail_has_room). The
+ * caller fills in op->ask.
  *
  * @return the operation; NULL if there is no memory (logged).
  */
