@@ -24,14 +24,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Where process_vm_* is forbidden even on oneself (seccomp), bytes take a way
- * through a memfd, whose reads and writes the kernel checks just so. */
+/* Where a process may not even use process_vm_* on itself (seccomp), bytes go
+ * through a memfd: the kernel checks its reads and writes in the same way. */
 #define NP_BOUNCE_SIZE  (64 * UCS_KBYTE)
 
 /* Pages that one look at what is present covers */
 #define NP_ACCESS_PAGES 1024
 
-/* Guards np_bounce_fd and the content of the file */
+/* Guards np_bounce_fd and the contents of the file */
 static pthread_mutex_t np_bounce_lock = PTHREAD_MUTEX_INITIALIZER;
 static int np_bounce_fd               = -1;
 

@@ -15,9 +15,10 @@
  *              past the views: is it there, and ours to move, still?
  *   move, end
  *
- * Whoever takes pages away, or ends a region, does so first and then waits for
- * all that have begun; so what a look finds stays true until the end. Each look
- * is at the very bytes: with exact scope a page may be there for others.
+ * A thread that takes pages away, or ends a region, does so first and then
+ * waits for all that have begun; so what a look finds stays true until the end.
+ * Each look is at the very bytes: with exact scope the page may be there for
+ * others.
  */
 
 #ifndef NP_ACCESS_H_
@@ -74,7 +75,7 @@ ucs_status_t np_access_read_some(void *dst, uint64_t va, size_t len,
 int np_access_is_present(uint64_t va, size_t len);
 
 /**
- * Bring pages in, to be read or written: whoever swaps them does it, else the
+ * Bring pages in, to be read or written: their swapper does it, else the
  * kernel. May sleep for as long as their pager likes. They may be gone at once.
  *
  * @return As np_mapper_fault_in, but for UCS_ERR_EXCEEDS_LIMIT; a part may be
@@ -85,8 +86,8 @@ ucs_status_t np_access_bring_in(uint64_t va, uint64_t len, int write);
 /** np_access_refused with exact scope */
 const np_iov_t *np_access_refused_slow(const np_iov_t *iov, size_t iovcnt);
 
-/** The first piece of the program's own memory that may not be moved, as far as
- *  registrations say; NULL: all may */
+/** The first buffer of the program's own memory that may not be moved, as far
+ *  as registrations say; NULL: all may */
 static UCS_F_ALWAYS_INLINE const np_iov_t *
 np_access_refused(const np_iov_t *iov, size_t iovcnt)
 {

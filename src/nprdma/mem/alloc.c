@@ -122,8 +122,8 @@ void np_alloc_free(np_alloc_t *alloc)
         goto out; /* inherited: it is its parent's, and stays */
     }
 
-    /* release: a peer that sees it stops; one that does not yet writes to a
-     * page that nobody reads any more */
+    /* release: a peer that sees it stops; one that does not see it yet writes
+     * to a page that is not read any more */
     atomic_store_explicit(&alloc->head->ended, 1, memory_order_release);
     if (fallocate(alloc->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr),

@@ -18,7 +18,7 @@
 #define NP_ARENA_TOP_SIZE     (NP_ARENA_MAX >> NP_ARENA_LEAF_SHIFT)
 
 /* State of one arena: flags, and above them the number of its table plus 1.
- * Each is written once, by whoever needs it first, and never unset. */
+ * Each is written once, by the thread that needs it first, and never unset. */
 typedef _Atomic uint32_t np_arena_state_t;
 
 enum {

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Arenas: fixed-size, naturally aligned pieces of the address space. To
- * register memory is to look up its arenas; nothing is kept per buffer.
+ * Arenas: fixed-size, naturally aligned parts of the address space. To register
+ * memory is to look up its arenas; nothing is kept per buffer.
  */
 
 #ifndef NP_ARENA_H_
@@ -62,8 +62,8 @@ int np_arenas_are_shared(np_arenas_t arenas);
 int np_arena_get_table(uint32_t number);
 
 /**
- * Set it, once. What was written to the directory before is seen by whoever
- * gets the number.
+ * Set it, once. Any thread that gets the number sees what was written to the
+ * directory before.
  *
  * @param [in] index  Less than NP_ARENA_TABLE_MAX.
  *

@@ -62,7 +62,7 @@ np_atomic_touch(const np_atomic_t *request, uint64_t va, uint64_t *result)
     return UCS_OK;
 }
 
-/* Whoever takes a page away from here on waits for the end. Returns 0 if
+/* A thread that takes a page away from here on waits for the end. Returns 0 if
  * nothing may be touched any more. */
 static int np_atomic_begin(np_atomic_unit_t *unit)
 {
@@ -114,8 +114,9 @@ static int np_atomic_is_valid(const np_atomic_t *request)
            (request->op < NP_ATOMIC_LAST);
 }
 
-/* A page that the program swaps, and that must be there by now: once, since
- * what has brought it in may hold it, and the caller tries again */
+/* A page that the program swaps, and that must be there by now: tried once,
+ * since the thread that has brought it in may still hold it; the caller tries
+ * again */
 static ucs_status_t
 np_atomic_execute_swapped(const np_atomic_t *request, uint64_t va,
                           np_atomic_unit_t *unit, uint64_t *result)
@@ -184,8 +185,8 @@ ucs_status_t np_atomic_execute(const np_atomic_t *request,
         status = np_atomic_touch_mapped(request, va, unit, result);
         np_swap_let_go(phase);
         if (status == UCS_ERR_INVALID_ADDR) {
-            /* mapped, and not there: the entry is of memory that the program
-             * has unmapped since. Is there anything by now? */
+            /* mapped, but not there: the entry is of memory that the program
+             * has unmapped since. Is there anything now? */
             np_mapper_unmap(va, size);
         } else if (status != UCS_ERR_NO_PROGRESS) {
             return status;

@@ -1,12 +1,12 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading entries, whoever keeps them: this process's own tables, a peer's
- * (table.h), those of the kernel module (kmod.h), or what was read of a peer's
- * over a network. Every change of an entry increments its count by more than
- * its two low bits can take away, and by less than its two high ones stand for
- * as long as fewer than 2^27 changes lie between; so the sum over a range is
- * equal to what it was only if no entry of the range has changed.
+ * Reading entries, wherever they are: in this process's own tables, in a peer's
+ * (table.h), in those of the kernel module (kmod.h), or in what was read of a
+ * peer's over a network. Every change of an entry increments its count by more
+ * than its two low bits can take away, and by less than its two high ones stand
+ * for, as long as fewer than 2^27 changes lie between; so the sum over a range
+ * is equal to what it was only if no entry of the range has changed.
  */
 
 #ifndef NP_ENTRIES_H_
@@ -38,11 +38,11 @@ np_entries_add_one(const void *entries, uint64_t page, np_entries_t *seen)
     const np_entry_word_t *words = entries;
 
     /* acquire, with the release of np_entry_store, or the kernel's: a later
-     * look sees no older entry; of a page that is mapped, the views are seen
-     * that were set before, and data is moved after. A look after the move
-     * needs no fence before it: what it must not miss is older than the view
-     * that the mover has seen with acquire, and as long as that view stands the
-     * page is not taken. */
+     * look sees no older entry; if the page is mapped, the views that were set
+     * before are seen, and data is moved after. A look after the move needs no
+     * fence before it: what it must not miss is older than the view that the
+     * mover has seen with acquire, and as long as that view stands the page is
+     * not taken. */
     uint32_t entry = __atomic_load_n(&words[page], __ATOMIC_ACQUIRE);
 
     seen->sum  += entry;
@@ -53,7 +53,8 @@ np_entries_add_one(const void *entries, uint64_t page, np_entries_t *seen)
 static UCS_F_ALWAYS_INLINE np_entry_pair_t
 np_entries_load_pair(const void *entries, uint64_t page)
 {
-    /* said, or a compiler that goes by one entry's alignment makes it a call */
+    /* told to the compiler, which by one entry's alignment would make it a
+     * call */
     const np_entry_pair_t *pairs =
             __builtin_assume_aligned(entries, sizeof(np_entry_pair_t));
 
@@ -105,8 +106,8 @@ np_entries_of(const np_table_t *table, uint64_t va, size_t len)
     return seen;
 }
 
-/** Of our own memory, and so to be judged by NP_ENTRY_OWN; what has no table
- *  counts as absent */
+/** The entries of our own memory, to be judged by NP_ENTRY_OWN; what has no
+ *  table counts as absent */
 static inline np_entries_t np_entries_of_iov(const np_iov_t *iov, size_t iovcnt)
 {
     np_entries_t seen = NP_ENTRIES_NONE;
@@ -129,7 +130,7 @@ static inline np_entries_t np_entries_of_iov(const np_iov_t *iov, size_t iovcnt)
     return seen;
 }
 
-/** Are all pages mapped so? */
+/** Are all pages mapped with @a bits? */
 static UCS_F_ALWAYS_INLINE int
 np_entries_have(const np_entries_t *seen, unsigned bits)
 {

@@ -28,8 +28,8 @@
 
 _Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
 
-/* Until a page that went under a map is looked for again, ns: its program has
- * said that it takes it away, and is about to */
+/* Time until a page that went while it was mapped is looked for again, ns: its
+ * program has said that it takes the page away, and is about to do so */
 #define NP_LOST_PAUSE   200000
 
 /* Pages that a fault-in maps with one flush */
@@ -38,7 +38,8 @@ typedef struct np_batch {
     uint32_t count;
     uint32_t bits;                  /* to read, or to read and write */
     np_bring_t *bring;              /* or NULL */
-    uint32_t want[NP_BATCH_PAGES];  /* bits of each entry, one's own too */
+    uint32_t want[NP_BATCH_PAGES];  /* bits of each entry, also those for
+                                     * ourselves */
     uint32_t seen[NP_BATCH_PAGES];  /* entries before pages were brought in */
 } np_batch_t;
 
@@ -76,7 +77,7 @@ static uint32_t np_batch_see(np_batch_t *batch)
     return wanted;
 }
 
-/* Brings [va, end) in; done as np_populate */
+/* Brings [va, end) in; @a done as in np_populate */
 static ucs_status_t
 np_bring_in(uint64_t va, uint64_t end, int write, uint64_t *done)
 {
@@ -210,8 +211,8 @@ static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
     return lost;
 }
 
-/* What the pages are to be mapped for: ourselves, and peers, as far as these
- * may reach them. After NP_BUSY_MAP: see region.c */
+/* Whether the pages are to be mapped for ourselves alone, or also for peers,
+ * which must be allowed to reach them. After NP_BUSY_MAP: see region.c */
 static void np_batch_want(np_batch_t *batch)
 {
     uint64_t whole = np_batch_end(batch), va;
@@ -264,7 +265,7 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
         status = (error == UCS_OK) ? status : error;
     }
 
-    if (first < batch->count) { /* still, or the very first is not there */
+    if (first < batch->count) { /* else the very first is not there */
         NP_PAUSE(MAP_PRESENT);
         np_batch_step(batch, 0);
         if (NP_IS_MUTANT(ENTRY_BEFORE_FLUSH)) {
@@ -286,9 +287,9 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
 }
 
 /* Pages went while they were mapped. If their program takes them away by
- * itself, that call is over, or about to be, and for a moment they are there
- * still: to map them in it, and to move what has gone by then, is to wait for a
- * pager that may wait for us. A swapper has a lock for that. */
+ * itself, its call is over, or about to be, but the pages are still there for a
+ * moment. If we map them in that moment, and move what has gone by then, we
+ * wait for a pager that may wait for us. A swapper has a lock against that. */
 static void np_batch_was_lost(np_batch_t *batch)
 {
     const struct timespec pause = {.tv_nsec = NP_LOST_PAUSE};

@@ -37,7 +37,7 @@ void np_key_pack_region(np_packed_key_t *packed, uint64_t va, uint64_t len)
 {
     np_arenas_t arenas = {0, 0};
 
-    (void)np_arenas_of(va, len, &arenas); /* it was registered: cannot fail */
+    (void)np_arenas_of(va, len, &arenas); /* cannot fail: it was registered */
     np_key_pack_common(packed, arenas);
     packed->va  = va;
     packed->len = len;

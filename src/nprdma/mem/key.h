@@ -11,8 +11,8 @@
 #include "arena.h"
 #include "window.h"
 
-/** A key as it travels. Every field is little-endian as on the one host that
- *  both sides share. */
+/** A key as it travels. Every field is little-endian, as on the host that both
+ *  sides share. */
 typedef struct np_packed_key {
     uint16_t magic;
     uint16_t version;
@@ -21,17 +21,19 @@ typedef struct np_packed_key {
     uint32_t reserved;
     uint64_t engine_id;     /**< whose memory */
     uint64_t segment_id;    /**< 0, or a segment that may be mapped */
-    uint64_t va;            /**< with len: where the owner sees the first byte
+    uint64_t va;            /**< with len: the owner's address of the first byte
                                  of the segment, or of the region */
-    uint64_t len;           /**< bytes that it covers; 0: all of the arenas */
+    uint64_t len;           /**< bytes that the key covers; 0: all of the
+                                 arenas */
 } __attribute__((packed)) np_packed_key_t;
 
 /** An unpacked key. Owner: the caller that unpacked it. */
 typedef struct np_key {
     np_window_t *_Atomic window; /**< the owner's segment, mapped here; set once
-                                      with release by whoever resolves it */
-    uint64_t     first;          /**< first address that it covers */
-    uint64_t     last;           /**< last address that it covers */
+                                      with release by the thread that resolves
+                                      it */
+    uint64_t     first;          /**< first address that the key covers */
+    uint64_t     last;           /**< last address that the key covers */
     uint64_t     engine_id;
     uint64_t     segment_id;
     uint64_t     segment_len;   /**< with segment_id: its bytes */
@@ -55,8 +57,8 @@ void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
 /**
  * Unpack a key.
  *
- * @return UCS_OK; UCS_ERR_UNREACHABLE if the bytes are not a key: the one error
- *         after which UCP 1.13 goes on without this key, where after others it
+ * @return UCS_OK; UCS_ERR_UNREACHABLE if the bytes are not a key: the only
+ *         error after which UCP 1.13 goes on without this key; after others it
  *         releases what was never unpacked; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p);

@@ -41,7 +41,8 @@ static struct {
     char            why[256];
     ucs_list_link_t regions;
     _Atomic int     has_regions; /* a hint: is there any? */
-    int             has_warned;  /* that there is none, since the last one */
+    int             has_warned;  /* warnings that there is none, since the last
+                                  * one */
 } np_kmod = {
     .lock    = PTHREAD_MUTEX_INITIALIZER,
     .fd      = -1,
@@ -174,8 +175,8 @@ static uint64_t np_kmod_user_end(void)
 {
     const uint64_t end = (UINT64_C(1) << 47) - NP_PAGE_SIZE;
 
-    return end; /* above it, with five levels of tables, nothing is put
-                   unasked */
+    return end; /* with five levels of tables there is more, but nothing is put
+                   there unasked */
 }
 
 int np_kmod_export(const np_kmod_region_t *region, uint32_t what,
@@ -242,7 +243,7 @@ np_kmod_region_make(uint32_t arena, np_kmod_region_t **region_p)
 
 err:
     if (np_kmod.has_warned++ > 0) {
-        goto out; /* a caller that is refused comes again */
+        goto out; /* a refused caller tries again */
     }
     np_warn("no region of nprdma.ko for the memory at %#lx: %m. Transfers to it "
             "need the target's CPU. Check the module's parameter user_mb", va);
@@ -304,7 +305,7 @@ ucs_status_t np_kmod_fault_in(const np_kmod_region_t *region, uint64_t va,
     }
 }
 
-/* Is all of it mapped as it is to be prefetched? */
+/* Is all of it mapped already as PREFETCH would map it? */
 static int np_kmod_has(const np_kmod_region_t *region,
                        const struct nprdma_range *range)
 {
@@ -315,8 +316,8 @@ static int np_kmod_has(const np_kmod_region_t *region,
                            NP_ENTRY_BITS : NP_ENTRY_READ);
 }
 
-/* An ioctl for the part that each region has of a range, whole pages. Returns 0
- * if any of it was refused, which is said; PREFETCH is a hint, and never is. */
+/* An ioctl for the part of a range that each region has, whole pages. Returns 0
+ * if any was refused, which is logged; not for PREFETCH, which is a hint. */
 static int np_kmod_for_each(uint64_t va, uint64_t len, unsigned long request,
                             uint32_t flags)
 {
@@ -359,7 +360,7 @@ void np_kmod_prefetch(uint64_t va, uint64_t len, int write)
     }
 }
 
-/* Does a device reach all of the range that lies in regions? */
+/* Does a device reach all parts of the range that lie in regions? */
 static int np_kmod_has_mapped(uint64_t va, uint64_t len, uint32_t bits)
 {
     int is_mapped = 1;

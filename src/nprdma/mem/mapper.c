@@ -13,20 +13,21 @@
  *   unmap: [clear the entry, next count];
  *          [clear the entry, next count; clear the views]; flush
  *
- * Each [...] is one hold of the lock. An unmap changes the count of an entry
- * that was not mapped, too, while any map is under way in the piece.
+ * Each [...] is done under the lock, without a break. An unmap changes the
+ * count of an entry that was not mapped, too, while any map is under way in the
+ * piece.
  *
  * 1. What an entry says, the views have. A map sets an entry only if it is as
  *    it was before the same map set the views. Views are cleared by the second
- *    step of an unmap alone, which changes the entry in the same hold: because
- *    it was set, or because a map is under way (the map has counted itself
- *    before it took the lock to set the views, so an unmap that takes the lock
- *    later sees that). Either the unmap comes before the map has set the views,
- *    then the map sets them after; or it comes between, and the map begins
- *    again; or it comes last and clears both.
+ *    step of an unmap alone, which changes the entry under the same lock:
+ *    because it was set, or because a map is under way (the map has counted
+ *    itself before it took the lock to set the views, so an unmap that takes
+ *    the lock later sees that). Either the unmap comes before the map has set
+ *    the views, then the map sets them after; or it comes between, and the map
+ *    begins again; or it comes last and clears both.
  * 2. When an entry is set, no device has a way to the black hole cached: the
- *    map's flush (or refresh, which waits for nobody) began after the views
- *    were set, and since then nobody has cleared them (1.).
+ *    map's flush (or refresh, which waits for no mover) began after the views
+ *    were set, and since then no unmap has cleared them (1.).
  * 3. A map whose page was brought in before an unmap began does not outlive it.
  *    If it had finished, its entry or views are seen. If not, it had counted
  *    itself before it looked at the entry; the unmap sees that, changes the
@@ -38,13 +39,13 @@
  *    still be waiting for its flush (it has counted itself before it cleared
  *    them), this one flushes too.
  * 5. A map that gives up may leave views that no entry covers: a device reaches
- *    a page of which the check says that it is absent. That harms nobody, and
- *    an unmap goes by the views, so it clears these as well.
+ *    a page that the check calls absent. That does no harm, and an unmap goes
+ *    by the views, so it clears these as well.
  * 6. A page that is mapped for peers is mapped for ourselves. The converse
- *    holds but for pages at the edges of regions (region.h). Which are, is
- *    looked up after the map has counted itself, in each of its rounds, and a
- *    region that ends leaves the set before it unmaps: by 3., no page that was
- *    mapped for peers on its account stays so.
+ *    holds too, except for pages at the edges of regions (region.h). Which
+ *    pages these are is looked up in each round of the map, after it has
+ *    counted itself, and a region that ends leaves the set before it unmaps: by
+ *    3., no page that was mapped for peers because of this region stays so.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -81,8 +82,8 @@ void np_mapper_set_refresh(void (*refresh)(void))
 
 void np_mapper_set_paged(int is_paged)
 {
-    /* Before it is told of any page. seq_cst: a map that has counted itself and
-     * does not see this is seen by the unmap that follows. */
+    /* Set before the first page is announced. seq_cst: a map that has counted
+     * itself and does not see this is seen by the unmap that follows. */
     if (atomic_load_explicit(&np_mapper_paged,
                              memory_order_relaxed) != is_paged) {
         atomic_store_explicit(&np_mapper_paged, is_paged, memory_order_seq_cst);
@@ -104,9 +105,9 @@ void np_mapper_flush(void)
     }
 }
 
-/* What moves now may still go by the older views: it reads the signature, or
- * writes into the black hole, as it would have a moment ago, and the entry,
- * which comes after this, does not say that it did not. */
+/* A transfer that moves now may still go by the older views: it reads the
+ * signature, or writes into the black hole, as it would have a moment ago. That
+ * is right, since the entry is set only after this. */
 void np_mapper_refresh(void)
 {
     void (*refresh)(void) = atomic_load_explicit(&np_mapper_refresh_func,
@@ -126,8 +127,8 @@ int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
 }
 
 /* A locked step of an unmap.
- * @param [in] which  For each page whether it is meant, and then all are of one
- *                    piece; NULL: all pages are meant.
+ * @param [in] which  For each page, whether it is meant (all are of one piece);
+ *                    NULL: all pages are meant.
  * Returns how many views had the bits. */
 static uint64_t np_unmap_step(uint64_t va, uint64_t end, uint32_t bits,
                               const uint8_t *which, int entries, int views)
@@ -192,7 +193,7 @@ static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
     NP_PAUSE(UNMAP_ENTRY);
     cleared += np_unmap_step(va, end, bits, which, 1, 1);
     NP_PAUSE(UNMAP_TRANSLATED);
-    /* another one may have cleared the views, and not flushed yet */
+    /* another unmap may have cleared the views, and not flushed yet */
     if (((cleared > 0) || (np_stripes_busy(va, end, NP_BUSY_UNMAP) > 1)) &&
         !NP_IS_MUTANT(SWAP_OUT_NO_DRAIN)) {
         np_mapper_flush();
@@ -204,8 +205,9 @@ static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
     return cleared;
 }
 
-/* Maps are looked for before the views, since one that ends in between has set
- * some; unmaps after them, since one that begins in between has cleared some */
+/* Maps are looked for before the views, since a map that ends in between has
+ * set some; unmaps after them, since an unmap that begins in between has
+ * cleared some */
 static int np_unmap_is_needed(uint64_t va, uint64_t end, uint32_t bits)
 {
     np_span_t span;

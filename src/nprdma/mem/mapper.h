@@ -31,25 +31,25 @@ typedef struct np_swapper {
  */
 void np_mapper_set_flush(void (*flush)(void));
 
-/** Just that. Any thread that is not itself moving. */
+/** Do just that flush. Any thread that is not itself moving. */
 void np_mapper_flush(void);
 
 /**
- * What it does instead where pages have only been added: whoever has cached
- * that they are absent must look again, and nobody need be waited for. Without
- * it the flush does.
+ * What the device does instead where pages have only been added: a mover that
+ * has cached that they are absent must look again, and need not be waited for.
+ * NULL: the flush is used.
  */
 void np_mapper_set_refresh(void (*refresh)(void));
 
-/** Just that, after a map */
+/** Do just that, after a map */
 void np_mapper_refresh(void);
 
 /**
  * Bring pages in and map them: for reading, or for reading and writing; for
  * peers as far as they may reach them (region.h), and for this process. Pages
  * that are mapped so already cost one load each. Splits at arenas. It may sleep
- * in a page; and 0.2 ms where the program takes one away meanwhile that has no
- * swapper.
+ * in a page; it also sleeps 0.2 ms if the program meanwhile takes away a page
+ * that has no swapper.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: something is not there, or not with
  *         these rights, or with exact scope not registered (what was before it
@@ -62,26 +62,26 @@ ucs_status_t np_mapper_fault_in(uint64_t va, uint64_t len, int write);
 
 /** Another way to bring pages in: to read all of them, through the kernel */
 typedef struct np_bring {
-    /** Called outside of any unit, since it may wait for a pager; and once more
-     *  if pages went meanwhile.
+    /** Called outside of any unit, since it may wait for a pager; called once
+     *  more if pages went meanwhile.
      *  @return UCS_OK: all pages of the range were there; else why not */
     ucs_status_t (*use)(void *arg);
     void         *arg;
-    int          is_done;   /**< filled in: no page went between the last call
-                                 of @a use, which was well, and the return */
+    int          is_done;   /**< filled in: the last call of @a use succeeded,
+                                 and no page went between it and the return */
 } np_bring_t;
 
 /**
  * As np_mapper_fault_in, but if any page has to be brought in, and the program
- * swaps none of them by itself, @a bring does it, in place of a system call
- * that only does that.
+ * swaps none of them by itself, @a bring does it instead of a system call that
+ * would do only that.
  *
  * @param [in] len  Less than 4 MiB.
  */
 ucs_status_t np_mapper_fault_in_by(uint64_t va, uint64_t len, int write,
                                    np_bring_t *bring);
 
-/** Times that a fault-in tries again when its pages are unmapped meanwhile */
+/** Times that a fault-in tries again if its pages are unmapped meanwhile */
 #define NP_MAPPER_ROUNDS 16
 
 /** Unmap: when it returns, no device and no peer reaches these pages any more,
@@ -92,8 +92,8 @@ void np_mapper_unmap(uint64_t va, uint64_t len);
 /** Unmap only the writable half (copy on write) */
 void np_mapper_protect(uint64_t va, uint64_t len);
 
-/** Unmap those of [@a va, @a end), whole pages of one piece (span.h), that
- *  @a which, a byte for each, says; returns how many had a view */
+/** Unmap the pages of [@a va, @a end), all of one piece (span.h), whose byte in
+ *  @a which is not 0; returns how many had a view */
 uint64_t np_mapper_unmap_some(uint64_t va, uint64_t end, const uint8_t *which);
 
 /** Unmap the mapped pages of a range that are not resident (mincore); returns
@@ -108,12 +108,12 @@ int np_mapper_is_mapped(uint64_t va, uint64_t len, int write);
  *  another one).
  *  @return UCS_OK; UCS_ERR_INVALID_PARAM; UCS_ERR_ALREADY_EXISTS;
  *          UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT: an arena of it has no
- *          table, so nobody would ask. */
+ *          table, so the swapper would not be asked. */
 ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
                                    const np_swapper_t *swapper);
 
 /** @return UCS_OK; UCS_ERR_NO_ELEM if there is none of just this range. Returns
- *  when no call of it is in progress. */
+ *  when no call of the swapper is in progress. */
 ucs_status_t np_mapper_remove_swapper(uint64_t va, uint64_t len);
 
 /** The program takes pages away and brings them in by itself, whenever it
@@ -125,7 +125,7 @@ void np_mapper_set_paged(int is_paged);
 int np_mapper_is_paged(void);
 
 /** A child after fork: locks may be held by threads that it does not have.
- *  Called by a fork handler once there was a swapper; without one a child has
+ *  Called by a fork handler if there ever was a swapper; otherwise a child has
  *  nothing to forget, since it has no tables. */
 void np_mapper_after_fork(void);
 

@@ -20,8 +20,8 @@
 /* Smallest chunk: it is registered for longer than a message takes */
 #define NP_MODEL_CHUNK_MIN (64 * UCS_KBYTE)
 
-/* Buffers that are remembered, the oldest is forgotten first: nobody has more
- * of them under way */
+/* Buffers that are remembered; the oldest is forgotten first. No program has
+ * more of them under way. */
 #define NP_MODEL_RANGES    128
 
 /* Memory that was registered lately, or will be */
@@ -51,7 +51,7 @@ static struct {
 int np_model_is_on;
 
 
-/* Is it a number of at least so much? Else says so. */
+/* Is it a number of at least this size? If not, says so. */
 static int np_model_check(const char *name, double value, double least)
 {
     if (value >= least) {
@@ -104,15 +104,15 @@ uint64_t np_model_latency(void)
     return np_model.latency;
 }
 
-/* What registering costs until the end of the chunk that ends at @a len */
+/* Time to register all chunks up to the one that ends at @a len */
 static double np_model_reg_cost(uint64_t chunk, uint64_t len)
 {
     return (ucs_div_round_up(len, chunk) * np_model.reg) +
            (len * np_model.reg_byte);
 }
 
-/* A transfer of @a len bytes in such chunks: until the last is registered and
- * sent, or until the first is registered and all are sent */
+/* Time of a transfer of @a len bytes in such chunks: until the last is
+ * registered and sent, or until the first is registered and all are sent */
 static double np_model_cost(uint64_t chunk, uint64_t len)
 {
     return ucs_max(np_model_reg_cost(chunk, len) + (chunk * np_model.link_byte),
@@ -171,7 +171,7 @@ static void np_model_charge(uint64_t va, uint64_t end, uint64_t chunk,
     pthread_mutex_unlock(&np_model.lock);
 }
 
-/* Map what is not mapped, and charge what that was, chunk by chunk */
+/* Map what is not mapped, and charge for it, chunk by chunk */
 static void np_model_map(uint64_t va, uint64_t end, int write,
                          uint64_t not_before)
 {

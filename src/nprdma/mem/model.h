@@ -4,10 +4,10 @@
  * A timing model of soft0: what a link, and the registration of memory, cost
  * with a real RNIC. This host's memory hides both.
  *
- * Costs are times at which something will have ended, which whoever needs it
- * waits for in its progress; nobody spins or sleeps for them. Memory whose
- * entries are mapped counts as registered, as it does with nprdma.ko; other
- * memory is registered in chunks, one after the other, since a process
+ * Costs are times at which something will have ended. The side that needs it
+ * waits for that time in its progress, and never spins or sleeps for it. Memory
+ * whose entries are mapped counts as registered, as it does with nprdma.ko;
+ * other memory is registered in chunks, one after the other, since a process
  * registers with one CPU. Off by default.
  */
 
@@ -30,8 +30,8 @@ extern int np_model_is_on;
 /** @return UCS_OK; UCS_ERR_INVALID_PARAM (logged). */
 ucs_status_t np_model_start(const np_model_config_t *config);
 
-/** What is best registered at once of a transfer of @a len bytes: whole pages.
- *  All of it in the traditional order. */
+/** Bytes of a transfer of @a len bytes that are best registered at once: whole
+ *  pages. In the traditional order, all of it. */
 size_t np_model_chunk(size_t len);
 
 /** Does both sides' registration begin at once? */

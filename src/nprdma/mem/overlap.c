@@ -143,9 +143,9 @@ void np_overlap_remove(np_overlap_t *overlap, np_interval_t *interval)
     np_interval_remove(&overlap->root, interval);
 }
 
-/* If anything before the root reaches @a va, one that overlaps is there or
- * nowhere: what does reach it and does not overlap begins after @a last, and so
- * does all that is after the root. */
+/* If anything before the root reaches @a va, a range that overlaps is there or
+ * nowhere: one that reaches it and does not overlap begins after @a last, and
+ * then so does all that is after the root. */
 int np_overlap_check_steps(const np_overlap_t *overlap, uint64_t va,
                            uint64_t len, int is_write, unsigned *steps_p)
 {

@@ -32,7 +32,7 @@ typedef struct np_interval {
     uint64_t           end[NP_OVERLAP_LAST]; /**< greatest last + 1 of it and of
                                       all below it; 0: none of them is of that
                                       kind */
-    uint32_t           priority; /**< at least that of what is below it */
+    uint32_t           priority; /**< at least as high as all below */
     int                is_write; /**< of this memory */
 } np_interval_t;
 

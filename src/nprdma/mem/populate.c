@@ -3,7 +3,7 @@
  *
  * Making pages of our own present: MADV_POPULATE_READ and _WRITE (Linux 5.14).
  *
- * Where the kernel has none, pages are touched one by one through calls that
+ * Where the kernel lacks these, pages are touched one by one through calls that
  * check the address: for reading by a read of one byte, for writing by the
  * kernel's atomic "or 0" of FUTEX_WAKE_OP, since reading a byte and writing it
  * back would undo what another thread stores in between.
@@ -80,8 +80,8 @@ static ucs_status_t np_populate_touch(uint64_t va, uint64_t len, int write)
 
     for (at = va; at < (va + len); at += NP_PAGE_SIZE) {
         if (write) {
-            /* should somebody wait on just this word, he is woken for nothing,
-             * as waiters on futexes must expect */
+            /* a thread that waits on just this word is woken for nothing, as
+             * waiters on futexes must expect */
             if (syscall(SYS_futex, &np_populate_ours,
                         FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, NULL, at,
                         op) < 0) {

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Making pages of our own present, on behalf of a peer: what is not there is an
- * error status, not a signal, and no byte changes, whatever other threads do.
+ * Making pages of our own present, on behalf of a peer. What is not there is an
+ * error status, not a signal. No byte changes, whatever other threads do.
  */
 
 #ifndef NP_POPULATE_H_

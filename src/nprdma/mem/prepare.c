@@ -27,8 +27,8 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-/* Ranges that wait at most; more are dropped, the newest first, since the
- * oldest will be asked for first */
+/* Largest number of ranges that wait. Of more, the newest are dropped, since
+ * the oldest will be asked for first. */
 #define NP_PREPARE_RANGES   256
 
 /* What one progress call brings in: some tens of microseconds if all of it is
@@ -36,11 +36,12 @@
 #define NP_PREPARE_QUANTUM  (128 * UCS_KBYTE)
 
 /* Pages that come from swap, or for which this thread has to sleep long: memory
- * is short, and what was announced can wait until it is used. Time alone tells
- * nothing: it may be another process's turn; a quantum that takes long only
- * makes us ask the system about the next. Nor does a short sleep: another
- * thread of the process held its address space (tens of microseconds; a limit
- * of memory puts to sleep for milliseconds). Once is no pattern either. */
+ * is short, and what was announced can wait until it is used. Time alone shows
+ * nothing, since another process may have had the CPU: a slow quantum only
+ * makes us ask the system about the next one. A short sleep shows nothing
+ * either: another thread of the process had its address space locked (tens of
+ * microseconds; at a limit of memory a thread sleeps for milliseconds). Nor
+ * does a single case. */
 #define NP_PREPARE_LONG_NSEC   10000ul
 #define NP_PREPARE_SLEEP_NSEC  1000000ul
 #define NP_PREPARE_SLOW_QUANTA 3 /* the first of them by time alone */
@@ -58,8 +59,9 @@ typedef struct np_prepare_range {
     uint64_t         until;       /* np_clock(), without a request */
 } np_prepare_range_t;
 
-/* Owner: the process; a forked child begins with an empty one. Only what
- * gives back a request waits for the lock: it is never held for long. */
+/* Owner: the process; a forked child begins with an empty one. Only a thread
+ * that gives back a request waits for the lock, which is never held for
+ * long. */
 static struct {
     pthread_mutex_t    lock;      /* guards what follows */
     np_prepare_range_t range[NP_PREPARE_RANGES];
@@ -76,9 +78,10 @@ static struct {
 _Atomic uint32_t np_prepare_waiting;
 _Atomic uint32_t np_prepare_watched;
 
-/* Queued last, of those with the same hash: where, and how much; bit 0 of the
- * latter: to be written. Written under the queue's lock; relaxed: a thread that
- * reads a mixture prepares something once more, or not. */
+/* The buffer that was queued last, of those with the same hash: where, and how
+ * much; bit 0 of the latter: to be written. Written under the queue's lock;
+ * relaxed: a thread that reads a mixture prepares something once more, or
+ * not. */
 typedef struct np_prepare_known {
     _Atomic uint64_t va;
     _Atomic uint64_t size;
@@ -121,8 +124,8 @@ static int np_prepare_is_wanted(np_prepare_use_t use)
 }
 
 /* Do peers reach our memory through soft0? What is announced before the first
- * connection is not in its tables, and looked at again. Without peers tables
- * would only grow with the memory that is used. */
+ * connection is not in the tables, and is looked at again. Without peers,
+ * tables would only grow with the memory that is used. */
 static int np_prepare_has_tables(void)
 {
     return np_directory_own() != NULL;
@@ -175,8 +178,8 @@ static np_prepare_range_t *np_prepare_range_at(unsigned index)
 
 uint32_t np_prepare_begin(void)
 {
-    /* Before the operation, and so before anybody can give back its request:
-     * a thread gets to know it through locks of UCP, and so sees this */
+    /* Before the operation, and so before any thread can give back its request:
+     * that thread gets the request through locks of UCP, and so sees this */
     atomic_fetch_add_explicit(&np_prepare_watched, 1, memory_order_seq_cst);
     return __atomic_load_n(&np_prepare_queue.given_back, __ATOMIC_RELAXED);
 }
@@ -186,7 +189,7 @@ void np_prepare_end(void)
     atomic_fetch_sub_explicit(&np_prepare_watched, 1, memory_order_release);
 }
 
-/* All below with _locked: under the queue's lock */
+/* The functions below that end in _locked are called under the queue's lock */
 static void np_prepare_clear_locked(np_prepare_range_t *range)
 {
     np_prepare_queue.bytes -= range->end - range->va;
@@ -265,7 +268,7 @@ static void np_prepare_append_locked(uint64_t va, uint64_t len,
 {
     const uint32_t waiting = atomic_load_explicit(&np_prepare_waiting,
                                                   memory_order_relaxed);
-    /* else its name may be another's by now */
+    /* else its name may be that of another operation by now */
     const int is_known     = (op != NULL) &&
                              (op->given_back == np_prepare_queue.given_back);
 
@@ -283,7 +286,7 @@ static void np_prepare_append_locked(uint64_t va, uint64_t len,
                           memory_order_relaxed);
 }
 
-/* Put it into the queue, as much as the limit leaves */
+/* Put it into the queue, as far as the limit allows */
 static void np_prepare_add(uint64_t va, uint64_t len, np_prepare_use_t use,
                            const np_prepare_op_t *op, uint64_t now)
 {
@@ -357,10 +360,10 @@ static void np_prepare_take_locked(np_prepare_range_t *range, uint64_t end)
 }
 
 /* Take the next quantum out of the queue; returns whether there was one. Ranges
- * that follow each other are taken as one: a window of small buffers is brought
- * in with few calls.
- * @param [in] at  Only what begins there and will be written; NULL:
- *                 anything. */
+ * that follow each other are taken as one: many small buffers in a row are
+ * brought in with few calls.
+ * @param [in] at  Only a range that begins there and will be written; NULL:
+ *                 any. */
 static int np_prepare_take(const uint64_t *at, np_prepare_part_t *part)
 {
     const uint64_t now = np_clock();
@@ -391,13 +394,13 @@ static int np_prepare_take(const uint64_t *at, np_prepare_part_t *part)
     return is_taken;
 }
 
-/* It has failed, and so would its rest */
+/* This part has failed, and the rest of its range would fail too */
 static void np_prepare_failed(const np_prepare_part_t *part)
 {
     np_prepare_range_t *range;
 
     if (pthread_mutex_trylock(&np_prepare_queue.lock) != 0) {
-        return; /* the rest fails as well, and asks again */
+        return; /* the rest fails as well, and we come here again */
     }
 
     range = np_prepare_range_at(0);
@@ -433,7 +436,7 @@ static np_prepare_waits_t np_prepare_waits(void)
     return (np_prepare_waits_t){usage.ru_majflt, usage.ru_nvcsw};
 }
 
-/* Whether a quantum of that time has waited for memory */
+/* Has a quantum that took this time waited for memory? */
 static int np_prepare_has_waited(const np_prepare_waits_t *begin, uint64_t nsec)
 {
     const np_prepare_waits_t end = np_prepare_waits();
@@ -489,7 +492,7 @@ static int np_prepare_next(np_stats_t *stats, const uint64_t *at)
         return 0;
     }
 
-    /* a buffer that is gone meanwhile is an error, and none of ours */
+    /* if the buffer has gone meanwhile, that is an error, but not ours */
     begin = np_trace_begin();
     slow  = np_prepare_bring_in(&part, &status);
     np_trace(NP_TRACE_PREPARE, begin, part.va, part.end - part.va);

@@ -7,16 +7,15 @@
  *
  *   reach(limit): how far the regions go that begin at limit or before. One
  *                 that begins at va or before and reaches va + len - 1 covers
- *                 all between, and has all of the pages between as a whole; one
- *                 that begins in a page or before and reaches it touches it,
- *                 and all pages up to where it ends.
+ *                 all between, and has all of the pages between as a whole. One
+ *                 that begins in a page or before, and reaches the page,
+ *                 touches it and all pages up to the region's end.
  *   next(limit):  where the first region after limit begins.
  *
- * A page and a region that ends: whoever maps looks at the set after it has
- * counted itself in the page's piece (NP_BUSY_MAP), and whoever ends a region
- * takes it out of the set before it unmaps. So either the one that maps finds
- * it gone, or the one that unmaps finds the other counted, and makes it begin
- * again.
+ * A page and a region that ends: a map looks at the set after it has counted
+ * itself in the page's piece (NP_BUSY_MAP), and a region that ends is taken out
+ * of the set before its pages are unmapped. So either the map finds the region
+ * gone, or the unmap finds the map counted, and makes it begin again.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -36,7 +35,7 @@
 #define NP_PAGE_LAST(_va)  ((_va) | (NP_PAGE_SIZE - 1))
 #define NP_PAGE_FIRST(_va) ((_va) & ~(NP_PAGE_SIZE - 1))
 
-/* Somebody to be told of a region's end */
+/* A function to be called at a region's end */
 typedef struct np_region_waiter {
     struct np_region_waiter *next;
     void                    (*ended)(void *arg);
@@ -48,8 +47,8 @@ struct np_region {
     np_region_t *right;
     uint64_t    first;
     uint64_t    last;       /* inclusive */
-    uint64_t    max;        /* largest last of it and all below */
-    uint32_t    priority;   /* at least that of all below */
+    uint64_t    max;        /* largest last of it and of all below */
+    uint32_t    priority;   /* at least as high as all below */
     uint32_t    life;       /* np_regions_life when it was made */
     uint64_t    uses;       /* registrations of just this range */
     np_region_waiter_t *waiters;
@@ -77,8 +76,8 @@ static void np_regions_fork_parent(void)
     pthread_mutex_unlock(&np_regions_lock);
 }
 
-/* The regions themselves stay: handles that the child has inherited may be
- * given back */
+/* The regions themselves stay: the child may give back handles that it has
+ * inherited */
 static void np_regions_fork_child(void)
 {
     np_regions_root = NULL;
@@ -126,7 +125,7 @@ static void np_region_update(np_region_t *region)
     }
 }
 
-/* Both trees in one; all of left are lower */
+/* Join two trees; all of left are lower */
 static np_region_t *np_region_join(np_region_t *left, np_region_t *right)
 {
     if (left == NULL) {
@@ -211,8 +210,8 @@ np_region_remove(np_region_t *root, const np_region_t *region)
     return root;
 }
 
-/* Largest last address of those that begin at limit or before. Returns whether
- * there is one that does not end before va. */
+/* Largest last address of the regions that begin at limit or before. Returns
+ * whether any of them does not end before va. */
 static int np_regions_reach(uint64_t limit, uint64_t va, uint64_t *last)
 {
     const np_region_t *region = np_regions_root;
@@ -238,7 +237,7 @@ static int np_regions_reach(uint64_t limit, uint64_t va, uint64_t *last)
     return is_found;
 }
 
-/* Where the first one after limit begins, or end */
+/* Where the first region after limit begins, or end */
 static uint64_t np_regions_next(uint64_t limit, uint64_t end)
 {
     const np_region_t *region = np_regions_root;
@@ -254,7 +253,8 @@ static uint64_t np_regions_next(uint64_t limit, uint64_t end)
     return end;
 }
 
-/* From the page border va on: where the pages end that regions touch */
+/* The end of the run of pages, from the page border va on, that regions
+ * touch */
 static uint64_t np_regions_touched_locked(uint64_t va, uint64_t end)
 {
     uint64_t last;
@@ -266,7 +266,7 @@ static uint64_t np_regions_touched_locked(uint64_t va, uint64_t end)
     return ucs_min(va, end);
 }
 
-/* From the page border va on: where the pages end that are each in one
+/* The end of the run of pages, from the page border va on, that are each in one
  * region */
 static uint64_t np_regions_whole_locked(uint64_t va, uint64_t end)
 {
@@ -333,14 +333,15 @@ static void np_regions_unmap(uint64_t first, uint64_t last)
             return;
         }
 
-        /* what begins in a page or before, and has it not, has no later one */
+        /* a region that begins in a page or before, but lacks it, has no later
+         * one */
         next = ucs_max(NP_PAGE_FIRST(next), va + NP_PAGE_SIZE);
         np_mapper_unmap(va, next - va);
         va = next;
     }
 }
 
-/* Nobody has it any more */
+/* Its last use has ended */
 static void np_region_end(np_region_t *region, int is_ours)
 {
     np_region_waiter_t *waiter;
@@ -350,7 +351,8 @@ static void np_region_end(np_region_t *region, int is_ours)
     }
 
     if (region->waiters != NULL) {
-        np_mapper_flush(); /* what we move ourselves, on pages of others too */
+        np_mapper_flush(); /* waits for what we move ourselves, on pages of
+                            * others too */
     }
 
     while (region->waiters != NULL) {
@@ -362,7 +364,7 @@ static void np_region_end(np_region_t *region, int is_ours)
     free(region);
 }
 
-/* One use less, and one more to be told, or NULL */
+/* One use less; @a waiter, if not NULL, is told of the region's end */
 static void np_region_release(np_region_t *region, np_region_waiter_t *waiter)
 {
     int is_last, is_ours;

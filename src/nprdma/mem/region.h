@@ -6,10 +6,11 @@
  * overlap. With arena scope there is none.
  *
  * A region ends for its bytes at once. A page is mapped for peers only while
- * one region has all of it: a neighbour in the same page must not keep what has
- * ended alive. At the edges of a region, whose pages have other bytes too, this
- * process moves the bytes itself, and looks at the set for each (access.h); for
- * that a page is mapped for this process alone while a region touches it.
+ * one region has all of it: a neighbour in the same page must not keep alive
+ * what has ended. At the edges of a region, whose pages have other bytes too,
+ * this process moves the bytes itself, and looks at the set each time
+ * (access.h). For this, a page is mapped for this process alone while a region
+ * touches it.
  */
 
 #ifndef NP_REGION_H_
@@ -17,7 +18,7 @@
 
 #include "../engine.h"
 
-/** A registered range. Owner: the set, while somebody has it registered. */
+/** A registered range. Owner: the set, while it is registered. */
 typedef struct np_region np_region_t;
 
 
@@ -38,18 +39,18 @@ static UCS_F_ALWAYS_INLINE int np_region_is_exact(void)
 ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p);
 
 /**
- * One use less; the last one ends it: what comes from peers later is refused,
- * and when this returns its pages of which no other region has all are mapped
- * no more and no device uses them. What this process has begun to move for a
- * peer may still be under way: np_drain waits for that. Any thread.
+ * One use less; the last one ends it: later requests of peers are refused. When
+ * this returns, those of its pages that no other region has as a whole are not
+ * mapped any more, and no device uses them. What this process has begun to move
+ * for a peer may still be under way: np_drain waits for that. Any thread.
  */
 void np_region_put(np_region_t *region);
 
 /**
  * As np_region_put, and @a ended is called when the region has ended, and
- * nothing of it is being moved any more: before this returns, or, while others
- * have the same range registered and so keep its keys good, by whoever is the
- * last of them to give it back.
+ * nothing of it is being moved any more: before this returns, or, if others
+ * have the same range registered and so keep its keys good, when the last of
+ * them gives it back.
  *
  * @return UCS_OK; UCS_ERR_NO_MEMORY (logged): nothing has been done.
  */
@@ -74,7 +75,7 @@ int np_regions_cover(uint64_t va, uint64_t len);
  */
 uint64_t np_regions_touched(uint64_t va, uint64_t end);
 
-/** The same for peers: of which each is in one region as a whole */
+/** The same for peers: pages of which each is in one region as a whole */
 uint64_t np_regions_whole(uint64_t va, uint64_t end);
 
 /** May peers reach all pages of [@a va, @a va + @a len) by themselves? With

@@ -24,7 +24,7 @@ void np_signature_fill(void *dst, uint64_t remote, size_t len);
 /**
  * Look for the signature: in each DMA unit (aligned at the remote side) that
  * the transfer touches, four bytes are compared, or all if there are fewer.
- * Never misses an absent unit; may suspect one whose data is like that.
+ * Never misses an absent unit; may suspect a unit whose data looks the same.
  *
  * @param [in]  data    What has arrived from [@a remote, @a remote + @a len).
  * @param [in]  unit    Bytes, a power of two from 4 to NP_DMA_UNIT.

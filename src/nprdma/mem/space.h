@@ -3,8 +3,8 @@
  *
  * Spaces: what a remote address is an address in. A request of a peer names
  * bytes of a space; the space says whether the peer may reach them, and where
- * in this process's memory they are. All that comes after that is about this
- * memory: it is brought in, looked at and moved as access.h says.
+ * in this process's memory they are. All later steps are about this memory: it
+ * is brought in, looked at and moved as access.h says.
  *
  * There is one space so far, number 0: the process's own memory, whose
  * addresses are the process's. Its rights are shared arenas, or with exact
@@ -16,8 +16,8 @@
  *   resolved once. Its pages may go and come; entries and views say so.
  * - The offset in an arena stays: bytes of one arena of the space are in one
  *   arena of the process, and what is aligned stays so.
- * - Rights can end at any time. Whoever ends them does so first, then unmaps
- *   the pages, and then waits for all that are moving (access.h).
+ * - Rights can end at any time. The thread that ends them does so first, then
+ *   unmaps the pages, and then waits for all that are moving (access.h).
  */
 
 #ifndef NP_SPACE_H_
@@ -44,7 +44,7 @@ enum {
  * The one check that guards every request at the target. Any thread.
  *
  * @param [in]  rights  NP_RIGHT_..: memory that is shared gives both.
- * @param [out] va      Where it is in our memory; on success.
+ * @param [out] va      Where it is in our memory; set on success.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: there is no such space, or the peer may
  *         not reach all of it.
@@ -52,8 +52,8 @@ enum {
 ucs_status_t np_space_resolve(np_space_t space, uint64_t addr, uint64_t len,
                               unsigned rights, uint64_t *va);
 
-/** May the peer still reach it? For a copy that goes past the views, while it
- *  is moving (access.h). With arena scope rights to memory never end. */
+/** May the peer still reach it? Asked while a copy that goes past the views is
+ *  moving (access.h). With arena scope, rights to memory never end. */
 static inline ucs_status_t np_space_check_again(np_space_t space, uint64_t addr,
                                                 uint64_t len, unsigned rights)
 {

@@ -23,9 +23,9 @@ static np_stripe_t np_stripes[NP_STRIPES] = {
 /* Forks on the way here; changed by the only thread of a child */
 static unsigned np_stripes_life;
 
-/* For each table the pieces of its arena that were ever mapped, a bit each, so
- * that memory that never was costs neither time nor pages of the table. Set
- * before the views, never unset. */
+/* For each table, the pieces of its arena that were ever mapped, a bit each:
+ * other memory costs neither time nor pages of the table. Set before the views,
+ * never unset. */
 static _Atomic uint64_t np_pieces[NP_TABLE_ARENAS];
 
 

@@ -33,14 +33,14 @@ typedef struct np_stripe {
 typedef struct np_span {
     np_table_t       *table;   /**< NULL: none */
     np_stripe_t      *stripe;
-    _Atomic uint64_t *pieces;  /**< those of the table that were ever mapped */
-    uint64_t         piece;    /**< the bit of this one */
+    _Atomic uint64_t *pieces;  /**< pieces of the table that were ever mapped */
+    uint64_t         piece;    /**< the bit of this piece */
     uint32_t         first;
     uint32_t         count;
 } np_span_t;
 
 
-/** Whole pages of user space, as far as the range is there; 0: none of it is */
+/** The range in whole pages, as far as it is in user space; 0: none of it is */
 int np_span_range(uint64_t va, uint64_t len, uint64_t *first, uint64_t *end);
 
 /** The first pages of [@a va, @a end), both at page borders. Returns where they
@@ -54,8 +54,8 @@ int np_span_has_views(const np_span_t *span, uint32_t bits);
  *  @return what np_stripes_leave takes */
 unsigned np_stripes_enter(uint64_t va, uint64_t end, np_busy_t what);
 
-/** It ends. What began before a fork has ended with that in the child, even if
- *  its thread comes here: a swapper may fork. */
+/** What was counted ends. In a child, all that began before the fork has ended
+ *  with the fork, even if its thread comes here: a swapper may fork. */
 void np_stripes_leave(uint64_t va, uint64_t end, np_busy_t what, unsigned life);
 
 /** The most that is under way in any stripe of [@a va, @a end) */

@@ -82,10 +82,10 @@ static UCS_F_ALWAYS_INLINE int np_stage_is_made(np_stage_t *stage)
     return ucs_likely(stage->bytes != NULL) || np_stage_make(stage);
 }
 
-/* By the kernel, from the file's pages; UCS_ERR_UNSUPPORTED: another way. Not
- * to them: a write to a file needs all the pages that it takes bytes from at
- * once, and asks for them again and again until they are, which a pager may
- * never grant. */
+/* The kernel copies from the file's pages; UCS_ERR_UNSUPPORTED: take another
+ * way. Not the other direction: a write to a file needs all the pages of its
+ * source to be there at once, and asks for them again and again until they are,
+ * which a pager may never grant. */
 static ucs_status_t
 np_stage_staged(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
                 const void *data, size_t len)
@@ -128,10 +128,10 @@ np_stage_now(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt, void *data,
     return status;
 }
 
-/* What lies in one page, or is a word. The swapper of the program, if there is
- * one, waits for the end of the copy (np_swap_wait_copies) if it takes the
- * page away after np_mapper_is_mapped has said that it is there. In other
- * memory the kernel may sleep in a page, and nobody waits for that. */
+/* Copy what lies in one page, or is a word. The swapper of the program, if
+ * there is one, waits for the end of the copy (np_swap_wait_copies) if it takes
+ * the page away after np_mapper_is_mapped has said that it is there. In other
+ * memory the kernel may sleep in a page, and no thread waits for that. */
 static ucs_status_t
 np_stage_page(np_stage_t *stage, const np_iov_t *memory, void *data,
               int to_memory)
@@ -197,7 +197,8 @@ np_stage_pages(np_stage_t *stage, const np_iov_t *memory, void *data,
     return status;
 }
 
-/* Of memory that is swapped. Without a table of it nobody is asked. */
+/* Is memory that is swapped mapped? Without a table its swapper is not
+ * asked. */
 static int np_stage_is_mapped(uint64_t addr, size_t len, int to_memory)
 {
     return (np_table_find(addr >> NP_ARENA_SHIFT) == NULL) ||
@@ -212,7 +213,7 @@ int np_stage_is_there(uint64_t addr, size_t len, int to_memory)
            np_access_is_present(addr, len);
 }
 
-/* Of a swapper as in np_stage_page, if it is there */
+/* Copy memory of a swapper as in np_stage_page, if it is there */
 static ucs_status_t
 np_stage_mapped(np_stage_t *stage, const np_iov_t *memory, void *data,
                 int to_memory)
@@ -233,8 +234,9 @@ static int np_stage_is_swapped(const np_iov_t *memory)
     return np_swap_range_touches((uintptr_t)memory->base, memory->len);
 }
 
-/* What the program does not swap. Where the kernel has found nothing there may
- * be a pager that hears of the program's own accesses alone (userfaultfd). */
+/* Copy what the program does not swap. Where the kernel has found nothing there
+ * may be a pager that hears only of the program's own accesses
+ * (userfaultfd). */
 static ucs_status_t
 np_stage_list(np_stage_t *stage, const np_iov_t *iov, size_t iovcnt,
               void *data, int to_memory, int may_sleep)

@@ -16,11 +16,11 @@
 /** Bytes of a message that are copied at once */
 #define NP_STAGE_SIZE  (3 * NP_PAGE_SIZE)
 
-/** Pages of a file of our own, from which the kernel copies to memory what is
- *  in a message: in less than half the time of process_vm_writev. Owner: a
+/** Pages of a file of our own, from which the kernel copies the contents of a
+ *  message to memory, in less than half the time of process_vm_writev. Owner: a
  *  port; used in its turn. */
 typedef struct np_stage {
-    void *bytes;      /**< NULL: not made yet, or it cannot be */
+    void *bytes;      /**< NULL: not made yet, or cannot be made */
     int  fd;
     int  is_tried;    /**< to make it */
 } np_stage_t;
@@ -30,27 +30,28 @@ typedef struct np_stage {
  * what is not there is an error, no signal.
  *
  * @param [in] stage      NULL: none, and what goes to memory takes longer.
- * @param [in] iov        The memory, at most NP_MAX_IOV pieces.
+ * @param [in] iov        The memory, at most NP_MAX_IOV buffers.
  * @param [in] data       In the message: as many bytes.
  * @param [in] to_memory  Else from it.
- * @param [in] may_sleep  In a page of the memory; else it must be there.
+ * @param [in] may_sleep  In a page of the memory; else the memory must be
+ *                        there.
  *
  * @return UCS_OK; UCS_ERR_INVALID_ADDR: not mapped, or not with these rights,
  *         and a part may have been copied; UCS_ERR_NO_RESOURCE: it is not
- *         there, or, if that may sleep, its swapper takes it away again each
- *         time, and pages before may have been copied, but of 8 bytes or less
- *         nothing; UCS_ERR_NO_MEMORY.
+ *         there, or, if this may sleep, its swapper takes it away again each
+ *         time; earlier pages may have been copied, but nothing of 8 bytes or
+ *         less; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
                            size_t iovcnt, void *data, int to_memory,
                            int may_sleep);
 
 /**
- * The same, if it may sleep, for memory of an operation of the program's own
- * that a device without a way around the CPU carries (soft0's rings). Memory
- * that the program does not swap is copied as by the program itself, with a
- * signal if it is not there: such a device is for processes that the kernel
- * refuses process_vm_*, where anything else takes three times as long.
+ * The same, if it may sleep, for memory of the program's own operations, on a
+ * way where only the CPU copies (soft0's rings). Memory that the program does
+ * not swap is copied as by the program itself, with a signal if it is not
+ * there: this way is for processes to which the kernel refuses process_vm_*,
+ * where any other copy takes three times as long.
  */
 ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
                           int to_memory);

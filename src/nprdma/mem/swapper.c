@@ -26,12 +26,12 @@ static UCS_LIST_HEAD(np_swap_ranges);
 /* How many there are; most programs have none */
 static _Atomic unsigned np_swap_count;
 
-/* Copies in progress, those before and those after the last wait began; guarded
- * by np_swap_lock */
+/* Copies in progress: those from before the last wait began, and those from
+ * after; guarded by np_swap_lock */
 static unsigned np_swap_copies[2];
 static int np_swap_phase;
 
-/* One waits at a time; taken before np_swap_lock */
+/* One thread waits at a time; taken before np_swap_lock */
 static pthread_mutex_t np_swap_wait_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Held while a range is added and blocked in the module, and while it is
@@ -86,8 +86,8 @@ void np_swap_range_put(np_swap_range_t *range)
     pthread_mutex_unlock(&np_swap_lock);
 }
 
-/* A child has none of its parent's: whose threads may be in one of them, and
- * hold the lock, in the moment of the fork */
+/* A child has none of its parent's ranges: at the fork, threads of the parent
+ * may be in one of them, and hold the lock */
 static void np_swap_atfork(void)
 {
     if (pthread_atfork(NULL, NULL, np_mapper_after_fork) != 0) {
@@ -96,7 +96,7 @@ static void np_swap_atfork(void)
     }
 }
 
-/* Without entries nobody would ask the swapper before the bytes are copied */
+/* Without entries the swapper would not be asked before the bytes are copied */
 static int np_swap_has_tables(np_arenas_t arenas)
 {
     uint32_t i;
@@ -168,7 +168,7 @@ ucs_status_t np_mapper_add_swapper(uint64_t va, uint64_t len,
     return UCS_OK;
 }
 
-/* What is nobody else's by now. Under np_swap_block_lock. */
+/* Unblock what belongs to no other range by now. Under np_swap_block_lock. */
 static void np_swap_unblock(uint64_t va, uint64_t end)
 {
     np_swap_range_t *range;

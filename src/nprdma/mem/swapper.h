@@ -10,7 +10,8 @@
 #include "entries.h"
 #include "mapper.h"
 
-/** A range and what brings its pages in. Counted while that is called. */
+/** A range and what brings its pages in. Counted while the swapper is
+ *  called. */
 typedef struct np_swap_range {
     ucs_list_link_t list;   /**< of all, by address; guarded by its lock */
     uint64_t        first;
@@ -41,9 +42,9 @@ static inline int np_swap_range_touches(uint64_t va, uint64_t len)
 }
 
 /**
- * Copies by the CPU of memory that may be swapped. After np_swap_copy_begin
- * look whether it is mapped; if it is, it stays until np_swap_copy_end. Not to
- * be held while anything waits.
+ * Copies by the CPU of memory that may be swapped. After np_swap_copy_begin,
+ * look whether the memory is mapped; if it is, it stays until np_swap_copy_end.
+ * Do not wait for anything in between.
  *
  * @return for np_swap_copy_end.
  */
@@ -66,15 +67,17 @@ static inline void np_swap_let_go(int phase)
     }
 }
 
-/** Copies that have begun are over when this returns. Entries have been cleared
- *  before. Without any range of the whole process this costs one load. */
+/** Copies that have begun are over when this returns. Entries must have been
+ *  cleared before. Without any range of the whole process this costs one
+ *  load. */
 void np_swap_wait_copies(void);
 
-/** A child after fork: it has none */
+/** A child after fork: it has no ranges */
 void np_swap_range_after_fork(void);
 
-/** Before the CPU looks at memory that a program may swap by itself, which
- *  waits for np_swap_let_go. Returns 0 if it has gone by now. */
+/** To be called before the CPU looks at memory that the program may swap by
+ *  itself: the program then waits for np_swap_let_go before it takes it away.
+ *  Returns 0 if the memory has gone by now. */
 static inline int
 np_swap_hold_iov(const np_iov_t *iov, size_t iovcnt, int *phase)
 {

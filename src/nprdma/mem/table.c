@@ -4,8 +4,8 @@
  * The directory of arenas: our own, and those of peers.
  *
  * A forked child is not the owner of its parent's directory: the mapping is not
- * there in the child, and all functions about the own directory say that there
- * is none.
+ * there in the child, and all functions about the process's own directory say
+ * that there is none.
  */
 
 #ifndef _GNU_SOURCE
@@ -52,7 +52,7 @@ _Static_assert(NP_TABLE_ARENAS < NP_ARENA_TABLE_MAX,
 typedef enum np_directory_state {
     NP_DIRECTORY_NONE,
     NP_DIRECTORY_MADE,    /* once: a forked child gets none of its own */
-    NP_DIRECTORY_REFUSED  /* said why */
+    NP_DIRECTORY_REFUSED  /* the reason was logged */
 } np_directory_state_t;
 
 /* Guards the making of the directory and of tables: all below but np_directory,
@@ -67,7 +67,7 @@ static np_directory_t *_Atomic np_directory;
 static pthread_mutex_t np_remotes_lock = PTHREAD_MUTEX_INITIALIZER;
 static UCS_LIST_HEAD(np_remotes);
 
-/* A line for each look-up would be too many */
+/* Log once: a line for each look-up would be too many */
 static atomic_flag np_remote_said_unmapped = ATOMIC_FLAG_INIT;
 
 static pthread_once_t np_table_atfork_once = PTHREAD_ONCE_INIT;
@@ -136,8 +136,9 @@ static int np_directory_resize(int fd)
     return ftruncate(fd, NP_DIRECTORY_SIZE);
 }
 
-/* From now on nobody can map it for writing, and no peer can be made to fault
- * by a file that shrinks. Kernels before 5.1 know nothing of future writes. */
+/* From now on no process can map it for writing, and no peer can be made to
+ * fault by a file that shrinks. Kernels before 5.1 know nothing of future
+ * writes. */
 static int np_directory_seal(int fd)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -352,8 +353,8 @@ np_remote_open(np_remote_t *remote, int fd, const struct stat *st)
     return UCS_ERR_INVALID_PARAM;
 }
 
-/* By what the peer claims, and by what it cannot choose: the file. Its number
- * is not given to another one while we have it open. */
+/* Found by the id that the peer claims, and by what it cannot choose: the file.
+ * The file's number is not given to another file while we have it open. */
 static np_remote_t *
 np_remote_find_locked(uint64_t engine_id, const struct stat *st)
 {
@@ -381,7 +382,7 @@ ucs_status_t np_remote_get(uint64_t engine_id, int fd, np_remote_t **remote_p)
         return UCS_ERR_NO_MEMORY;
     }
 
-    /* a file system of somebody's own would be asked for the other */
+    /* seals first: fstat() would ask a file system of the peer's own */
     if ((fcntl(fd, F_GET_SEALS) < 0) || (fstat(fd, &st) != 0)) {
         np_error("a peer's directory of arenas is no memfd: %m");
         return UCS_ERR_INVALID_PARAM;

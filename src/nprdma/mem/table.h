@@ -1,10 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * The arena directory of a process, and within it the tables of its arenas:
- * for each page an entry, which says what a peer's check may rely on, and a
- * translation, which is what a device goes by. One sealed memfd, handed to
- * peers when they connect, which only its owner can write.
+ * The arena directory of a process, and within it the tables of its arenas: for
+ * each page an entry, which says what a peer's check may rely on, and a
+ * translation, which is what a device goes by. One sealed memfd, which only its
+ * owner can write, is handed to peers when they connect.
  *
  * Layout: one head of NP_TABLE_HEAD_SIZE bytes, then NP_TABLE_ARENAS tables of
  * NP_TABLE_SIZE bytes, in the order in which arenas were first used. The file
@@ -25,7 +25,7 @@
 #define NP_ARENA_PAGES      (UINT64_C(1) << (NP_ARENA_SHIFT - NP_PAGE_SHIFT))
 
 /** Arenas of one process that can have a table: 4 TiB of memory in use.
- *  Transfers to others are two-sided. */
+ *  Transfers to other arenas are two-sided. */
 #define NP_TABLE_ARENAS     4096
 #define NP_TABLE_HEAD_SIZE  (64 * UCS_KBYTE)
 
@@ -51,11 +51,11 @@ enum {
 #define NP_VIEW_ALL(_bits)  ((_bits) | NP_VIEW_OWN(_bits))
 
 /** Table of one arena. Written by its process alone: entries under the lock of
- *  their piece (page.h); read by anybody. */
+ *  their piece (page.h); read by any process. */
 typedef struct np_table {
     /* what a check compares */
     _Atomic uint32_t entries[NP_ARENA_PAGES];
-    /* what the device goes by: bit READ: the read view has the real page, else
+    /* what the device goes by. Bit READ: the read view has the real page, else
      * the signature page; bit WRITE: the write view has it, else the black
      * hole; NP_VIEW_OWN: for ourselves */
     _Atomic uint8_t  views[NP_ARENA_PAGES];
@@ -76,8 +76,8 @@ typedef struct np_directory {
 } np_directory_t;
 
 /** A peer's directory, mapped here for reading. Counted; one for each engine,
- *  and for each file: an engine's id is the peer's word, and somebody else may
- *  say it too. Its tables are mapped one by one, on first use. */
+ *  and for each file: an engine's id is the peer's word, and another peer may
+ *  claim the same. Its tables are mapped one by one, on first use. */
 typedef struct np_remote {
     ucs_list_link_t       list;       /**< of all; guarded by its lock */
     uint64_t              engine_id;
@@ -92,15 +92,16 @@ typedef struct np_remote {
 
 
 /**
- * The descriptor of this process's directory, made on first use, opened so
- * that whoever gets it can only read. Owner: the process.
+ * The descriptor of this process's directory, made on first use, opened so that
+ * a process that gets it can only read. Owner: the process.
  *
  * @return the descriptor; -1 (logged) if it could not be made.
  */
 int np_directory_fd(void);
 
-/** Before any thread of ours can make the first table: should another one fork
- *  just then, its child must not find the locks held. Again it does nothing.
+/** Before any thread of ours can make the first table: should another thread
+ *  fork just then, its child must not find the locks held. A second call does
+ *  nothing.
  *  @return 0; -1: errno says why. */
 int np_table_prepare_forks(void);
 
@@ -163,7 +164,7 @@ typedef uint64_t np_views_t __attribute__((may_alias));
 static UCS_F_ALWAYS_INLINE np_views_t
 np_views_load(const np_table_t *table, uint32_t page)
 {
-    /* said, or a compiler that goes by the bytes' own alignment makes it a
+    /* told to the compiler, which by the bytes' own alignment would make it a
      * call */
     const np_views_t *views = __builtin_assume_aligned(&table->views[page],
                                                        sizeof(np_views_t));
@@ -176,11 +177,11 @@ np_views_load(const np_table_t *table, uint32_t page)
  *
  * Acquire, here and wherever a view decides what is moved; its stores are
  * in page.h and mapper.c, with release:
- * - a view that is set: the page is as whoever brought it in has left it, so no
- *   load of its bytes may come before this one;
- * - one that is not: its entry was changed before, so whoever compares entries
- *   after the move sees that.
- * What keeps the page while it is moved is not this, but the mover's word
+ * - a view that is set: the page is as the thread that brought it in has left
+ *   it, so no load of its bytes may come before this one;
+ * - one that is not: its entry was changed before, so a thread that compares
+ *   entries after the move sees that.
+ * This does not keep the page while it is moved; the mover's word does
  * (dev/soft/drain.h).
  */
 static inline int np_views_have(const np_table_t *table, uint32_t page,

@@ -4,13 +4,13 @@
  * Words of the program's memory.
  *
  * Chaining. A program may install its handler after ours and call ours from it,
- * and we put ours above it again: handlers that only remember "the one before"
- * would then call each other in a circle. So each time that we come above
- * another handler we do so with another function of ours, a level, which knows
- * that handler for good. Whatever that one calls was installed before this
- * level was made, so levels are passed downwards only. A handler that the
- * program installs a second time is below the newest level from then on, and
- * the older level, which it may call, goes on with what is below itself.
+ * and then we put ours above it again. Handlers that only remember "the one
+ * before" would then call each other in a circle. So each time we go above
+ * another handler, we use another function of ours, a level, which knows that
+ * handler for good. Whatever that handler calls was installed before this level
+ * was made, so levels are passed downwards only. A handler that the program
+ * installs a second time is below the newest level from then on, and the older
+ * level, which it may call, goes on with what is below itself.
  */
 
 #ifndef _GNU_SOURCE
@@ -33,7 +33,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* These functions have no frame: wherever between the labels they fault, stack
+/* These functions have no frame: wherever they fault between the labels, stack
  * and return address are as at their entry, and np_touch_absent returns for
  * them.
  *
@@ -127,7 +127,7 @@ __asm__(".pushsection .text\n"
 #endif
 
 /* Thread-local memory may be made at its first use, and the stack's guard may
- * be in it: the handler runs in threads of a Java machine or of Go, for their
+ * be in it. The handler runs in threads of a Java machine or of Go, for their
  * own faults, all the time. */
 #if defined(__has_attribute) && __has_attribute(no_stack_protector)
 #  define NP_TOUCH_HANDLER \
@@ -150,8 +150,7 @@ typedef struct np_touch_signal {
     unsigned         used;                      /* levels */
     struct sigaction below[NP_TOUCH_LEVELS];
     _Atomic np_touch_below_t state[NP_TOUCH_LEVELS];
-    _Atomic int      is_told;                   /* that there is no level
-                                                   left */
+    _Atomic int      is_told;                   /* that no level is left */
 } np_touch_signal_t;
 
 static np_touch_signal_t np_touch_signals[] = {
@@ -205,8 +204,8 @@ np_touch_call(const struct sigaction *action, int number, siginfo_t *info,
     }
 }
 
-/* To what was there before a level. Keeps errno: a handler that returns may
- * rely on it. */
+/* Pass the signal to what was there before a level. Keeps errno: a handler that
+ * returns may rely on it. */
 NP_TOUCH_HANDLER static void
 np_touch_chain(np_touch_signal_t *signal, int level, siginfo_t *info,
                void *context)
@@ -245,7 +244,7 @@ np_touch_fault(unsigned level, int number, siginfo_t *info, void *context)
     const uintptr_t pc = NP_TOUCH_PC(where);
     int saved_errno;
 
-    /* what another process has sent, and has come just now, is none of ours */
+    /* not ours: another process has sent it, and it came just now */
     if ((pc >= (uintptr_t)np_touch_begin) && (pc < (uintptr_t)np_touch_end) &&
         (info->si_code > 0)) {
         NP_TOUCH_PC(where) = (uintptr_t)np_touch_absent;
@@ -305,7 +304,7 @@ static int np_touch_is_default(const struct sigaction *action)
            ((action->sa_handler == SIG_DFL) || (action->sa_handler == SIG_IGN));
 }
 
-/* Whoever had this handler below knows a newer level now */
+/* Levels that had this handler below: a newer level calls it now */
 static void np_touch_move(np_touch_signal_t *signal, unsigned level,
                           const struct sigaction *now)
 {
@@ -338,8 +337,8 @@ static ucs_status_t np_touch_refuse(np_touch_signal_t *signal, unsigned vain)
     return UCS_ERR_UNSUPPORTED;
 }
 
-/* Come above the handler that is there now; under the lock. Twice in vain is no
- * program that has put its own there again just now. */
+/* Go above the handler that is there now; under the lock. If it fails twice,
+ * the reason is not a program that has put its own there again just now. */
 static ucs_status_t np_touch_install(np_touch_signal_t *signal)
 {
     struct sigaction now, action, before;
@@ -361,7 +360,7 @@ static ucs_status_t np_touch_install(np_touch_signal_t *signal)
         }
 
         if ((vain == 2) || (level == NP_TOUCH_LEVELS)) {
-            signal->used -= vain; /* nobody knows these */
+            signal->used -= vain; /* these were not installed */
             return np_touch_refuse(signal, vain);
         }
 
@@ -383,7 +382,7 @@ static ucs_status_t np_touch_install(np_touch_signal_t *signal)
             np_touch_is_same(&before, &now)) {
             ++vain; /* unless it is there now */
         } else {
-            /* another one has come in between: above that as well */
+            /* another handler has come in between: go above it as well */
             sigaction(signal->number, &before, NULL);
             vain = 0;
         }

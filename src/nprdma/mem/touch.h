@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Words of the program's memory that we use by ourselves, on a peer's behalf.
- * The program may unmap such memory, or truncate its file, at any moment,
- * without a word to us: that must be an error at the peer, and no signal here.
+ * The program may unmap such memory, or truncate its file, at any moment
+ * without telling us: that must be an error at the peer, and no signal here.
  *
  * The instructions that touch such a word stand between two labels. A handler
  * of SIGSEGV and SIGBUS looks whether the fault was there; if so, the function
@@ -17,19 +17,19 @@
 #include "../np.h"
 
 /**
- * Have the handler in place, above those that the program has installed in the
- * meantime. To be called before each use of np_touch_cas, as close to it as can
- * be: what the program installs in between, and does not chain, is asked first.
- * Two system calls. Any thread, but no signal handler.
+ * Put the handler in place, above those that the program has installed in the
+ * meantime. To be called right before each use of np_touch_cas: a handler that
+ * the program installs in between, and does not chain, is called first. Two
+ * system calls. Any thread, but no signal handler.
  *
  * A thread that touches must not block SIGSEGV and SIGBUS: the kernel ends a
  * process that cannot be told of a fault. Service threads do not block them
  * (np_thread_start); the program's threads do if the program wants it.
  *
  * @return UCS_OK; UCS_ERR_UNSUPPORTED: the program has installed its own
- *         handlers again and again (NP_TOUCH_LEVELS), or a library that it has
- *         preloaded lets nobody install one, so that nothing may be touched
- *         (logged once).
+ *         handlers again and again (NP_TOUCH_LEVELS), or a preloaded library
+ *         lets no handler be installed, so that nothing may be touched (logged
+ *         once).
  */
 ucs_status_t np_touch_arm(void);
 

@@ -11,13 +11,12 @@
 #include "../np.h"
 #include "alloc.h"
 
-/** A peer's segment. Counted: the table of windows holds no count of its
- *  own. */
+/** A peer's segment. Counted: the table of windows itself has no count. */
 typedef struct np_window {
     ucs_list_link_t list;        /**< in the table; guarded by its lock */
     uint64_t        port_id;     /**< of the port that has sent it: an engine's
-                                      id is the peer's word, and somebody else
-                                      may say it too; nobody else can listen
+                                      id is the peer's word, and another peer
+                                      may claim the same; no other can listen
                                       there */
     uint64_t        segment_id;
     unsigned        refs;        /**< guarded by the table's lock */
