@@ -6,21 +6,22 @@
  *
  * The engine lies in the plug-in that UCX loads. This library (libnprdma, no
  * part of UCX in it) finds it at run time, so a program that links it runs
- * without UCX too. An engine runs in a process from the moment in which UCX
- * has opened nprdma there, that is after ucp_init() or MPI_Init(); in a forked
- * child not before the child has opened UCX by itself. Notifications are 0
- * before that, since nobody can reach the memory; the rest is -ENOTCONN.
+ * without UCX too. An engine runs in a process from the moment in which UCX has
+ * opened nprdma there, that is after ucp_init() or MPI_Init(); in a forked
+ * child not before the child has opened UCX by itself. Before that,
+ * notifications return 0, since no peer can reach the memory; other calls
+ * return -ENOTCONN.
  *
  * All functions: any thread at any time, but not in a signal handler. Errors
- * are negative errno values, errno itself is not for use. Addresses may have
- * any alignment, unless it says so: what is done is done to the pages (of
- * 4 KiB) that the range touches. A length of 0 is no page. Of all of them:
+ * are negative errno values; do not look at errno itself. Addresses may have
+ * any alignment unless the call says otherwise: it works on all pages (of
+ * 4 KiB) that the range touches. A length of 0 is no page. Errors of all calls:
  *
  * -EINVAL    the range wraps, or is not in user space
  * -ENOTCONN  no engine runs in this process
  * -EPROTO    the plug-in of this process is not of this version of nprdma
  *
- * and of those that map memory for peers:
+ * and of the calls that map memory for peers:
  *
  * -EFAULT    it is not there, or may not be touched so; what is before it is
  *            mapped
@@ -57,8 +58,8 @@ int nprdma_version(unsigned *major, unsigned *minor, unsigned *patch);
  * @defgroup nprdma_swap Programs that swap by themselves
  *
  * A storage engine that keeps more in its address space than in memory tells
- * here what comes and goes (seed 000, section 6.2). A page that the kernel
- * takes or gives needs none of this.
+ * nprdma here what comes and goes (seed 000, section 6.2). A page that the
+ * kernel takes or gives needs none of this.
  * @{
  */
 
@@ -69,14 +70,14 @@ int nprdma_version(unsigned *major, unsigned *minor, unsigned *patch);
  * what is in flight, some microseconds. This holds for memory that had a
  * swapper (below) when the transfer began: other memory is the kernel's to
  * page, and bytes of a transfer may be copied through the kernel, or the range
- * be registered with a device for as long as the transfer takes.
+ * may be registered with a device for as long as the transfer takes.
  *
  * Until the page is really gone nprdma may find that it is there, and let peers
  * reach it again. So a program that takes pages by itself registers a swapper,
- * and holds one lock in it, and from before this call until the page is gone.
- * This holds for pagers that are driven by faults (userfaultfd) too: their
- * swap_in brings the page in by itself, since a touch would wait for the thread
- * that may be in this call.
+ * and uses one lock: it holds the lock in the swapper, and from before this
+ * call until the page is gone. This holds for pagers that are driven by faults
+ * (userfaultfd) too: their swap_in brings the page in by itself, since a touch
+ * would wait for the thread that may be in this call.
  *
  * @param [in] va   Start.
  * @param [in] len  Bytes.
@@ -87,27 +88,28 @@ int nprdma_version(unsigned *major, unsigned *minor, unsigned *patch);
 int nprdma_notify_swap_out(void *va, size_t len);
 
 /**
- * A range has been brought in, and can be touched. A hint: spares the next
- * transfer the way through the swapper, which is not called for it; errors may
- * be ignored. May be called by a swapper, for the range that it was asked for
- * or for others.
+ * A range has been brought in, and can be touched. A hint: the next transfer
+ * need not call the swapper; this call does not call it either. Errors may be
+ * ignored. May be called by a swapper, for the range that it was asked for or
+ * for others.
  *
  * @param [in] va   Start.
  * @param [in] len  Bytes.
  *
- * @return 0, also if no engine runs; -EINVAL; -EPROTO; -EFAULT (but of a range
+ * @return 0, also if no engine runs; -EINVAL; -EPROTO; -EFAULT (but for a range
  *         with a swapper the program is believed); -ENOMEM; -EAGAIN; -ENOSPC.
  */
 int nprdma_notify_swap_in(void *va, size_t len);
 
-/** Who brings pages in when a transfer needs them */
+/** What brings pages in when a transfer needs them */
 typedef struct nprdma_swapper {
     /**
-     * Bring a range in so that it can be touched. Called by whichever thread
-     * notices that it is missing, and by several at once; without a lock. It
-     * may be a thread of nprdma, which has a stack of 1 MiB, and all signals
-     * blocked but those of its own faults. It may call nprdma_notify_swap_out()
-     * and nprdma_notify_swap_in(), and must not wait for a transfer.
+     * Bring a range in so that it can be touched. Called by any thread that
+     * notices that it is missing, and by several at once; without a lock. That
+     * thread may be one of nprdma, which has a stack of 1 MiB, and all signals
+     * blocked but those of its own faults. The function may call
+     * nprdma_notify_swap_out() and nprdma_notify_swap_in(), and must not wait
+     * for a transfer.
      *
      * @param [in] arg    As registered.
      * @param [in] va     Start, a multiple of 4096.
@@ -119,7 +121,7 @@ typedef struct nprdma_swapper {
      */
     int  (*swap_in)(void *arg, void *va, size_t len, int write);
 
-    /** For swap_in; the program's, not touched */
+    /** Passed to swap_in; not touched by nprdma */
     void *arg;
 } nprdma_swapper_t;
 
@@ -137,11 +139,11 @@ int nprdma_register_swapper(void *va, size_t len,
                             const nprdma_swapper_t *swapper);
 
 /**
- * The opposite, for just a range that was registered. When it returns, no call
- * of the swapper is in progress, and none will follow.
+ * The opposite, for exactly a range that was registered. When it returns, no
+ * call of the swapper is in progress, and none will follow.
  *
- * @return 0; -ENOENT: there is none of just this range; -EDEADLK: called by a
- *         swapper; -EINVAL; -ENOTCONN; -EPROTO.
+ * @return 0; -ENOENT: there is none of exactly this range; -EDEADLK: called by
+ *         a swapper; -EINVAL; -ENOTCONN; -EPROTO.
  */
 int nprdma_unregister_swapper(void *va, size_t len);
 
@@ -157,9 +159,9 @@ int nprdma_unregister_swapper(void *va, size_t len);
 
 /**
  * Bring a range in and let peers reach it, so that the next transfer from or to
- * it need not (seed 000, sections 3.2 and 4.2). Nothing is pinned: it may go
- * away again. Costs what touching each page costs; of what is in already, one
- * load for each page.
+ * it need not do so (seed 000, sections 3.2 and 4.2). Nothing is pinned: it may
+ * go away again. Costs what touching each page costs; for a page that is in
+ * already, one load.
  *
  * @param [in] va     Start.
  * @param [in] len    Bytes.
@@ -174,13 +176,13 @@ int nprdma_prefetch(void *va, size_t len, int flags);
 
 /**
  * Look which pages of a range the kernel has taken meanwhile, and let peers ask
- * for these instead of reaching them. Without the kernel module nobody tells
- * nprdma about that.
+ * for these instead of reaching them. Without the kernel module nprdma is not
+ * told about that.
  *
  * @param [in] va   Start.
  * @param [in] len  Bytes.
  *
- * @return How many pages of 4 KiB; -EINVAL; -ENOTCONN; -EPROTO.
+ * @return Number of pages of 4 KiB; -EINVAL; -ENOTCONN; -EPROTO.
  */
 int64_t nprdma_scan(void *va, size_t len);
 
@@ -191,7 +193,8 @@ int64_t nprdma_scan(void *va, size_t len);
  *
  * Transfers that overlap are done in the order in which they were posted;
  * others may pass each other (seed 000, section 3.3). These flags change that
- * for what the calling thread posts, on the endpoint on which it posts it.
+ * for what the calling thread posts; they apply within the endpoint on which it
+ * posts.
  * @{
  */
 
@@ -202,9 +205,9 @@ int64_t nprdma_scan(void *va, size_t len);
 #define NPRDMA_ORDER_AFTER  2u
 
 /**
- * Set the flags of the calling thread, for what it posts from now on. What UCX
- * keeps back for a while, and posts from within ucp_worker_progress(), keeps
- * the flags with which it was posted first.
+ * Set the flags of the calling thread, for what it posts from now on. A
+ * transfer that UCX keeps back, and posts from within ucp_worker_progress(),
+ * keeps the flags with which it was posted first.
  *
  * @param [in] flags  0, the default, or NPRDMA_ORDER_BEFORE and
  *                    NPRDMA_ORDER_AFTER, or-ed.
@@ -262,18 +265,18 @@ typedef struct nprdma_counters {
                                    cache */
     uint64_t prepared;        /**< pieces of announced buffers that were
                                    brought in */
-    uint64_t prepare_drops;   /**< times that announced buffers had to wait, for
-                                   want of memory */
+    uint64_t prepare_drops;   /**< times that announced buffers had to wait for
+                                   lack of memory */
 } nprdma_counters_t;
 
 /**
- * Read the counters, each by itself: they are no snapshot.
+ * Read the counters, one after the other: they are no snapshot.
  *
  * @param [out] counters  Set in any case; 0 where there is no such counter.
- * @param [in]  size      sizeof(nprdma_counters_t) of the caller: programs run
- *                        with a newer and an older library.
+ * @param [in]  size      sizeof(nprdma_counters_t) of the caller: a program may
+ *                        run with a newer or an older library.
  *
- * @return 0; -EINVAL: no pointer, or a size that is no multiple of 8 or 0;
+ * @return 0; -EINVAL: no pointer, or a size that is 0 or no multiple of 8;
  *         -ENOTCONN: no plug-in is loaded; -EPROTO.
  */
 int nprdma_get_counters(nprdma_counters_t *counters, size_t size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
 /*
- * The ioctls of /dev/nprdma: RDMA on memory that nobody pins.
+ * The ioctls of /dev/nprdma: RDMA on memory that is not pinned.
  *
  * A context (one open file) belongs to the address space that opened it. In it
  * a process makes regions of its own memory. A region has two views and a
@@ -203,7 +203,7 @@ struct nprdma_fault {
 
 /* For PREFETCH and SWAP_IN: for writing as well */
 #define NPRDMA_RANGE_WRITE	0x1U
-/* For SWAP_IN: map nothing; FAULT does, when somebody asks */
+/* For SWAP_IN: map nothing; a later FAULT does */
 #define NPRDMA_RANGE_LAZY	0x2U
 
 /**
@@ -281,7 +281,7 @@ struct nprdma_kernel_counters {
 	__u64 gaps;
 };
 
-/* Of the ones that the kernel's list of ioctl numbers gives to nobody */
+/* One that the kernel's list of ioctl numbers leaves free */
 #define NPRDMA_IOC		0xC6
 
 #define NPRDMA_IOC_INFO		_IOR(NPRDMA_IOC, 0x00, struct nprdma_info)

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * libnprdma: finds the engine in the plug-in that UCX has loaded, and hands
- * every call on. Goes into programs of every kind: no UCX.
+ * libnprdma: finds the engine in the plug-in that UCX has loaded, and passes
+ * every call on. It goes into programs of every kind, so it needs no UCX.
  */
 
 #ifndef _GNU_SOURCE
@@ -25,8 +25,9 @@
 /* The engine, once found; the plug-in is never unloaded */
 static const np_extension_t *_Atomic nprdma_engine;
 
-/* Objects that had been loaded into the process when it was not found. A look
- * for a library that is not there asks the file system: many microseconds. */
+/* Objects that had been loaded into the process when the engine was not found.
+ * A look for a library that is not there asks the file system: many
+ * microseconds. */
 static _Atomic unsigned long long nprdma_seen_objects;
 
 
@@ -59,8 +60,8 @@ static int nprdma_search(const np_extension_t **engine_p)
     return 0;
 }
 
-/* As nprdma_search, and costs little if nothing was loaded since it last was
- * not found */
+/* As nprdma_search, but costs little if nothing was loaded since the last
+ * search that found nothing */
 static int nprdma_find(const np_extension_t **engine_p)
 {
     unsigned long long objects = 0;

@@ -47,13 +47,13 @@ void info_log_clear(void);
 int info_ucx_version(char *text, size_t size);
 
 /** Where an installed file is: @a name below the library directory beside this
- *  program, wherever both were moved to */
+ *  program, even if both were moved */
 void info_lib_path(const char *name, char *path, size_t size);
 
 /** The plug-in that nprdma-run would use */
 void info_plugin_path(char *path, size_t size);
 
-/** Run a function in a child, so that what it loads does no harm here.
+/** Run a function in a child process, so that what it loads does no harm here.
  *  Returns its result, or -1; in @a text what it printed. */
 int info_in_child(int (*func)(void), char *text, size_t size);
 
@@ -61,36 +61,36 @@ int info_in_child(int (*func)(void), char *text, size_t size);
  *  UCX are found, and its component; or NULL, and prints the reason. */
 void *info_load_component(uct_component_h *component_p);
 
-/** As checks: UCX, and what nprdma-run would load into it */
+/** Checks: UCX, and what nprdma-run would load into it */
 info_result_t info_check_ucx(char *text, size_t size);
 info_result_t info_check_plugin(char *text, size_t size);
 info_result_t info_check_stub(char *text, size_t size);
 
-/** As a check: would UCX take what the environment says? */
+/** Check: would UCX take what the environment says? */
 info_result_t info_check_env(char *text, size_t size);
 
-/** First line of a file without its end, "" if it cannot be read */
+/** First line of a file without the newline, "" if it cannot be read */
 const char *info_read_line(const char *path, char *buf, size_t size);
 
 /** Does any RDMA device work here? @a text: "yes: " and which, or "no: ", the
- *  reason and the cure. INFO_WARNING: it does, but slower. */
+ *  reason and the cure. INFO_WARNING: one works, but slower. */
 info_result_t info_verbs_works(char *text, size_t size);
 
 /** Can an RDMA device reach memory by views of nprdma.ko? As
  *  info_verbs_works. */
 info_result_t info_kmod_works(char *text, size_t size);
 
-/** Names of ports that are up, each with a blank in front */
+/** Names of ports that are up, each after a blank */
 void info_verbs_names(char *text, size_t size);
 
 /** Print a line about each of them */
 void info_verbs_show(void);
 
-/** As a check: without an RDMA device all is well, for one host */
+/** Check: without an RDMA device all is well, for one host */
 info_result_t info_check_verbs(char *text, size_t size);
 
-/** Print the counters of a process; with an @a interval (seconds) above 0 again
- *  and again, with rates, until the process ends.
+/** Print the counters of a process. With an @a interval (seconds) above 0,
+ *  print them again and again, with rates, until the process ends.
  *  @return 0, or 1 after a line on standard error that says why not. */
 int info_stats_show(pid_t pid, double interval);
 

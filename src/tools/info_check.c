@@ -43,7 +43,7 @@
 #define INFO_AM_ID        7
 #define INFO_AM_WORD      UINT64_C(0x6e7072646d610001)
 
-/* Descriptors of a process with UCX and Open MPI before it talks to anybody */
+/* Descriptors of a process with UCX and Open MPI before it talks to any peer */
 #define INFO_BASE_FILES   32
 
 
@@ -104,7 +104,7 @@ static ucs_status_t info_pass_fd(int from, int to)
     np_msg_t in;
     int fd;
 
-    /* of memory, as all that are sent */
+    /* a memfd, as all descriptors that are sent */
     fd = memfd_create("nprdma-check", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return UCS_ERR_NO_MEMORY;

@@ -22,13 +22,13 @@
 
 #define INFO_ENV_PREFIX  "UCX_NPRDMA_"
 
-/* Variables that are tried one by one; nobody sets more */
+/* Largest number of variables that are tried one by one */
 #define INFO_ENV_MAX     64
 
 /* Begins our line among those of UCX */
 #define INFO_ENV_REFUSED "\nrefused: "
 
-/* What stands in front of what is wrong, and of what would be right */
+/* The words before what is wrong, and before what would be right */
 #define INFO_ENV_ERROR   "ERROR nprdma: "
 #define INFO_ENV_WANTED  "Expected: "
 
@@ -37,8 +37,8 @@
 #define INFO_ENV_ONE     1 /* refuses one setting */
 #define INFO_ENV_ALL     2 /* opens nothing with all of them */
 
-/* What reads settings: those of the memory domain, or of interfaces once there
- * is one */
+/* The part that reads settings: the memory domain, or interfaces once there is
+ * a domain */
 typedef struct info_env_ucx {
     uct_component_h                       component;
     uct_md_h                              md;        /**< NULL: not yet */
@@ -95,7 +95,7 @@ static int info_env_load(info_env_ucx_t *ucx)
             (ucx->read_iface == NULL)) ? -1 : 0;
 }
 
-/* Each setting without the others, so that it is known which is refused */
+/* Try each setting without the others, to find which is refused */
 static int info_env_try_each(const info_env_ucx_t *ucx, const info_env_t *env)
 {
     uct_iface_config_t *iface_config;

@@ -34,7 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the kernel calls the descriptor of the page */
+/* The kernel's name for the descriptor of the page */
 #define INFO_STATS_LINK "/memfd:" NP_STATS_NAME " (deleted)"
 
 /* Room for "/proc/PID/fd", and with "/N" */
@@ -64,7 +64,8 @@ typedef struct info_stats_sample {
 } info_stats_sample_t;
 
 
-/* One line, as all errors of this program. Returns its exit code. */
+/* Print an error as one line, as all errors of this program. Returns its exit
+ * code. */
 static int info_stats_error(const char *format, ...)
         __attribute__((format(printf, 1, 2)));
 
@@ -88,7 +89,7 @@ static const char *info_stats_command(pid_t pid, char *buf, size_t size)
     return info_read_line(path, buf, size);
 }
 
-/* Does it run? One that has ended and was not waited for does not. */
+/* Does it run? A process that has ended and was not waited for does not. */
 static int info_stats_is_alive(pid_t pid)
 {
     char path[INFO_STATS_PATH], line[INFO_LINE];
@@ -102,7 +103,7 @@ static int info_stats_is_alive(pid_t pid)
 }
 
 /* Path of the page among the descriptors of a process. Returns 0; -ENOENT if
- * there is none; or why that could not be seen. */
+ * there is none; or the error with which the look failed. */
 static int info_stats_find(pid_t pid, char *path, size_t size)
 {
     char dir_path[INFO_STATS_DIR], target[sizeof(INFO_STATS_LINK) + 1];

@@ -92,7 +92,7 @@ int info_in_child(int (*func)(void), char *text, size_t size)
         len += ret;
     }
     while ((pid > 0) && (read(fds[0], rest, sizeof(rest)) > 0)) {
-        /* whoever says more than that must not be killed by the pipe's end */
+        /* a child that prints more must not be killed by the pipe's end */
     }
     text[len] = '\0';
     close(fds[0]);
@@ -222,7 +222,7 @@ static int info_child_plugin(void)
     return info_load_component(&component) == NULL;
 }
 
-/* What to do about a plug-in that is not ours; of ours: @a install */
+/* What to do about a plug-in that is not ours; for ours: @a install */
 static const char *info_plugin_cure(const char *install)
 {
     return info_plugin_is_given() ?

@@ -28,7 +28,7 @@
 #endif
 
 
-/* Bytes that a port registers by default: its buffers, the fewest of them, and
+/* Bytes that a port registers by default: its buffers, as few as possible, and
  * what is registered of the program's memory at a time */
 #define INFO_VERBS_BUFFERS (3300 * 1024)
 #define INFO_VERBS_FEWEST  (64 * 1024)
@@ -52,7 +52,7 @@ static int info_verbs_exists(void)
 
 #ifdef HAVE_VERBS
 
-/* Can this much be registered beside what already is? */
+/* Can this much be registered in addition to what is registered already? */
 static struct ibv_mr *info_verbs_reg(np_nic_t *nic, void *memory, size_t size)
 {
     struct ibv_mr *mr;

@@ -1,8 +1,8 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * nprdma_info: what of nprdma works on this machine, and why the rest does
- * not.
+ * nprdma_info: tells which parts of nprdma work on this machine, and why the
+ * others do not.
  */
 
 #ifndef _GNU_SOURCE
@@ -290,7 +290,7 @@ static int info_parse_interval(char ***arg_p, double *interval_p)
     }
 
     *interval_p = strtod(text, &end);
-    /* written so that it is also wrong if it is no number */
+    /* written so that a value that is no number is refused as well */
     if ((end == text) || (*end != '\0') ||
         !((*interval_p >= 0.001) && (*interval_p <= INFO_MAX_INTERVAL))) {
         return info_misuse("--watch takes seconds, 0.001 or more, not", text);

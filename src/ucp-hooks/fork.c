@@ -2,13 +2,13 @@
 /*
  * Registered memory and fork().
  *
- * libibverbs, if asked to, takes what is registered out of what a child
- * inherits, and gives it back later: two madvise() for each registration, which
- * split and merge mappings, and for which the kernel takes 2 MiB around each
- * end from all devices that follow its page tables. Kernels from 5.12 on copy
- * pinned pages for the child, and need none of that. libibverbs can tell, but
- * does as it is asked; UCX asks without a look (later versions do look). Here
- * somebody looks.
+ * If asked to, libibverbs excludes registered memory from what a child
+ * inherits, and includes it again later. That is two madvise() for each
+ * registration: they split and merge mappings, and because of them the kernel
+ * takes 2 MiB around each end from all devices that follow its page tables.
+ * Kernels from 5.12 on copy pinned pages for the child, and need none of that.
+ * libibverbs knows that, but does as it is asked; UCX asks without a check
+ * (later versions do check). The check is made here.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -26,7 +26,7 @@ __attribute__((visibility("default"))) int ibv_fork_init(void);
 
 int ibv_fork_init(void)
 {
-    /* whoever calls this has loaded it, for itself perhaps */
+    /* the caller has loaded it, perhaps only for itself */
     void *library = dlopen(FORK_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
     int (*status)(void), (*init)(void);
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Announcing buffers: UCP tells a transport of a receive only when its message
- * has come. These functions stand before UCP's own, call them, and tell the
- * engine of large transfers that are now on their way, so that it can bring
- * their memory in meanwhile (design, section 6).
+ * has come. These functions are called in place of UCP's own, call those, and
+ * tell the engine of large transfers that are now on their way, so that it can
+ * bring their memory in meanwhile (design, section 6).
  *
  * They change nothing: without them, or with UCX_NPRDMA_PREPARE=off, a transfer
  * brings in by itself what it finds absent. Only the _nbx forms are here, since
- * UCP's others call these. Not seen are UCX linked statically, generic
- * datatypes, set-uid programs, and memory that is not the host's.
+ * UCP's others call these. They do not see programs with UCX linked statically,
+ * generic datatypes, set-uid programs, and memory that is not the host's.
  *
  * An announcement ends with its operation. A request of UCP's is asked whether
- * it is complete, until it is given back, which these functions see too. One in
- * the program's own memory cannot be asked, since nobody tells when that is
- * used for something else: it gets a callback, where it has none. Announcements
- * of others end after a millisecond.
+ * it is complete, until it is given back, which these functions see too. A
+ * request in the program's own memory cannot be asked, since that memory may be
+ * used for something else without notice: it gets a callback, if it has none.
+ * Other announcements end after a millisecond.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -33,10 +33,10 @@
 /* Smaller buffers are not worth a look; the engine's own limit is another */
 #define HOOKS_MIN      4096
 
-/* Pieces of a list that are looked at */
+/* Buffers of a list that are looked at */
 #define HOOKS_MAX_IOV  16
 
-/* Each of UCP's functions that has one of ours before it */
+/* Each of UCP's functions in whose place one of ours is called */
 #define HOOKS_LIST(X) \
     X(ucp_tag_send_nbx) \
     X(ucp_tag_send_sync_nbx) \
@@ -53,19 +53,19 @@
     X(ucp_request_release) \
     X(ucp_worker_destroy)
 
-/* UCP's own, each found at its first call; NULL: not yet. Nothing is read
- * through them, so that relaxed will do. */
+/* UCP's own functions, each found at its first call; NULL: not yet. Nothing is
+ * read through these pointers, so relaxed order will do. */
 static struct {
 #define HOOKS_FIELD(_name) __typeof__(&_name) _Atomic _name;
     HOOKS_LIST(HOOKS_FIELD)
 #undef HOOKS_FIELD
 } hooks;
 
-/* The engine; NULL: nprdma is not loaded. Written once, with release: whoever
- * sees the table sees the engine. */
+/* The engine; NULL: nprdma is not loaded. Written once, with release: a thread
+ * that sees the table sees the engine. */
 static const np_extension_t *_Atomic hooks_engine;
 
-/* UCP calls some of these from others: only the outermost tells */
+/* UCP calls some of these from others: only the outermost tells the engine */
 static __thread int hooks_depth __attribute__((tls_model("initial-exec")));
 
 
@@ -88,7 +88,7 @@ static void *hooks_find(const char *name)
 
     if (func == NULL) {
         /* A program that loads libucp RTLD_LOCAL keeps it to itself, and calls
-         * what is here only if it asks for it by name */
+         * the functions here only if it asks for them by name */
         libucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
         if (libucp != NULL) {
             func = dlsym(libucp, name);
@@ -131,7 +131,8 @@ static unsigned hooks_look_at_iov(const ucp_dt_iov_t *iov, size_t count,
     return found;
 }
 
-/* The pieces of a buffer that are worth being told of; at most HOOKS_MAX_IOV */
+/* The parts of a buffer that are worth telling the engine of; at most
+ * HOOKS_MAX_IOV */
 static unsigned hooks_look(const void *buffer, size_t count,
                            const ucp_request_param_t *param,
                            hooks_piece_t *pieces)
@@ -259,10 +260,11 @@ static inline const np_extension_t *hooks_engine_of_call(void)
 
 /*
  * A function of ours: calls UCP's, and if that has left a transfer on its way,
- * tells of its memory. First UCP: the message to the peer leaves before the
- * engine does anything. What is told is looked at before that: when UCP's
- * function returns, the transfer may be over (its callback was called in there,
- * or by another thread), and list and parameters are the program's again.
+ * tells the engine of its memory. UCP comes first: the message to the peer
+ * leaves before the engine does anything. The buffers are looked at before that
+ * call: when UCP's function returns, the transfer may be over (its callback was
+ * called in there, or by another thread), and list and parameters are the
+ * program's again.
  */
 #define HOOKS_DEFINE(_name, _is_receive, _cb, _ended, _params, ...) \
     static __attribute__((noinline)) ucs_status_ptr_t hooked_##_name _params \

@@ -3,8 +3,8 @@
  * The preload stub: brings the nprdma plug-in into a stock UCX program.
  *
  * UCX before 1.22 loads no transport that it was not built with. This library
- * is preloaded instead; it depends on nothing of UCX, so that it is harmless in
- * programs without UCX, and acts when UCX looks for its components first.
+ * is preloaded instead. It depends on nothing of UCX, so it is harmless in
+ * programs without UCX. It acts when UCX first looks for its components.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -41,7 +41,7 @@ static struct {
 PRELOAD_EXPORT preload_status_t uct_query_components(void **components_p,
                                                      unsigned *num_components_p);
 
-/* The plug-in lies beside this library, wherever that was moved to */
+/* The plug-in lies beside this library, even if both were moved */
 static int preload_plugin_path(char *path, size_t size)
 {
     const char *env = secure_getenv("NPRDMA_PLUGIN");

@@ -93,7 +93,7 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"PUT_ONCE", "8",
-     "RDMA devices with nprdma.ko: puts of at most so many bytes are executed\n"
+     "RDMA devices with nprdma.ko: puts of at most this many bytes are done\n"
      "exactly once, by the target's CPU. A larger put is one-sided, and may be\n"
      "written twice if its page goes meanwhile, which a lock word or a flag\n"
      "that its target clears would show.",
@@ -133,8 +133,8 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_BOOL},
 
     {"VERBS_BREAK", "0",
-     "For tests. RDMA devices: each queue pair fails after so many messages; 0\n"
-     "for never.",
+     "For tests. RDMA devices: each queue pair fails after this many\n"
+     "messages; 0 for never.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.break_every),
      UCS_CONFIG_TYPE_UINT},
 
@@ -232,8 +232,9 @@ void uct_nprdma_complete(void *comp, ucs_status_t status)
     uct_invoke_completion(comp, status);
 }
 
-/* Messages are handed over where they lie, without descriptors, which alone UCT
- * aligns. What makes no sense is refused, as by transports that have some. */
+/* Messages are handed over where they lie, without descriptors; UCT aligns only
+ * descriptors. Values that make no sense are refused, as by transports that
+ * have some. */
 static ucs_status_t
 uct_nprdma_iface_check_alignment(const uct_iface_params_t *params)
 {
@@ -390,7 +391,8 @@ uct_nprdma_query_devices(uct_md_h md, uct_tl_device_resource_t **devices_p,
     return (devices == NULL) ? UCS_ERR_NO_MEMORY : UCS_OK;
 }
 
-/* In place of the function that a class would give: there are several */
+/* In place of the function that a class would define: there are several
+ * classes */
 static ucs_status_t
 UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_any_iface)(uct_md_h md,
                                               uct_worker_h worker,

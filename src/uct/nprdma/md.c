@@ -34,11 +34,11 @@
 /* A handle of a region: bit 1 set, the rest is its address */
 #define UCT_NPRDMA_MEMH_REGION 2ul
 
-/* A look-up, as measured (docs/results/figures.md). Never 0: with 0 UCP prefers
- * zero-copy for messages that are faster buffered. */
+/* A look-up, as measured (docs/results/figures.md). Never 0: with 0 UCP would
+ * prefer zero-copy for messages that are faster buffered. */
 #define UCT_NPRDMA_REG_COST    15e-9
 
-/* A region among a thousand others, taken into the set and out of it */
+/* Cost of adding a region to a set of a thousand others and removing it */
 #define UCT_NPRDMA_REG_COST_EXACT 390e-9
 
 
@@ -86,7 +86,7 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_ENUM(np_write_check_names)},
 
     {"FAULT_MODE", "reverse",
-     "What a target does that has brought absent pages in:\n"
+     "What a target does once it has brought absent pages in:\n"
      " - reverse - it moves the data itself.\n"
      " - retry   - it says so, and the initiator tries again. Not over RDMA\n"
      "             devices, which say so.",
@@ -118,7 +118,7 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_ENUM(np_mr_scope_names)},
 
     {"SERVICE", "adaptive",
-     "Who answers peers while this program computes:\n"
+     "What answers peers while this program computes:\n"
      " - adaptive - its own progress; threads that peers wake if that does\n"
      "              not look for some microseconds.\n"
      " - event    - threads that peers wake for each request.\n"
@@ -135,13 +135,13 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_ENUM(np_intra_node_names)},
 
     {"MAPPER", "auto",
-     "Who keeps true what RDMA devices see of memory that is not pinned:\n"
+     "What keeps true what RDMA devices see of memory that is not pinned:\n"
      " - auto - the kernel module nprdma.ko, if it and the device can; else as\n"
      "          user.\n"
      " - kmod - nprdma.ko, or an error where there is an RDMA device.\n"
-     " - user - nobody: every transfer registers its memory for as long as it\n"
-     "          takes, and needs the target's CPU.\n"
-     "soft0 has no use of the module, and is the same with each.",
+     " - user - nothing: each transfer registers its memory for as long as\n"
+     "          it takes, and needs the target's CPU.\n"
+     "soft0 does not use the module, and is the same with each.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.mapper),
      UCS_CONFIG_TYPE_ENUM(np_mapper_mode_names)},
 
@@ -379,7 +379,7 @@ uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
     np_arenas_t arenas;
     np_alloc_t *alloc;
 
-    np_service_start(); /* whoever has the key may ask */
+    np_service_start(); /* any process that has the key may ask */
     if (region != NULL) {
         np_key_pack_region(mkey_buffer, np_region_va(region),
                            np_region_len(region));
@@ -460,8 +460,8 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
     return UCS_OK;
 }
 
-/* An RDMA device may have a piece of a transfer registered by itself, and
- * nobody waits for that yet */
+/* An RDMA device may have registered a part of a transfer by itself, and no
+ * call waits for that yet */
 static int uct_nprdma_can_invalidate(void)
 {
     unsigned num_nics = 0;

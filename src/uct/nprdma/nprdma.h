@@ -62,8 +62,8 @@ typedef struct uct_nprdma_iface_config {
     uct_nprdma_verbs_config_t verbs;
 } uct_nprdma_iface_config_t;
 
-/** What a device address begins with: UCP compares addresses of all devices of
- *  a transport with each other */
+/** First part of a device address: UCP compares addresses of all devices of a
+ *  transport with each other */
 typedef enum uct_nprdma_kind {
     UCT_NPRDMA_SOFT  = 1,
     UCT_NPRDMA_VERBS = 2
@@ -76,11 +76,11 @@ typedef struct uct_nprdma_ep uct_nprdma_ep_t;
 typedef struct uct_nprdma_iface {
     uct_base_iface_t         super;
     np_flights_t             *links;    /**< the port's */
-    ucs_arbiter_t            arbiter;   /**< of what waits for room */
+    ucs_arbiter_t            arbiter;   /**< operations that wait for room */
     unsigned                 max_bcopy;
     unsigned                 fences;    /**< of the interface, ever */
     ucs_recursive_spinlock_t lock;      /**< only for multi-threaded workers */
-    uct_iface_ops_t          ops;       /**< those without the lock */
+    uct_iface_ops_t          ops;       /**< the operations without the lock */
 } uct_nprdma_iface_t;
 
 struct uct_nprdma_ep {
@@ -120,7 +120,7 @@ ucs_status_t uct_nprdma_iface_flush(uct_iface_h iface, unsigned flags,
                                     uct_completion_t *comp);
 ucs_status_t uct_nprdma_iface_fence(uct_iface_h iface, unsigned flags);
 
-/** The endpoint does not work any more; @a peer names who it led to */
+/** The endpoint does not work any more; @a peer names the process it led to */
 void uct_nprdma_ep_failed(uct_nprdma_ep_t *ep, ucs_status_t status,
                           const char *peer);
 
@@ -171,7 +171,7 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
 void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
                                  uct_pending_purge_callback_t cb, void *arg);
 
-/** Send what waits for room; returns how many */
+/** Send the operations that wait for room; returns how many */
 unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface);
 
 /** Replace every operation of a table by one that holds the iface's lock */
@@ -184,7 +184,7 @@ uct_nprdma_ep_iface(uct_nprdma_ep_t *ep)
     return ucs_derived_of(ep->super.super.iface, uct_nprdma_iface_t);
 }
 
-/** Most bytes of a message's header that its caller keeps apart */
+/** Largest header of a message that its caller passes apart from the data */
 static UCS_F_ALWAYS_INLINE size_t
 uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
 {

@@ -12,11 +12,12 @@
 
 #include "../../nprdma/thread_flags.h"
 
-/* What a request that waits has in its private words */
+/* The private words of a request that waits */
 typedef struct uct_nprdma_pending {
     uct_pending_req_priv_arb_t super;
-    unsigned                   order;  /* flags of whoever has posted it */
-    unsigned                   fences; /* that were before it */
+    unsigned                   order;  /* flags of the thread that has posted
+                                        * it */
+    unsigned                   fences; /* number of fences before it */
 } uct_nprdma_pending_t;
 
 
@@ -34,8 +35,8 @@ uct_nprdma_ep_fences(const uct_nprdma_ep_t *ep, const uct_nprdma_iface_t *iface)
     return ep->fences + iface->fences;
 }
 
-/* The engine's fence is for what was posted. One that came while others waited
- * must hold what came after it until these are complete as well. */
+/* The engine's fence is for what was posted. If a fence came while operations
+ * waited, what came after it must wait until these are complete as well. */
 static void uct_nprdma_ep_keep_fence(uct_nprdma_ep_t *ep, unsigned fences)
 {
     if (ucs_unlikely(ep->fences_kept != fences)) {

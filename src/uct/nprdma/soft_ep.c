@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Endpoints of soft0: UCT's operations in the engine's words. What all devices
- * have alike is in ep.c, what waits for room in pending.c.
+ * have in common is in ep.c, what waits for room in pending.c.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -60,7 +60,7 @@ uct_nprdma_fill_short(void *dst, uint64_t header, const void *payload,
     }
 }
 
-/* Lay a list end to end. An empty piece may be at NULL. */
+/* Copy the buffers of a list end to end. An empty buffer may be at NULL. */
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_pack_iov(void *dst, const uct_iov_t *iov, size_t iovcnt)
 {

@@ -25,9 +25,9 @@
 #define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)
 
 
-/* A short get returns with the data, and waits for nobody: not where the
- * target's CPU has a part in it, as in all that goes through the rings, and in
- * the edges of registrations with exact scope */
+/* A short get returns with the data, and never waits. So there is none where
+ * the target's CPU has a part in it: in all that goes through the rings, and at
+ * the edges of registrations with exact scope. */
 static int uct_nprdma_soft_can_get_short(void)
 {
     return (np_engine.config.single_copy != NP_SINGLE_COPY_OFF) &&
@@ -121,7 +121,7 @@ uct_nprdma_soft_iface_event_arm(uct_iface_h tl_iface, unsigned events)
                                                     uct_nprdma_soft_iface_t);
 
     if (!ucs_arbiter_is_empty(&iface->super.arbiter)) {
-        return UCS_ERR_BUSY; /* nobody tells us when there is room */
+        return UCS_ERR_BUSY; /* we are not told when there is room */
     }
 
     return np_port_arm(iface->port);

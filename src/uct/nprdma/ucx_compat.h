@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What differs between UCX versions. The only file that knows them.
+ * What differs between UCX versions. This is the only file that knows them.
  *
  * Supported: 1.13, and 1.17 and later. The signatures of those after 1.13 were
  * read in UCX's sources; see docs/design/decisions.md for what CI can compile.

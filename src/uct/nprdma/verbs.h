@@ -21,7 +21,7 @@ typedef struct uct_nprdma_verbs_device_addr {
     uint8_t  gid[16];
 } __attribute__((packed)) uct_nprdma_verbs_device_addr_t;
 
-/** And the rest of what it takes to connect */
+/** The rest of what is needed to connect */
 typedef struct uct_nprdma_verbs_iface_addr {
     np_vport_addr_t port;
     uint16_t        lid;
@@ -49,8 +49,8 @@ void uct_nprdma_verbs_ep_link_down(np_flight_t *flight, ucs_status_t status);
  *  is no PCI device */
 ucs_sys_device_t uct_nprdma_verbs_sys_device(const char *name);
 
-/** The engine's address from what UCP carries; without @a iface_addr (may be
- *  NULL) it is good for np_vport_is_reachable alone */
+/** The engine's address from what UCP carries. If @a iface_addr is NULL, it is
+ *  good only for np_vport_is_reachable. */
 void uct_nprdma_verbs_unpack_addr(
         const uct_nprdma_verbs_device_addr_t *device_addr,
         const uct_nprdma_verbs_iface_addr_t *iface_addr, np_vdev_addr_t *vdev);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Endpoints of RDMA devices: UCT's operations in the engine's words. What all
- * devices have alike is in ep.c, what waits for room in pending.c.
+ * devices have in common is in ep.c, what waits for room in pending.c.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -75,8 +75,8 @@ uct_nprdma_verbs_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     return status;
 }
 
-/* A message gathered from a header and pieces, of which none is needed when
- * this returns */
+/* A message gathered from a header and buffers; none of them is needed any more
+ * when this returns */
 static ucs_status_t
 uct_nprdma_verbs_ep_am_gather(uct_nprdma_verbs_ep_t *ep, uint8_t id,
                               const void *header, unsigned header_length,

@@ -31,8 +31,8 @@
 /* What UCP's addresses have room for */
 #define UCT_NPRDMA_DEVICE_ADDR_MAX 31
 
-/* Smaller gets are better copied out of a buffer of the port's, which needs no
- * look at our own pages before and after */
+/* Smaller gets are better copied out of one of the port's buffers, which needs
+ * no look at our own pages before and after */
 #define UCT_NPRDMA_VERBS_GET_ZCOPY 256
 
 /* CPU time that posting and polling an operation takes */
@@ -188,7 +188,7 @@ uct_nprdma_verbs_iface_event_arm(uct_iface_h tl_iface, unsigned events)
                                                      uct_nprdma_verbs_iface_t);
 
     if (!ucs_arbiter_is_empty(&iface->super.arbiter)) {
-        return UCS_ERR_BUSY; /* nobody tells us when there is room */
+        return UCS_ERR_BUSY; /* we are not told when there is room */
     }
 
     return np_vport_arm(iface->port);
