@@ -137,8 +137,8 @@ typedef struct np_flights {
     const np_dev_ops_t    *dev;
     const np_way_ops_t    *ways;
     np_user_t             user;
-    np_turn_t             *turn;    /**< the port's; NULL: no thread but its
-                                         owner uses it */
+    np_turn_t             *turn;    /**< the port's; NULL: service threads never
+                                         touch links and operations (soft0) */
     pid_t                 pid;      /**< of the process that has the port: not
                                          of a forked child */
     np_stats_t            *stats;   /**< what the port's owner counts */

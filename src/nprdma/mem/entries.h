@@ -37,7 +37,7 @@ np_entries_add_one(const void *entries, uint64_t page, np_entries_t *seen)
 {
     const np_entry_word_t *words = entries;
 
-    /* acquire, with the release of np_entry_store, or the kernel's: a later
+    /* acquire, with the release of np_page_set_entry, or the kernel's: a later
      * look sees no older entry; if the page is mapped, the views that were set
      * before are seen, and data is moved after. A look after the move needs no
      * fence before it: what it must not miss is older than the view that the

@@ -162,7 +162,7 @@ ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    status = np_flight_enter_atomic(flight, request->addr, request->size);
+    status = np_flight_fence_atomic(flight, request->addr, request->size);
     if (status == UCS_OK) {
         status = np_flight_start_key(flight, key, request->addr, request->size);
     }

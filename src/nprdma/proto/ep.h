@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * What an endpoint asks of its link, whatever the device: the calls of the face
- * to UCX, except those for small data, which are the device's own (face/soft.h,
- * face/rnic.h). Each takes the owner's turn where service threads use the port
- * as well.
+ * to UCX, except active messages and soft0's short puts and gets, which are the
+ * device's own (face/soft.h, face/rnic.h). Each takes the owner's turn where
+ * service threads use links as well.
  *
  * UCS_ERR_NO_RESOURCE: try again after progress. Other errors are those of the
  * link, which is down, or of the call.

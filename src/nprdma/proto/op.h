@@ -16,6 +16,8 @@
  *  used */
 #define NP_OP_NAMES  65536u
 
+/** Owner: its link, from np_op_post on; its caller before that. Guarded as its
+ *  link is. */
 struct np_op {
     ucs_list_link_t list;        /**< of its link's */
     np_op_t         *next_free;

@@ -132,7 +132,7 @@ ucs_status_t np_flight_enter(np_flight_t *flight)
 }
 
 ucs_status_t
-np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size)
+np_flight_fence_atomic(np_flight_t *flight, uint64_t addr, size_t size)
 {
     if (ucs_unlikely((addr & (size - 1)) != 0)) {
         np_error("atomic of %zu bytes on the unaligned address %#lx", size,

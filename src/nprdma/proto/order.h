@@ -40,12 +40,13 @@ void np_flight_begun(np_flight_t *flight);
  *  that ask for a gate of 0. */
 ucs_status_t np_flight_enter(np_flight_t *flight);
 
-/** May an atomic of @a size bytes start? It takes effect, and completes, after
- *  the puts and gets before it, as on a reliable queue pair: Open MPI's
- *  request-based one-sided calls use one as their end marker, without a fence.
+/** A fence before an atomic of @a size bytes, which then starts as any
+ *  operation does. It takes effect, and completes, after the puts and gets
+ *  before it, as on a reliable queue pair: Open MPI's request-based one-sided
+ *  calls use one as their end marker, without a fence.
  *  @return UCS_OK, or UCS_ERR_INVALID_ADDR: it is not aligned. */
 ucs_status_t
-np_flight_enter_atomic(np_flight_t *flight, uint64_t addr, size_t size);
+np_flight_fence_atomic(np_flight_t *flight, uint64_t addr, size_t size);
 
 /** All that was posted is waited for: nothing is put off any more, and we must
  *  learn of its end */

@@ -47,9 +47,6 @@ struct np_link {
                                         has to. Else in port->deaf_links: */
     ucs_list_link_t  deaf;
     int              no_vm;        /**< process_vm_* was refused */
-    int              no_reverse;   /**< and so to the target, on our memory */
-    uint64_t         no_fetch;     /**< np_fault_page: the last page whose
-                                        coming in no entry will tell; 0: none */
     int              is_wide;      /**< uses, or will use, payload_wide */
     uint32_t         shares_used;  /**< bitmap; see share.h, as are: */
     uint16_t         share_generation;
@@ -69,6 +66,10 @@ struct np_link {
     np_drain_entry_t drain;
 
     /* owned by proto */
+    int              no_reverse;   /**< process_vm_* on our memory was refused
+                                        to the target */
+    uint64_t         no_fetch;     /**< np_fault_page: the last page whose
+                                        coming in no entry will tell; 0: none */
     np_seen_t        seen[NP_SEEN_PAGES];
     ucs_list_link_t  copies;       /**< transfers in pieces, in the order of
                                         posting */

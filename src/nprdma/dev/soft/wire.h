@@ -135,8 +135,8 @@ typedef struct np_answer {
 typedef enum np_mover {
     NP_MOVER_INITIATOR,
     NP_MOVER_TARGET,      /**< in its progress */
-    NP_MOVER_SERVICE,     /**< the target's service threads */
-    NP_MOVER_SLEEPER,
+    NP_MOVER_SERVICE,     /**< the target's first service thread */
+    NP_MOVER_SLEEPER,     /**< the second: each word has one writer */
     NP_MOVER_LAST
 } np_mover_t;
 

@@ -36,22 +36,24 @@ typedef struct np_vport_addr {
 
 struct np_conn;
 
-/** An endpoint's link. Owner: the caller of np_vlink_init; its port's
- *  thread. */
+/** An endpoint's link. Owner: the caller of np_vlink_init. Guarded by the turn
+ *  of its port. */
 struct np_vlink {
     np_flight_t     flight;
     np_vport_t      *port;
     struct np_conn  *conn;        /**< NULL: not connected */
     np_vdev_addr_t  dev_addr;
     np_vport_addr_t addr;
+    struct np_vremote *remotes;   /**< what is known of the target's memory */
+    ucs_list_link_t blocks;       /**< of its entries (vremote.h) */
+    unsigned        num_blocks;
+
+    /* owned by proto */
     int             is_overtaking; /**< one would, if it began before a put is
                                         acknowledged: np_rput_is_overtaken */
     uint64_t        put_first;    /**< with views: from here to put_end write
                                        puts that are messages (flight.put) */
     uint64_t        put_end;      /**< if not all are acknowledged */
-    struct np_vremote *remotes;   /**< what is known of the target's memory */
-    ucs_list_link_t blocks;       /**< of its entries (vremote.h) */
-    unsigned        num_blocks;
     struct np_rputs *puts;        /**< small ones under way (rput.c), or NULL */
 };
 

@@ -36,8 +36,8 @@
 /* Smallest unit in which a device may see a page come or go */
 #define NP_RONE_UNIT    64
 
-/* Times that a piece is written again, and that a page of ours is brought in
- * again, if it goes meanwhile */
+/* Attempts to write a piece, and times that a page of ours is brought in, if it
+ * goes meanwhile */
 #define NP_RONE_ROUNDS  3
 
 typedef enum np_rpost {

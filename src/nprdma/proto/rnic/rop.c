@@ -10,8 +10,8 @@
 #  include "config.h"
 #endif
 
-#include "../serve.h"
 #include "rput.h"
+#include "rserve.h"
 
 #include "../../trace.h"
 #include "../../work.h"
@@ -245,8 +245,8 @@ static const np_way_ops_t np_rop_ways = {
 const np_vport_ops_t np_vlink_ops = {
     .ways       = &np_rop_ways,
     .max_asked  = NP_RASKED_MAX + NP_TRANSFERS_MAX,
-    .put        = np_serve_put,
-    .atomic     = np_serve_atomic,
+    .put        = np_rserve_put,
+    .atomic     = np_rserve_atomic,
     .answered   = np_rop_answered,
     .acked      = np_rop_acked,
     .moved      = np_rop_posted_done,

@@ -10,7 +10,7 @@
 
 #include "sop.h"
 
-/** FAULTs of one piece after which the CPU copies it */
+/** Repeated FAULTs of a copy after which the CPU copies what is left of it */
 #define NP_FAULT_ROUNDS 4
 
 /** Names the page of @a va; never 0 */

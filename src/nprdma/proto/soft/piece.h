@@ -14,7 +14,7 @@
  *  programs use them for locks and mailbox flags */
 #define NP_PIECE_ONCE   sizeof(uint64_t)
 
-/** Times that a piece is tried again because our own memory changed */
+/** Attempts at a piece whose own memory changes each time */
 #define NP_PIECE_ROUNDS 4
 
 /** A piece of a transfer */

@@ -1,22 +1,22 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * What a target does for its peers, whatever the device.
+ * What a target does with what messages over queue pairs have brought.
  */
 
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
 #endif
 
-#include "serve.h"
+#include "rserve.h"
 
-#include "../mem/atomic.h"
-#include "../mem/space.h"
+#include "../../mem/atomic.h"
+#include "../../mem/space.h"
 
 
 ucs_status_t
-np_serve_put(np_stage_t *stage, uint64_t addr, const void *data, size_t len,
-             int is_patient, uint64_t *va)
+np_rserve_put(np_stage_t *stage, uint64_t addr, const void *data, size_t len,
+              int is_patient, uint64_t *va)
 {
     np_iov_t memory = {.len = len};
     ucs_status_t status;
@@ -30,8 +30,8 @@ np_serve_put(np_stage_t *stage, uint64_t addr, const void *data, size_t len,
     return np_stage_copy(stage, &memory, 1, (void*)data, 1, is_patient);
 }
 
-ucs_status_t np_serve_atomic(const np_atomic_t *request, int is_patient,
-                             uint64_t *result, uint64_t *va)
+ucs_status_t np_rserve_atomic(const np_atomic_t *request, int is_patient,
+                              uint64_t *result, uint64_t *va)
 {
     ucs_status_t status;
 
