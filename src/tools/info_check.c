@@ -196,7 +196,7 @@ static int info_send_word(const np_engine_config_t *engine,
 
     alarm(INFO_CHILD_LIMIT);
     if ((np_engine_init(engine) != UCS_OK) ||
-        (np_proto_open(config, &user, &port) != UCS_OK)) {
+        (np_port_open(config, &np_proto_ops, &user, &port) != UCS_OK)) {
         return 1;
     }
 
@@ -268,7 +268,7 @@ static info_result_t info_check_message(char *text, size_t size)
     }
 
     if ((np_engine_init(&engine) == UCS_OK) &&
-        (np_proto_open(&config, &user, &port) == UCS_OK)) {
+        (np_port_open(&config, &np_proto_ops, &user, &port) == UCS_OK)) {
         np_port_get_addr(port, &addr);
         child = fork();
         if (child == 0) {

@@ -50,8 +50,8 @@ np_port_t *pair_port_of_slots(unsigned slots)
     };
     np_port_t *port;
 
-    return (np_proto_open(&config, &pair_user, &port) == UCS_OK) ? port :
-           NULL;
+    return (np_port_open(&config, &np_proto_ops, &pair_user, &port) == UCS_OK) ?
+           port : NULL;
 }
 
 void pair_progress(np_port_t *port)

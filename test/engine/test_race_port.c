@@ -176,8 +176,10 @@ int race_open(const race_setting_t *setting)
     base             = race_map(setting->is_across);
     return (base != NULL) && race_region_open(&race_local, 1, base) &&
            race_open_remote(setting) &&
-           (np_proto_open(&config, &race_user, &race.from) == UCS_OK) &&
-           (np_proto_open(&config, &race_user, &race.to) == UCS_OK) &&
+           (np_port_open(&config, &np_proto_ops, &race_user, &race.from) ==
+            UCS_OK) &&
+           (np_port_open(&config, &np_proto_ops, &race_user, &race.to) ==
+            UCS_OK) &&
            race_connect(&race.link) && race_connect(&race.second) &&
            (!race.is_direct || race_get_window());
 }

@@ -118,7 +118,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     fuzz_start();
     make_fake_directory();
     if ((np_sock_listen(PORT_ID ^ getpid(), &listen_fd) != UCS_OK) ||
-        (np_proto_open(&config, &initiator_user, &port) != UCS_OK)) {
+        (np_port_open(&config, &np_proto_ops, &initiator_user, &port) !=
+         UCS_OK)) {
         fuzz_fail("no port", NULL, 0);
     }
     return 0;

@@ -72,7 +72,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
     fuzz_start();
     fuzz_is_target = 1;
-    return (np_proto_open(&config, &target_user, &port) == UCS_OK) ? 0 : 1;
+    return np_port_open(&config, &np_proto_ops, &target_user, &port) != UCS_OK;
 }
 
 /* Where the target has mapped its peers' segments */

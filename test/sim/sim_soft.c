@@ -96,7 +96,7 @@ static int sim_open_port(unsigned p)
         .payload_size = 32768 << sim_below(2)
     };
 
-    return np_proto_open(&config, &user, &sim_ports[p]) == UCS_OK;
+    return np_port_open(&config, &np_proto_ops, &user, &sim_ports[p]) == UCS_OK;
 }
 
 static int sim_open_link(unsigned from, unsigned to)

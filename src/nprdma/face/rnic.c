@@ -15,7 +15,7 @@ ucs_status_t np_vlink_am_short(np_vlink_t *link, uint8_t id, uint64_t header,
                                const void *payload, unsigned len)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status = np_vlink_enter(link);
+    ucs_status_t status = np_rpost_enter(link);
 
     return ucs_likely(status == UCS_OK) ?
            np_conn_am_short(link->conn, id, header, payload, len) : status;
@@ -25,7 +25,7 @@ ssize_t np_vlink_am_bcopy(np_vlink_t *link, uint8_t id, np_pack_t pack,
                           void *arg)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status = np_vlink_enter(link);
+    ucs_status_t status = np_rpost_enter(link);
 
     return ucs_likely(status == UCS_OK) ?
            np_conn_am_bcopy(link->conn, id, pack, arg) : (ssize_t)status;
@@ -36,7 +36,7 @@ ucs_status_t np_vlink_am_iov(np_vlink_t *link, uint8_t id, const void *header,
                              size_t iovcnt)
 {
     NP_TURN_OR_RETURN(&link->port->turn, UCS_ERR_NO_RESOURCE);
-    ucs_status_t status = np_vlink_enter(link);
+    ucs_status_t status = np_rpost_enter(link);
 
     return ucs_likely(status == UCS_OK) ?
            np_conn_am_iov(link->conn, id, header, header_len, iov, iovcnt) :

@@ -49,6 +49,15 @@ static int np_ep_wait_to_end(const np_flights_t *all, np_turn_t **turn_p)
            np_ep_wait(all, turn_p);
 }
 
+/* The owner's turn; and may what is not empty start, with this key? */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_ep_begin(np_flight_t *flight, const np_key_t *key, uint64_t addr, size_t len,
+            np_turn_t **turn_p)
+{
+    return np_ep_enter(flight->all, turn_p) ?
+           np_flight_start_key(flight, key, addr, len) : UCS_ERR_NO_RESOURCE;
+}
+
 void np_ep_close(np_flight_t *flight)
 {
     np_flights_t *all = flight->all;
@@ -82,15 +91,11 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     const size_t len = np_iov_length(iov, iovcnt);
     ucs_status_t status;
 
-    if (!np_ep_enter(flight->all, &turn)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
     if (ucs_unlikely(len == 0)) {
         return UCS_OK;
     }
 
-    status = np_flight_start_key(flight, key, addr, len);
+    status = np_ep_begin(flight, key, addr, len, &turn);
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->move(dir, flight, key, iov, iovcnt, len, addr,
                                    comp) :
@@ -103,15 +108,11 @@ ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
     NP_EP_TURN *turn = NULL;
     ucs_status_t status;
 
-    if (!np_ep_enter(flight->all, &turn)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    if (len == 0) {
+    if (ucs_unlikely(len == 0)) {
         return UCS_OK;
     }
 
-    status = np_flight_start_key(flight, key, addr, len);
+    status = np_ep_begin(flight, key, addr, len, &turn);
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->put_copied(flight, key, data, len, addr) : status;
 }
@@ -135,15 +136,11 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     NP_EP_TURN *turn = NULL;
     ucs_status_t status;
 
-    if (!np_ep_enter(flight->all, &turn)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    if (len == 0) {
+    if (ucs_unlikely(len == 0)) {
         return UCS_OK;
     }
 
-    status = np_flight_start_key(flight, key, addr, len);
+    status = np_ep_begin(flight, key, addr, len, &turn);
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->get_unpack(flight, key, len, addr, unpack, arg,
                                          comp) :

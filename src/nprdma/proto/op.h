@@ -12,8 +12,7 @@
 #include "../dev/flight.h"
 #include "../unit.h"
 
-/** Operations that have a name: np_way_ops_t::max_ops, where names are
- *  used */
+/** np_way_ops_t::max_ops, where operations have names */
 #define NP_OP_NAMES  65536u
 
 /** Owner: its link, from np_op_post on; its caller before that. Guarded as its

@@ -178,8 +178,7 @@ void np_flights_fence(np_flights_t *all)
     }
 }
 
-/* It is in no list any more. The flush of a port fails with any of its
- * links. */
+/* It is in no list any more. A port's flush fails with any of its links. */
 static void np_flush_end(np_flights_t *all, np_op_t *flush, ucs_status_t status)
 {
     np_op_t *group = flush->flush.group;

@@ -210,7 +210,8 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
                               tl_config, &ops,
                               &uct_nprdma_soft_iface_internal_ops);
 
-    status = np_proto_open(&port_config, &uct_nprdma_user, &self->port);
+    status = np_port_open(&port_config, &np_proto_ops, &uct_nprdma_user,
+                          &self->port);
     if (status != UCS_OK) {
         return status;
     }

@@ -254,8 +254,7 @@ static np_rpost_t np_rpiece_post(np_rop_t *op, uint32_t index)
     return NP_RPOST_DONE;
 }
 
-/* Note the entries that have arrived; if none have, nothing is known any
- * more */
+/* Note the entries that have arrived; without any nothing is known any more */
 static void np_rpiece_learn(np_rop_t *op, const np_rpiece_t *piece, int is_read)
 {
     np_vremote_learn(piece->remote, np_rpiece_remote(op, piece), piece->len,
@@ -283,8 +282,7 @@ static int np_rpiece_is_right(np_rop_t *op, np_rpiece_t *piece)
            np_rpiece_is_ours(op, piece);
 }
 
-/* Look at what a piece has brought back. Returns 0: no room for its next
- * step. */
+/* Look at what a piece has brought. Returns 0: no room for its next step. */
 static int np_rpiece_advance(np_rop_t *op, uint32_t index)
 {
     np_rone_t *one     = &op->one;
@@ -395,15 +393,15 @@ static int np_rone_fall_back(np_rop_t *op)
         return np_rone_send_copy(op);
     }
 
-    if (!np_vlink_may_ask(op->link)) {
+    if (!np_rpost_may_ask(op->link)) {
         op->one.next = done;
         return 1;
     }
 
     is_begun = (one.unpack != NULL) ?
-               np_vlink_begin_unpack(op, one.unpack, one.arg, one.len,
+               np_rpost_begin_unpack(op, one.unpack, one.arg, one.len,
                                      one.remote) :
-               np_vlink_begin_move(op, one.dir, &rest, 1, one.remote + done);
+               np_rpost_begin_move(op, one.dir, &rest, 1, one.remote + done);
     if (!is_begun) {
         np_op_turn(&op->super, NP_OP_ONE);
         op->one      = one;

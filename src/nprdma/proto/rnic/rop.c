@@ -40,8 +40,7 @@ np_rop_t *np_rop_get(np_vport_t *port, np_op_kind_t kind, void *comp)
     return op;
 }
 
-/* np_way_ops_t::ended */
-static void np_rop_ended(np_op_t *super)
+void np_rop_ended(np_op_t *super)
 {
     np_rop_t *op = (np_rop_t*)super;
 
@@ -150,14 +149,12 @@ static void np_rop_port_closed(np_vport_t *port)
     np_flights_cleanup(&port->flights);
 }
 
-/* np_way_ops_t::hurry */
-static void np_rop_hurry(np_flight_t *flight)
+void np_rop_hurry(np_flight_t *flight)
 {
     np_rput_confirm(np_vlink_of(flight));
 }
 
-/* np_way_ops_t::stopped */
-static void np_rop_stopped(np_op_t *super)
+void np_rop_stopped(np_op_t *super)
 {
     np_rop_t *op = (np_rop_t*)super;
 
@@ -166,8 +163,7 @@ static void np_rop_stopped(np_op_t *super)
     ucs_list_head_init(&op->todo);
 }
 
-/* np_way_ops_t::left */
-static void np_rop_left(np_flight_t *flight)
+void np_rop_left(np_flight_t *flight)
 {
     np_rput_cleanup(np_vlink_of(flight));
 }
@@ -226,21 +222,6 @@ static void np_rop_down(np_vlink_t *link, ucs_status_t status)
         np_flight_report(&link->flight);
     }
 }
-
-static const np_way_ops_t np_rop_ways = {
-    .op_size    = sizeof(np_rop_t),
-    .max_ops    = NP_OP_NAMES,
-    .may_begin  = np_vlink_may_begin,
-    .hurry      = np_rop_hurry,
-    .stopped    = np_rop_stopped,
-    .ended      = np_rop_ended,
-    .left       = np_rop_left,
-    .move       = np_vlink_move,
-    .put_copied = np_vlink_put_copied,
-    .put_packed = np_vlink_put_packed,
-    .get_unpack = np_vlink_get_unpack,
-    .atomic     = np_vlink_atomic
-};
 
 const np_vport_ops_t np_vlink_ops = {
     .ways       = &np_rop_ways,

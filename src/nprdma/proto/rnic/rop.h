@@ -101,9 +101,9 @@ void np_rop_release(np_rop_t *op);
 
 /** Make a posted operation a two-sided one, and ask the target for it; returns
  *  0: no room */
-int np_vlink_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
+int np_rpost_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr);
-int np_vlink_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
+int np_rpost_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
                           size_t len, uint64_t addr);
 
 /** May a transfer begin one-sided? What is missing is asked for. */
@@ -125,36 +125,28 @@ void np_rone_release(np_rop_t *op);
 void np_rone_lost(np_rop_t *op);
 
 /** May one more operation begin that needs the target's CPU? */
-static UCS_F_ALWAYS_INLINE int np_vlink_may_ask(const np_vlink_t *link)
+static UCS_F_ALWAYS_INLINE int np_rpost_may_ask(const np_vlink_t *link)
 {
     return np_flight_asking(&link->flight) < NP_RASKED_MAX;
 }
 
-/** Slow half of np_vlink_enter */
-ucs_status_t np_vlink_enter_slow(np_vlink_t *link);
+/** Slow half of np_rpost_enter */
+ucs_status_t np_rpost_enter_slow(np_vlink_t *link);
 
 /** May a message be sent? */
-static UCS_F_ALWAYS_INLINE ucs_status_t np_vlink_enter(np_vlink_t *link)
+static UCS_F_ALWAYS_INLINE ucs_status_t np_rpost_enter(np_vlink_t *link)
 {
     return ucs_likely((link->flight.gate == 0) &&
                       np_conn_has_room(link->conn) &&
                       np_conn_has_credit(link->conn)) ?
-           UCS_OK : np_vlink_enter_slow(link);
+           UCS_OK : np_rpost_enter_slow(link);
 }
 
-/** np_way_ops_t */
-int np_vlink_may_begin(np_flight_t *flight);
-ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
-                           const np_iov_t *iov, size_t iovcnt, size_t len,
-                           uint64_t addr, void *comp);
-ucs_status_t np_vlink_put_copied(np_flight_t *flight, np_key_t *key,
-                                 const void *data, size_t len, uint64_t addr);
-ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
-                            void *arg, uint64_t addr);
-ucs_status_t np_vlink_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
-                                 uint64_t addr, np_unpack_t unpack, void *arg,
-                                 void *comp);
-ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
-                             void *result, void *comp);
+/** The ways over RNICs (rpost.c), and what becomes of their operations */
+extern const np_way_ops_t np_rop_ways;
+void np_rop_hurry(np_flight_t *flight);
+void np_rop_stopped(np_op_t *super);
+void np_rop_ended(np_op_t *super);
+void np_rop_left(np_flight_t *flight);
 
 #endif

@@ -17,7 +17,7 @@
 #include <string.h>
 
 
-ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
+ucs_status_t np_rpost_enter_slow(np_vlink_t *link)
 {
     ucs_status_t status = np_flight_enter(&link->flight);
 
@@ -35,7 +35,7 @@ ucs_status_t np_vlink_enter_slow(np_vlink_t *link)
 
 /* May a transfer start beside those in flight? Queue pairs do not order a Write
  * after the memory access of a Read before it. */
-static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
+static ucs_status_t np_rpost_order(np_vlink_t *link, uint64_t addr, size_t len,
                                    int is_write)
 {
     if (link->port->has_views &&
@@ -48,16 +48,16 @@ static ucs_status_t np_vlink_order(np_vlink_t *link, uint64_t addr, size_t len,
 }
 
 /* May a transfer start? */
-static ucs_status_t np_vlink_enter_transfer(np_vlink_t *link, uint64_t addr,
+static ucs_status_t np_rpost_enter_transfer(np_vlink_t *link, uint64_t addr,
                                             size_t len, int is_write)
 {
-    ucs_status_t status = np_vlink_enter(link);
+    ucs_status_t status = np_rpost_enter(link);
 
     return ucs_likely(status == UCS_OK) ?
-           np_vlink_order(link, addr, len, is_write) : status;
+           np_rpost_order(link, addr, len, is_write) : status;
 }
 
-int np_vlink_may_begin(np_flight_t *flight)
+static int np_rpost_may_begin(np_flight_t *flight)
 {
     np_vlink_t *link = np_vlink_of(flight);
 
@@ -65,7 +65,7 @@ int np_vlink_may_begin(np_flight_t *flight)
     return !link->is_overtaking || !np_rput_is_unacked(link);
 }
 
-static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
+static np_vctl_t *np_rpost_begin(np_vlink_t *link, np_vmsg_kind_t kind)
 {
     np_vctl_t *ctl = (np_vctl_t*)np_conn_begin(link->conn, kind);
 
@@ -77,7 +77,7 @@ static np_vctl_t *np_vlink_begin(np_vlink_t *link, np_vmsg_kind_t kind)
 
 /* A transfer that may be one-sided, to be posted; NULL: no memory */
 static np_rop_t *
-np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
+np_rpost_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
                  uint64_t addr, void *comp)
 {
     np_rop_t *op = np_rop_get(link->port, NP_OP_ONE, comp);
@@ -91,7 +91,7 @@ np_vlink_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
     return op;
 }
 
-static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_rop_t *op)
+static ucs_status_t np_rpost_post_one(np_vlink_t *link, np_rop_t *op)
 {
     np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, op->one.remote, op->one.len,
@@ -106,16 +106,16 @@ static ucs_status_t np_vlink_post_one(np_vlink_t *link, np_rop_t *op)
 /* A put whose bytes are in a message that has been begun: one-sided where it
  * may be, else the message goes */
 static void
-np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
+np_rpost_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
 {
     np_rop_t *op;
 
     if (link->port->has_views &&
         np_rone_is_copyable(link, NP_DIR_PUT, addr, len)) {
-        op = np_vlink_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
+        op = np_rpost_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
         if (op != NULL) {
             op->copy = ctl;
-            np_vlink_post_one(link, op);
+            np_rpost_post_one(link, op);
             return;
         }
     }
@@ -131,26 +131,27 @@ np_vlink_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
     np_flight_begun(&link->flight);
 }
 
-ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
-                            void *arg, uint64_t addr)
+static ssize_t
+np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
+                    void *arg, uint64_t addr)
 {
     np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
     np_vctl_t *ctl;
     size_t len;
 
-    status = np_vlink_enter(link);
+    status = np_rpost_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    ctl = np_vlink_begin(link, NP_VMSG_PUT);
+    ctl = np_rpost_begin(link, NP_VMSG_PUT);
     if (ctl == NULL) {
         return UCS_ERR_NO_RESOURCE;
     }
 
     /* before anything is packed: the caller cannot pack twice */
-    status = np_vlink_order(link, addr, NP_VSEG_DATA, 1);
+    status = np_rpost_order(link, addr, NP_VSEG_DATA, 1);
     if (ucs_unlikely(status != UCS_OK)) {
         np_conn_drop(link->conn, &ctl->msg);
         return status;
@@ -164,11 +165,11 @@ ssize_t np_vlink_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
         return (len == 0) ? 0 : (ssize_t)UCS_ERR_INVALID_ADDR;
     }
 
-    np_vlink_put(link, ctl, addr, len);
+    np_rpost_put(link, ctl, addr, len);
     return len;
 }
 
-ucs_status_t np_vlink_put_copied(np_flight_t *flight,
+static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
                                  UCS_V_UNUSED np_key_t *key, const void *data,
                                  size_t len, uint64_t addr)
 {
@@ -176,7 +177,7 @@ ucs_status_t np_vlink_put_copied(np_flight_t *flight,
     ucs_status_t status;
     np_vctl_t *ctl;
 
-    status = np_vlink_enter(link);
+    status = np_rpost_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -191,22 +192,22 @@ ucs_status_t np_vlink_put_copied(np_flight_t *flight,
         }
     }
 
-    status = np_vlink_order(link, addr, len, 1);
+    status = np_rpost_order(link, addr, len, 1);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    ctl = np_vlink_begin(link, NP_VMSG_PUT);
+    ctl = np_rpost_begin(link, NP_VMSG_PUT);
     if (ctl == NULL) {
         return UCS_ERR_NO_RESOURCE;
     }
 
     memcpy(ctl + 1, data, len);
-    np_vlink_put(link, ctl, addr, len);
+    np_rpost_put(link, ctl, addr, len);
     return UCS_OK;
 }
 
-int np_vlink_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
+int np_rpost_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr)
 {
     np_op_turn(&op->super, NP_OP_MOVE);
@@ -214,7 +215,7 @@ int np_vlink_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
                            iovcnt, addr);
 }
 
-int np_vlink_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
+int np_rpost_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
                           size_t len, uint64_t addr)
 {
     np_op_turn(&op->super, NP_OP_UNPACK);
@@ -232,12 +233,12 @@ int np_vlink_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
 }
 
 /* An operation that needs the target's CPU; NULL: @a status_p says why not */
-static np_rop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
+static np_rop_t *np_rpost_get_asking(np_vlink_t *link, np_op_kind_t kind,
                                      void *comp, ucs_status_t *status_p)
 {
     np_rop_t *op;
 
-    if (!np_vlink_may_ask(link)) {
+    if (!np_rpost_may_ask(link)) {
         *status_p = np_flight_refuse(&link->flight);
         return NULL;
     }
@@ -249,7 +250,7 @@ static np_rop_t *np_vlink_get_asking(np_vlink_t *link, np_op_kind_t kind,
     return op;
 }
 
-ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
+static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
                            UCS_V_UNUSED np_key_t *key, const np_iov_t *iov,
                            size_t iovcnt, size_t len, uint64_t addr,
                            void *comp)
@@ -258,7 +259,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
     ucs_status_t status;
     np_rop_t *op;
 
-    status = np_vlink_enter_transfer(link, addr, len, dir == NP_DIR_PUT);
+    status = np_rpost_enter_transfer(link, addr, len, dir == NP_DIR_PUT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -272,19 +273,19 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
 
     if (link->port->has_views &&
         np_rone_is_possible(link, dir, iov, iovcnt, addr, len)) {
-        op = np_vlink_get_one(link, dir, iov[0].base, len, addr, comp);
+        op = np_rpost_get_one(link, dir, iov[0].base, len, addr, comp);
         return (op == NULL) ? np_op_none(&link->port->flights) :
-               np_vlink_post_one(link, op);
+               np_rpost_post_one(link, op);
     }
 
-    op = np_vlink_get_asking(link, NP_OP_MOVE, comp, &status);
+    op = np_rpost_get_asking(link, NP_OP_MOVE, comp, &status);
     if (op == NULL) {
         return status;
     }
 
     np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, addr, len, dir == NP_DIR_PUT);
-    if (!np_vlink_begin_move(op, dir, iov, iovcnt, addr)) {
+    if (!np_rpost_begin_move(op, dir, iov, iovcnt, addr)) {
         np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
@@ -292,7 +293,7 @@ ucs_status_t np_vlink_move(np_dir_t dir, np_flight_t *flight,
     return UCS_INPROGRESS;
 }
 
-ucs_status_t np_vlink_get_unpack(np_flight_t *flight,
+static ucs_status_t np_rpost_get_unpack(np_flight_t *flight,
                                  UCS_V_UNUSED np_key_t *key, size_t len,
                                  uint64_t addr, np_unpack_t unpack, void *arg,
                                  void *comp)
@@ -301,31 +302,31 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight,
     ucs_status_t status;
     np_rop_t *op;
 
-    status = np_vlink_enter_transfer(link, addr, len, 0);
+    status = np_rpost_enter_transfer(link, addr, len, 0);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
     if (link->port->has_views &&
         np_rone_is_copyable(link, NP_DIR_GET, addr, len)) {
-        op = np_vlink_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
+        op = np_rpost_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
         if (op == NULL) {
             return np_op_none(&link->port->flights);
         }
 
         op->one.unpack = unpack;
         op->one.arg    = arg;
-        return np_vlink_post_one(link, op);
+        return np_rpost_post_one(link, op);
     }
 
-    op = np_vlink_get_asking(link, NP_OP_UNPACK, comp, &status);
+    op = np_rpost_get_asking(link, NP_OP_UNPACK, comp, &status);
     if (op == NULL) {
         return status;
     }
 
     np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, addr, len, 0);
-    if (!np_vlink_begin_unpack(op, unpack, arg, len, addr)) {
+    if (!np_rpost_begin_unpack(op, unpack, arg, len, addr)) {
         np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
@@ -333,15 +334,16 @@ ucs_status_t np_vlink_get_unpack(np_flight_t *flight,
     return UCS_INPROGRESS;
 }
 
-ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
-                             void *result, void *comp)
+static ucs_status_t
+np_rpost_atomic(np_flight_t *flight, const np_atomic_t *request, void *result,
+                void *comp)
 {
     np_vlink_t *link    = np_vlink_of(flight);
     const uint64_t addr = request->addr;
     ucs_status_t status;
     np_rop_t *op;
 
-    status = np_vlink_enter(link);
+    status = np_rpost_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -351,7 +353,7 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
         return np_flight_refuse(flight);
     }
 
-    op = np_vlink_get_asking(link, NP_OP_ATOMIC, comp, &status);
+    op = np_rpost_get_asking(link, NP_OP_ATOMIC, comp, &status);
     if (op == NULL) {
         return status;
     }
@@ -380,3 +382,18 @@ ucs_status_t np_vlink_atomic(np_flight_t *flight, const np_atomic_t *request,
     np_flight_begun(flight);
     return UCS_INPROGRESS;
 }
+
+const np_way_ops_t np_rop_ways = {
+    .op_size    = sizeof(np_rop_t),
+    .max_ops    = NP_OP_NAMES,
+    .may_begin  = np_rpost_may_begin,
+    .hurry      = np_rop_hurry,
+    .stopped    = np_rop_stopped,
+    .ended      = np_rop_ended,
+    .left       = np_rop_left,
+    .move       = np_rpost_move,
+    .put_copied = np_rpost_put_copied,
+    .put_packed = np_rpost_put_packed,
+    .get_unpack = np_rpost_get_unpack,
+    .atomic     = np_rpost_atomic
+};

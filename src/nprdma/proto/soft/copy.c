@@ -263,8 +263,7 @@ static int np_copy_has_waited(const np_copy_t *copy)
            !copy->has_asked && !copy->by_rings;
 }
 
-/* Others may have asked meanwhile: what is there by now is not asked for
- * again */
+/* Others may have asked: what is there by now is not asked for again */
 static void np_copy_look_again(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy     = &op->copy;

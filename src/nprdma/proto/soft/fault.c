@@ -183,8 +183,7 @@ np_fault_move_local(np_dir_t dir, uint8_t *area, const np_iov_t *iov,
            np_stage_copy(NULL, iov, iovcnt, area, dir == NP_DIR_PUT, 1);
 }
 
-/* What the target needs to know of our own memory. UCS_ERR_NO_RESOURCE:
- * later */
+/* What the target needs to know of our memory. UCS_ERR_NO_RESOURCE: later */
 static ucs_status_t
 np_fault_prepare(np_link_t *link, np_sop_t *op, np_dir_t dir,
                  const np_iov_t *local, size_t count)
@@ -340,8 +339,7 @@ static void np_fault_again(np_link_t *link, np_copy_t *copy, size_t offset,
     np_ranges_add(todo, offset, len);
 }
 
-/* Bytes from the beginning that are done of a FAULT that could not be
- * completed */
+/* Bytes from the beginning that are done of a FAULT that was not completed */
 static size_t np_fault_done(np_link_t *link, const np_sop_t *op)
 {
     const np_slot_fault_t *asked = &op->ask.fault;

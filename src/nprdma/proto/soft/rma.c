@@ -122,8 +122,7 @@ np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     return np_copy_post(link, op);
 }
 
-/* Move one piece, one-sided.
- * UCS_ERR_UNSUPPORTED: take the rings instead. */
+/* Move one piece, one-sided. UCS_ERR_UNSUPPORTED: take the rings instead. */
 static ucs_status_t
 np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
                   np_ranges_t *missing)

@@ -242,12 +242,6 @@ const np_port_ops_t np_proto_ops = {
     .link_down = np_sop_link_down
 };
 
-ucs_status_t np_proto_open(const np_port_config_t *config,
-                           const np_user_t *user, np_port_t **port_p)
-{
-    return np_port_open(config, &np_proto_ops, user, port_p);
-}
-
 void np_proto_close(np_port_t *port)
 {
     np_flights_cleanup(&port->flights);

@@ -75,9 +75,7 @@ struct np_sop {
 /** Hooks that proto gives to its port */
 extern const np_port_ops_t np_proto_ops;
 
-/** Open and close a port with this protocol on it */
-ucs_status_t np_proto_open(const np_port_config_t *config,
-                           const np_user_t *user, np_port_t **port_p);
+/** Close a port that was opened with these */
 void np_proto_close(np_port_t *port);
 
 /** An operation from the free list; NULL if there is no memory */
