@@ -286,9 +286,8 @@ static void np_vport_tell_ignored(const np_vport_t *port)
     if (config->write_check == NP_WRITE_CHECK_READBACK) {
         np_error("UCX_NPRDMA_WRITE_CHECK is %s: over %s %s. Unset it, or set "
                  "it to auto or entries",
-                 np_write_check_names[config->write_check],
-                 port->nic->name, port->has_views ?
-                 "entries confirm writes all the same" :
+                 np_write_check_names[config->write_check], port->nic->name,
+                 port->has_views ? "entries confirm writes all the same" :
                  "no write is one-sided, so that none is checked");
     }
     if (config->fault_mode != NP_FAULT_MODE_REVERSE) {
