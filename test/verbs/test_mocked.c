@@ -303,6 +303,18 @@ static int flush_tells_of_ignored(void)
 static ucs_status_t nested_status;
 static mocked_comp_t nested = {0, UCS_OK};
 
+/* Two puts that wait for the device */
+static int begin_two(mocked_comp_t *first, mocked_comp_t *second)
+{
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    mock_hold();
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, first) ==
+                    UCS_INPROGRESS);
+    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area + (1 << 20),
+                                 second) == UCS_INPROGRESS);
+    return 0;
+}
+
 static void flush_once(mocked_comp_t *comp)
 {
     mocked_completed = NULL;
@@ -315,12 +327,7 @@ static int flush_within_cancel(void)
 {
     mocked_comp_t first, second;
 
-    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
-    mock_hold();
-    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &first) ==
-                    UCS_INPROGRESS);
-    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area + (1 << 20),
-                                 &second) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(begin_two(&first, &second) == 0);
     mocked_completed = flush_once;
     np_ep_cancel(&link_.flight, UCS_ERR_CANCELED);
     TAP_CHILD_CHECK((first.count == 1) && (second.count == 1));
@@ -347,12 +354,7 @@ static int close_is_the_end(void)
 {
     mocked_comp_t first, second;
 
-    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
-    mock_hold();
-    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area, &first) ==
-                    UCS_INPROGRESS);
-    TAP_CHILD_CHECK(mocked_begin(NP_DIR_PUT, mine, 1 << 20, area + (1 << 20),
-                                 &second) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(begin_two(&first, &second) == 0);
     mocked_completed = begin_once;
     np_ep_close(&link_.flight);
     TAP_CHILD_CHECK((first.count == 1) && (second.count == 1));

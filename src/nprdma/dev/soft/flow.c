@@ -50,7 +50,7 @@ static void np_flow_stop(np_flight_t *flight)
     np_carry_drop(link);
 
     /* The target may be in the middle of a reverse transfer */
-    if (np_port_is_ours(link->port) && (link->shm != NULL) &&
+    if (np_flights_are_ours(&link->port->flights) && (link->shm != NULL) &&
         !ucs_list_is_empty(&link->asks)) {
         np_mail_drop(link);
     }

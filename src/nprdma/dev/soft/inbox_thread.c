@@ -180,7 +180,7 @@ void np_inbox_begin(np_port_t *port)
 
 void np_inbox_end(np_port_t *port)
 {
-    if (np_port_is_ours(port)) { /* else it is in no list of ours */
+    if (np_flights_are_ours(&port->flights)) { /* else in no list of ours */
         np_service_remove(&port->service);
     }
 }

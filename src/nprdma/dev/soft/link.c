@@ -150,7 +150,7 @@ static void np_link_free(np_link_t *link)
 void np_link_close(np_link_t *link)
 {
     np_segments_drop(link);
-    if (np_port_is_ours(link->port)) {
+    if (np_flights_are_ours(&link->port->flights)) {
         np_link_free(link);
     }
 }
@@ -163,7 +163,7 @@ void np_link_down(np_link_t *link, ucs_status_t status)
 
     np_debug("link to process %d is down: %s", link->process.pid,
              ucs_status_string(status));
-    if (np_port_is_ours(link->port)) {
+    if (np_flights_are_ours(&link->port->flights)) {
         np_link_unwatch(link); /* its hang-up would stay */
     }
     link->port->ops->link_down(link);

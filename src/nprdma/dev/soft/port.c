@@ -321,16 +321,11 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     return UCS_OK;
 }
 
-int np_port_is_ours(const np_port_t *port)
-{
-    return np_flights_are_ours(&port->flights);
-}
-
 void np_port_close(np_port_t *port)
 {
     unsigned i;
 
-    if (!np_port_is_ours(port)) {
+    if (!np_flights_are_ours(&port->flights)) {
         return;
     }
 

@@ -193,9 +193,6 @@ ucs_status_t np_port_open(const np_port_config_t *config,
 /** Close it. Its links must be closed. */
 void np_port_close(np_port_t *port);
 
-/** Does it belong to this process? A forked child must leave alone what its
- *  parent shares with others: sockets, the epoll set, segments. */
-int np_port_is_ours(const np_port_t *port);
 
 void np_port_get_addr(const np_port_t *port, np_port_addr_t *addr);
 

@@ -107,7 +107,7 @@ static void np_vlink_stop(np_flight_t *flight)
     np_vlink_t *link = np_vlink_of(flight);
 
     if ((flight->outstanding > 0) && (link->conn != NULL) &&
-        np_vport_is_ours(link->port)) {
+        np_flights_are_ours(&link->port->flights)) {
         /* nothing is written any more to what its owner takes back */
         np_conn_kill(link->conn);
         link->conn = NULL;

@@ -505,16 +505,11 @@ static int np_vport_repeats(np_vport_t *port)
     return !ucs_list_is_empty(&port->replaying);
 }
 
-int np_vport_is_ours(const np_vport_t *port)
-{
-    return np_flights_are_ours(&port->flights);
-}
-
 void np_vport_close(np_vport_t *port)
 {
     const uint64_t deadline = np_clock() + NP_VPORT_LINGER;
 
-    if (!np_vport_is_ours(port)) {
+    if (!np_flights_are_ours(&port->flights)) {
         return;
     }
 

@@ -381,9 +381,6 @@ int np_vport_arm_service(np_vport_t *port);
  *  no thread, and those that would find no buffer */
 void np_vport_arm_low(np_vport_t *port);
 
-/** Does it belong to this process? A forked child must leave alone what it has
- *  inherited: the device knows it as its parent's. */
-int np_vport_is_ours(const np_vport_t *port);
 
 /** A bringer has tried again what waited for its pages: what that has made to
  *  do is for others. Its turn. */

@@ -17,7 +17,6 @@
 #include "../../work.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 
@@ -40,6 +39,13 @@ np_rop_t *np_rop_get(np_vport_t *port, np_op_kind_t kind, void *comp)
     return op;
 }
 
+/* It has nothing more to do */
+static void np_rop_rest(np_rop_t *op)
+{
+    ucs_list_del(&op->todo);
+    ucs_list_head_init(&op->todo);
+}
+
 void np_rop_ended(np_op_t *super)
 {
     np_rop_t *op = (np_rop_t*)super;
@@ -53,8 +59,7 @@ void np_rop_ended(np_op_t *super)
     } else if ((super->kind == NP_OP_UNPACK) || (super->kind == NP_OP_ATOMIC)) {
         np_ask_end(&op->asked);
     }
-    ucs_list_del(&op->todo);
-    ucs_list_head_init(&op->todo);
+    np_rop_rest(op);
 }
 
 void np_rop_post(np_vlink_t *link, np_rop_t *op)
@@ -120,8 +125,7 @@ static unsigned np_rop_work_one(ucs_list_link_t *todo)
 {
     np_rop_t *op = ucs_container_of(todo, np_rop_t, todo);
 
-    ucs_list_del(todo);
-    ucs_list_head_init(todo);
+    np_rop_rest(op);
     if (!np_conn_goes_on(op->conn)) {
         return 0; /* it ends with the connection, or begins anew */
     }
@@ -159,8 +163,7 @@ void np_rop_stopped(np_op_t *super)
     np_rop_t *op = (np_rop_t*)super;
 
     np_rop_release(op);
-    ucs_list_del(&op->todo);
-    ucs_list_head_init(&op->todo);
+    np_rop_rest(op);
 }
 
 void np_rop_left(np_flight_t *flight)
