@@ -23,8 +23,6 @@
 #include "../judge.h"
 #include "rop.h"
 
-#include <string.h>
-
 /* Bytes that are confirmed together: their entries fit one buffer of ours */
 #define NP_RPIECE_SIZE  (1ul << 20)
 
