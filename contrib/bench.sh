@@ -12,6 +12,7 @@ rounds=
 quick=0
 only='*'
 prefix=
+against=
 osu=
 out=$nprdma_top/build/bench
 sides=(nprdma stock again)
@@ -27,6 +28,8 @@ Usage: bench.sh [OPTION...]
   --list          show the cases, and end
   --prefix DIR    what is measured (default: set up, build, and measure
                   build/install)
+  --against DIR   compare with the nprdma that is installed there, instead of
+                  UCX's own: was anything made slower?
   --osu DIR       osu_latency and osu_bw from DIR instead of our own
   --out DIR       where samples.tsv and table.tsv go (default: build/bench)
 END
@@ -41,7 +44,7 @@ die() {
 
 while [ $# -gt 0 ]; do
     case $1 in
-    --rounds | --only | --prefix | --osu | --out)
+    --rounds | --only | --prefix | --against | --osu | --out)
         [ -n "${2-}" ] || nprdma_die "$1 needs a value: bench.sh --help"
         case $1 in
         --rounds)
@@ -51,6 +54,7 @@ while [ $# -gt 0 ]; do
             ;;
         --only) only=$2 ;;
         --prefix) prefix=$(realpath -m "$2") ;;
+        --against) against=$(realpath -m "$2") ;;
         --osu) osu=$(realpath -m "$2") ;;
         --out) out=$(realpath -m "$2") ;;
         esac
@@ -84,6 +88,9 @@ find_programs() {
     fi
     osu=${osu:-$prefix/libexec/nprdma/osu}
     need "$prefix/bin/nprdma-run" "make install first, or give --prefix"
+    if [ -n "$against" ]; then
+        need "$against/bin/nprdma-run" "--against needs an installed nprdma"
+    fi
     command -v ucx_perftest >/dev/null ||
         nprdma_die "no ucx_perftest: install ucx-utils"
     for name in "${cases[@]}"; do
@@ -164,12 +171,17 @@ if [ -t 2 ]; then
     printf '\r%-70s\r' '' >&2
 fi
 
-awk -v tsv=1 -f "$nprdma_top/contrib/bench/report.awk" "$out/samples.tsv" \
-    >"$out/table.tsv"
-awk -f "$nprdma_top/contrib/bench/report.awk" "$out/samples.tsv"
+compared=${against:+other}
+compared=${compared:-stock}
+report() {
+    awk -v against="$against" "$@" -f "$nprdma_top/contrib/bench/report.awk" \
+        "$out/samples.tsv"
+}
+report -v tsv=1 >"$out/table.tsv"
+report
 cat <<END
 Medians of $rounds rounds: of ucx_perftest's 50th percentile for its latencies,
-of its overall value for the rest; self is stock against stock again.
+of its overall value for the rest; self is $compared against $compared again.
 UCX $(ucx_info -v | sed -n '1s/.*[ =]//p'), $(nproc) CPUs, $(
     sed -n '/^model name/{s/.*: //p;q}' /proc/cpuinfo), $(date -I), took $((
     SECONDS - started)) s, load at the end $(cut -d ' ' -f 1 /proc/loadavg).

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What is measured, and how one run of it is made. Needs: prefix, osu, cpus[2],
-# work (a directory), quick, die.
+# What is measured, and how one run of it is made. Needs: prefix, against
+# (empty, or the nprdma that stands for stock), osu, cpus[2], work (a directory),
+# quick, die.
 # shellcheck shell=bash disable=SC2154
 
 bench_port=$((20000 + ($$ % 20000)))
@@ -22,10 +23,23 @@ bench_cases() {
         'core_put:1048576 1' 'core_put:16777216 1' 'reg 0.5'
 }
 
-# Stock and nprdma get the same but for what this prints: one variable a line
+# bench_is_nprdma SIDE
+bench_is_nprdma() {
+    [ "$1" = nprdma ] || [ -n "$against" ]
+}
+
+# bench_prefix SIDE: where its nprdma is installed
+bench_prefix() {
+    if [ "$1" = nprdma ]; then
+        echo "$prefix"
+    else
+        echo "${against:-$prefix}"
+    fi
+}
+
+# The sides get the same but for what this prints: one variable a line
 bench_environment() {
-    local side=$1
-    if [ "$side" = nprdma ]; then
+    if bench_is_nprdma "$1"; then
         echo UCX_TLS=nprdma
     else
         echo UCX_TLS=posix,cma,self
@@ -33,8 +47,8 @@ bench_environment() {
 }
 
 bench_launcher() {
-    if [ "$1" = nprdma ]; then
-        echo "$prefix/bin/nprdma-run"
+    if bench_is_nprdma "$1"; then
+        echo "$(bench_prefix "$1")/bin/nprdma-run"
     fi
 }
 
@@ -120,7 +134,7 @@ bench_uct() {
     local side=$1 server_cpu=$2 client_cpu=$3 transport=$4 device=memory
     local -a same=()
     shift 4
-    if [ "$side" = nprdma ]; then
+    if bench_is_nprdma "$side"; then
         transport=nprdma
         device=soft0
     fi
@@ -167,8 +181,8 @@ bench_dirty() {
     mapfile -t variables < <(bench_environment "$side")
     mapfile -t command < <(bench_launcher "$side")
     if ! env "${variables[@]}" timeout -k 5 120 "${command[@]}" \
-        "$prefix/libexec/nprdma/bench/dirty_bw" -c "${cpus[0]},${cpus[1]}" \
-        -b $((quick ? 16 : 128)) "${bench_sizes[@]}" >"$work/dirty.log"; then
+        "$(bench_prefix "$side")/libexec/nprdma/bench/dirty_bw" \
+        -c "${cpus[0]},${cpus[1]}" -b $((quick ? 16 : 128)) "${bench_sizes[@]}" >"$work/dirty.log"; then
         die "dirty_bw failed over $side: see above"
     fi
     awk '{ print "dirty_stream", $1, $2; print "dirty_single", $1, $3 }' \
@@ -178,9 +192,11 @@ bench_dirty() {
 # Registering is a matter of one process; stock's shared memory has nothing to
 # compare with
 bench_reg() {
-    if [ "$1" = nprdma ]; then
+    local from
+    if bench_is_nprdma "$1"; then
+        from=$(bench_prefix "$1")
         env UCX_TLS=nprdma timeout -k 5 60 taskset -c "${cpus[0]}" \
-            "$prefix/bin/nprdma-run" "$prefix/libexec/nprdma/bench/reg" \
+            "$from/bin/nprdma-run" "$from/libexec/nprdma/bench/reg" \
             >"$work/reg.log" || die "reg failed: see above"
         awk '{ print "reg_" $1, ($1 ~ /^pair/) ? "4096" : "68719476736", $2 }' \
             "$work/reg.log"
@@ -205,7 +221,7 @@ bench_run() {
         ;;
     ucp_put_lat)
         # On memory that each side's own transport allocates
-        if [ "$side" = nprdma ]; then
+        if bench_is_nprdma "$side"; then
             domain=md:nprdma
         fi
         out=$(bench_ucp "$side" "UCX_ALLOC_PRIO=$domain" -- -t ucp_put_lat \

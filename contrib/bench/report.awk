@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # From samples (ROUND SIDE NAME SIZE VALUE, separated by tabs) to the table:
-# medians, ratios, what was wanted. With tsv=1 for programs, with spreads.
+# medians, ratios, what was wanted. With tsv=1 for programs, with spreads. With
+# against=DIR stock is another nprdma, and a row is slower if the middle halves
+# of the samples do not overlap.
 
 # Sets low and high, too: the quartiles
 function median_of(key,    n, i, j, x, v) {
@@ -18,12 +20,12 @@ function median_of(key,    n, i, j, x, v) {
 }
 
 # Of a time the ratio wanted is a limit from above, of a rate from below
-function is_time(name) { return name ~ /_lat(ency)?$/ }
+function is_time(name) { return name ~ /_lat(ency)?$|^reg_/ }
 
 function unit_of(name) {
-    if (name ~ /_us$/ || is_time(name)) return "us"
     if (name ~ /_ns$/) return "ns"
     if (name ~ /_kb$/) return "kB"
+    if (is_time(name)) return "us"
     return name == "tag_rate" ? "1/s" : "MB/s"
 }
 
@@ -59,10 +61,19 @@ function number(x) {
 
 function ratio(x) { return x == "" ? "-" : sprintf("%.2f", x) }
 
-function print_row(name, size,    again, stock, stock_low, stock_high, nprdma,
-                   alone, upper, by, self, wanted, value, good, limit,
-                   verdict) {
+# Is all of the middle half of nprdma's samples above (below, for rates) that of
+# both others?
+function is_slower(name, low, high, low1, high1, low2, high2) {
+    return is_time(name) ? low > high1 && low > high2 : \
+                           high < low1 && high < low2
+}
+
+function print_row(name, size,    again, again_low, again_high, stock,
+                   stock_low, stock_high, nprdma, alone, upper, by, self,
+                   wanted, value, good, limit, verdict) {
     again = median_of(name SUBSEP size SUBSEP "again")
+    again_low = low
+    again_high = high
     stock = median_of(name SUBSEP size SUBSEP "stock")
     stock_low = low
     stock_high = high
@@ -79,7 +90,12 @@ function print_row(name, size,    again, stock, stock_low, stock_high, nprdma,
     value = alone ? nprdma + 0 : ratio(by) + 0
     good = upper ? value <= wanted : value >= wanted
     limit = (upper ? "<= " : ">= ") (alone ? wanted : ratio(wanted))
-    verdict = good ? "ok" : "MISSED"
+    if (against != "") {
+        limit = "-"
+        good = !is_slower(name, low, high, stock_low, stock_high, again_low,
+                          again_high)
+    }
+    verdict = good ? "ok" : against == "" ? "MISSED" : "SLOWER"
     ++rows
     bad += !good
 
@@ -95,12 +111,13 @@ function print_row(name, size,    again, stock, stock_low, stock_high, nprdma,
 }
 
 BEGIN {
+    other = against == "" ? "stock" : "other"
     if (tsv) {
         print "name\tsize\tunit\tstock\tstock_low\tstock_high\tnprdma" \
               "\tnprdma_low\tnprdma_high\tratio\tself\twanted\tverdict"
     } else {
         printf "%-14s %8s %5s %10s %10s %7s %6s  %-9s %s\n", "name", "size",
-               "unit", "stock", "nprdma", "/stock", "self", "wanted", ""
+               "unit", other, "nprdma", "/" other, "self", "wanted", ""
     }
     FS = "\t"
 }
@@ -122,5 +139,8 @@ END {
             print_row(names[i], size_of[names[i], j])
         }
     }
-    if (!tsv) printf "%d reached, %d missed\n", rows - bad, bad
+    if (!tsv) {
+        printf against == "" ? "%d reached, %d missed\n" : \
+                               "%d not slower, %d slower\n", rows - bad, bad
+    }
 }

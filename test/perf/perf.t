@@ -186,11 +186,27 @@ test_report() {
     done
 }
 
+# Against another nprdma: slower only if the middle halves lie apart
+test_report_against() {
+    local value
+    for value in 99:ok 90:SLOWER; do
+        printf '%d\t%s\ttag_bw\t8\t%s\n' 1 stock 100 2 stock 101 \
+            1 again 98 2 again 100 1 nprdma "${value%:*}" 2 nprdma 90 |
+            awk -v against=/other -f "$NPRDMA_SRC/contrib/bench/report.awk" \
+                >"$TAP_OUT"
+        tap_check "from 90 to ${value%:*} beside 98 to 101 is ${value#*:}" \
+            grep -q "^tag_bw .* ${value#*:}\$" "$TAP_OUT"
+    done
+}
+
 test_mistakes() {
     run 10 "$bench" --rounds many
     tap_expect_error "bench.sh: a wrong number" "from 1 up, not 'many'"
     run 10 "$bench" --only nothing
     tap_expect_error "bench.sh: no such case" "--list shows them"
+    run 10 "$bench" --against /nowhere --prefix "$NPRDMA_PREFIX"
+    tap_expect_error "bench.sh: nothing to compare with" \
+        "no /nowhere/bin/nprdma-run: --against"
     run 10 "$bench" --prefix /nowhere
     tap_expect_error "bench.sh: a wrong prefix" "no /nowhere/bin/nprdma-run"
     run 10 "$paging" --rounds many
@@ -222,5 +238,6 @@ test_overlap
 test_overlap_report
 test_model
 test_report
+test_report_against
 test_mistakes
 tap_done
