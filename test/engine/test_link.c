@@ -946,7 +946,7 @@ static int link_turns(void)
     np_inbox_begin(target);
     client = &target->service;
     for (i = 0; i < 100; ++i) {
-        TAP_CHILD_CHECK(client->ops->take(client, &job));
+        TAP_CHILD_CHECK(client->ops->take(client, &job) > 0);
         taken = (const np_job_t*)job.bytes;
         k     = taken->peer == target->peers[1];
         ++served[k];
@@ -958,8 +958,81 @@ static int link_turns(void)
     return 0;
 }
 
+/* Does a request that is not looked at for so long have the threads woken? */
+static int link_rings_after(np_link_t *link, uint64_t ns)
+{
+    _Atomic uint32_t *armed = &link->target->service_armed;
+    uint64_t begin, spent;
+    int has_rung;
+
+    do {
+        atomic_store(armed, 1);
+        begin             = np_clock();
+        link->stuck_at    = atomic_load(link->ctl.head);
+        link->stuck_since = begin - ns;
+        np_mail_ring_slow(link);
+        has_rung = !atomic_load(armed);
+        spent    = np_clock() - begin;
+    } while (spent > (NP_MAIL_PATIENCE_BUSY_NS / 2));
+    atomic_store(armed, 1);
+    return has_rung;
+}
+
+/* An owner that answers is not disturbed: peers have more patience, and threads
+ * take what rings and no more; and nothing is left for good */
+static int link_attended(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+    const uint64_t hurry            = 2 * NP_MAIL_PATIENCE_NS;
+    np_service_client_t *client;
+    np_service_job_t job;
+    np_port_t *target, *port;
+    np_link_t link;
+    unsigned i;
+
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    target = pair_port();
+    port   = pair_port();
+    pair_link(port, target, &link);
+    pair_send(&link);
+    for (i = 0; (i < PROGRESS_MAX) && (link.target == NULL); ++i) {
+        pair_progress(target);
+        np_port_housekeep(target);
+        pair_progress(port);
+        np_port_housekeep(port);
+    }
+    TAP_CHILD_CHECK(link.target != NULL);
+    np_inbox_begin(target);
+    client = &target->service;
+    client->ops->arm(client);
+
+    link_ask_nothing(&link);
+    TAP_CHILD_CHECK(link_rings_after(&link, hurry));
+    pair_progress(target); /* the owner answers it */
+    client->ops->arm(client);
+    link_ask_nothing(&link);
+    link_ask_nothing(&link);
+    TAP_CHILD_CHECK(!link_rings_after(&link, hurry));
+    TAP_CHILD_CHECK(link_rings_after(&link, NP_MAIL_PATIENCE_BUSY_NS));
+    TAP_CHILD_CHECK(client->ops->take(client, &job) < 0);
+    atomic_store(&target->shm->service_armed, 0); /* a peer has rung */
+    TAP_CHILD_CHECK(client->ops->take(client, &job) > 0);
+    client->ops->execute(&job, 0, target->flights.stats);
+    TAP_CHILD_CHECK(client->ops->take(client, &job) < 0);
+
+    client->ops->arm(client); /* the owner has not answered since */
+    TAP_CHILD_CHECK(client->ops->take(client, &job) > 0);
+    client->ops->execute(&job, 0, target->flights.stats);
+    TAP_CHILD_CHECK(client->ops->take(client, &job) == 0);
+    link_ask_nothing(&link);
+    TAP_CHILD_CHECK(link_rings_after(&link, hurry));
+    return 0;
+}
+
 void test_link_children(void)
 {
+    TAP_CHECK(tap_child(link_attended),
+              "service: an owner that answers is left alone, but not for good");
     TAP_CHECK(tap_child(link_turns), "service: each peer has its turn");
     TAP_CHECK(tap_child(link_child_service),
               "a child's service threads leave its parent's ports alone");

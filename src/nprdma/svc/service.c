@@ -164,17 +164,22 @@ static void np_service_end_turn(np_service_client_t *client)
 }
 
 /* The next request of any client, whose turn is over then; NULL: there is none.
- * The client is to be given back. */
-static np_service_client_t *np_service_take(np_service_job_t *job)
+ * The client is to be given back. @a is_left: an owner does them itself. */
+static np_service_client_t *
+np_service_take(np_service_job_t *job, int *is_left)
 {
     np_service_client_t *client, *taken = NULL;
+    int ret;
 
+    *is_left = 0;
     pthread_mutex_lock(&np_service.lock);
     ucs_list_for_each(client, &np_service.clients, list) {
-        if ((client->ops->take != NULL) && client->ops->take(client, job)) {
+        ret = (client->ops->take == NULL) ? 0 : client->ops->take(client, job);
+        if (ret > 0) {
             taken = client;
             break;
         }
+        *is_left |= ret < 0;
     }
     if (taken != NULL) {
         np_service_end_turn(taken);
@@ -199,8 +204,9 @@ static unsigned np_service_round(unsigned thread, np_stats_t *stats)
     np_service_client_t *client;
     np_service_job_t job;
     unsigned count = 0;
+    int is_left;
 
-    while ((client = np_service_take(&job)) != NULL) {
+    while ((client = np_service_take(&job, &is_left)) != NULL) {
         np_service_execute(client, &job, thread, stats);
         ++count;
     }
@@ -276,6 +282,7 @@ static void *np_service_main(void *arg)
     const unsigned thread = (uintptr_t)arg;
     np_stats_t *stats     = np_stats_get();
     int retry             = 1; /* ms until clients are tried again */
+    int is_left;
     uint64_t look         = 0; /* at the clients; np_clock_coarse() */
     np_service_client_t *client;
     struct epoll_event event;
@@ -303,10 +310,11 @@ static void *np_service_main(void *arg)
         event.data.ptr = NULL;
         atomic_fetch_add(&np_service.sleepers, 1);
         np_service_arm();
-        client = np_service_take(&job);
+        client = np_service_take(&job, &is_left);
         if (client == NULL) {
             (void)epoll_wait(np_service.epoll_fd, &event, 1,
-                             (retry > 0) ? retry : NP_SERVICE_SLEEP);
+                             is_left ? 1 : (retry > 0) ? retry :
+                             NP_SERVICE_SLEEP);
         }
         atomic_fetch_sub(&np_service.sleepers, 1);
         if (client != NULL) {

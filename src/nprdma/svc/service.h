@@ -29,8 +29,9 @@ typedef struct np_service_ops {
      *  milliseconds, because no event will tell. */
     int (*serve)(np_service_client_t *client);
 
-    /** Take the next request; returns 0: there is none. Under the threads'
-     *  lock. NULL: serve answers all. */
+    /** Take the next request; returns 0: there is none; less: the port's owner
+     *  is at them, and a thread looks again within milliseconds. Under the
+     *  threads' lock. NULL: serve answers all. */
     int (*take)(np_service_client_t *client, np_service_job_t *job);
     /** Execute it, under no lock. Which of the threads we are: @a thread, from
      *  0. */

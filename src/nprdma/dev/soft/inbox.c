@@ -131,20 +131,33 @@ int np_inbox_take(np_peer_t *peer, np_job_t *job)
 
 unsigned np_inbox_progress(np_peer_t *peer)
 {
-    np_stats_t *stats = peer->port->flights.stats;
+    np_port_t *port   = peer->port;
+    np_stats_t *stats = port->flights.stats;
     unsigned count    = 0;
     np_job_t job;
 
     while ((count < NP_PORT_BATCH) && np_inbox_take(peer, &job)) {
-        ++count;
+        if (count++ == 0) {
+            atomic_store_explicit(&port->shm->owner_answers, 1,
+                                  memory_order_relaxed);
+        }
         if (np_inbox_is_answered(&job)) {
             NP_STATS_INC(stats, served_progress);
-            peer->port->ops->execute(&job, NP_MOVER_TARGET, stats);
+            port->ops->execute(&job, NP_MOVER_TARGET, stats);
         } else if (np_inbox_wants_answer(job.word) || !np_inbox_note(&job)) {
             np_peer_malformed(peer, job.word);
             break;
         }
     }
 
+    if (count > 0) {
+        atomic_store_explicit(
+                &port->owner_answered,
+                atomic_load_explicit(&port->owner_answered,
+                                     memory_order_relaxed) + count,
+                memory_order_relaxed);
+        atomic_store_explicit(&port->shm->owner_answers, 0,
+                              memory_order_relaxed);
+    }
     return count;
 }

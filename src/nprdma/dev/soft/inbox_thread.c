@@ -73,13 +73,38 @@ static int np_inbox_has_more(const np_port_t *port)
     return 0;
 }
 
-/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as a peer
- * that rings looks at it after it has written there. */
-static void np_inbox_arm(np_service_client_t *client)
+/* seq_cst: before the last look at the rings, as a peer that rings looks at it
+ * after it has written there */
+static void np_inbox_arm(np_port_t *port)
 {
-    np_port_t *port = ucs_container_of(client, np_port_t, service);
-
     atomic_store_explicit(&port->shm->service_armed, 1, memory_order_seq_cst);
+}
+
+/* np_service_ops_t::arm */
+static void np_inbox_before_sleep(np_service_client_t *client)
+{
+    np_port_t *port   = ucs_container_of(client, np_port_t, service);
+    uint32_t answered = atomic_load_explicit(&port->owner_answered,
+                                             memory_order_relaxed);
+
+    atomic_store_explicit(&port->shm->is_attended, answered != port->owner_seen,
+                          memory_order_relaxed);
+    port->owner_seen = answered;
+    np_inbox_arm(port);
+}
+
+/* Is the owner at the requests, and has no peer rung since the threads armed?
+ * Then it does the next ones, and a thread would only be in its way: on its
+ * processor perhaps. One that rings has one request taken, and rings again. The
+ * threads look again soon, hence relaxed. */
+static int np_inbox_is_left(const np_port_t *port)
+{
+    return (atomic_load_explicit(&port->shm->is_attended,
+                                 memory_order_relaxed) ||
+            atomic_load_explicit(&port->shm->owner_answers,
+                                 memory_order_relaxed)) &&
+           atomic_load_explicit(&port->shm->service_armed,
+                                memory_order_relaxed);
 }
 
 /* np_service_ops_t::take */
@@ -88,6 +113,10 @@ static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
     np_port_t *port = ucs_container_of(client, np_port_t, service);
     np_job_t *job   = (np_job_t*)place->bytes;
     int is_taken;
+
+    if (np_inbox_is_left(port)) {
+        return -1;
+    }
 
     pthread_mutex_lock(&port->lock);
     is_taken = np_inbox_turn(port, job);
@@ -100,7 +129,7 @@ static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
         /* If its page sleeps, the other thread takes the next request, which
          * rings from now on, or is here already. No lock is taken between the
          * two looks, as it is after the threads have armed: so a fence. */
-        np_inbox_arm(client);
+        np_inbox_arm(port);
         atomic_thread_fence(memory_order_seq_cst);
         if (np_inbox_has_more(port)) {
             np_service_call();
@@ -115,11 +144,16 @@ static void np_inbox_execute(const np_service_job_t *place, unsigned thread,
                              np_stats_t *stats)
 {
     const np_job_t *job = (const np_job_t*)place->bytes;
+    np_port_t *port     = job->peer->port;
 
     if (np_inbox_is_answered(job)) {
         NP_STATS_INC(stats, served_thread);
-        job->peer->port->ops->execute(job, (thread == 0) ? NP_MOVER_SERVICE :
-                                      NP_MOVER_SLEEPER, stats);
+        atomic_fetch_add_explicit(&port->shm->threads_answer, 1,
+                                  memory_order_relaxed);
+        port->ops->execute(job, (thread == 0) ? NP_MOVER_SERVICE :
+                           NP_MOVER_SLEEPER, stats);
+        atomic_fetch_sub_explicit(&port->shm->threads_answer, 1,
+                                  memory_order_relaxed);
     } else if (np_word_kind(job->word) != NP_SLOT_SHARE) {
         /* help with a copy is for the owner alone, which also finds nonsense:
          * its sender gets no answer from us */
@@ -170,7 +204,7 @@ void np_inbox_begin(np_port_t *port)
         .serve   = np_inbox_look,
         .take    = np_inbox_next,
         .execute = np_inbox_execute,
-        .arm     = np_inbox_arm
+        .arm     = np_inbox_before_sleep
     };
 
     port->service.ops = &ops;

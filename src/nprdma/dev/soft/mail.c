@@ -199,6 +199,20 @@ void np_mail_ring_now(np_link_t *link)
     }
 }
 
+static uint64_t np_mail_patience(const np_link_t *link)
+{
+    const np_port_shm_t *target = link->target;
+
+    return ((target != NULL) &&
+            (atomic_load_explicit(&target->owner_answers,
+                                  memory_order_relaxed) ||
+             atomic_load_explicit(&target->threads_answer,
+                                  memory_order_relaxed) ||
+             atomic_load_explicit(&target->is_attended,
+                                  memory_order_relaxed))) ?
+           NP_MAIL_PATIENCE_BUSY_NS : NP_MAIL_PATIENCE_NS;
+}
+
 void np_mail_ring_slow(np_link_t *link)
 {
     uint32_t head = atomic_load_explicit(link->ctl.head, memory_order_relaxed);
@@ -218,7 +232,7 @@ void np_mail_ring_slow(np_link_t *link)
         }
     }
 
-    if (((now - link->stuck_since) >= NP_MAIL_PATIENCE_NS) ||
+    if (((now - link->stuck_since) >= np_mail_patience(link)) ||
         (np_engine.config.service == NP_SERVICE_EVENT)) {
         np_mail_ring_now(link);
     }

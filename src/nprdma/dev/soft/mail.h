@@ -34,6 +34,10 @@ struct np_ask {
  *  then its service threads are woken, which costs both sides more than that */
 #define NP_MAIL_PATIENCE_NS 2000
 
+/** The same of a target that answers others, and will come to this one: unless
+ *  it has just ceased, or its page does not come */
+#define NP_MAIL_PATIENCE_BUSY_NS 30000
+
 /** Between two tries of a request that a swapper prevents: at first, and at
  *  most */
 #define NP_MAIL_RETRY_MIN_NS UINT64_C(1000)

@@ -140,6 +140,10 @@ struct np_port {
                                            the listening one, edge triggered,
                                            for the service threads */
     np_service_client_t service;
+    _Atomic uint32_t    owner_answered; /**< requests; owner: its progress.
+                                             relaxed: has it any? */
+    uint32_t            owner_seen;   /**< that when the threads last armed;
+                                           under the threads' lock */
     unsigned            service_peer; /**< the peer that a service thread looked
                                            at last; under lock */
     _Atomic uint64_t    strangers_until; /**< service threads look at new
