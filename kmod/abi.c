@@ -27,7 +27,7 @@ static int np_do_info(struct np_context *context, union np_argument *argument)
 		.abi = NPRDMA_ABI_VERSION,
 		.page_size = PAGE_SIZE,
 		.signature = NPRDMA_SIGNATURE,
-		.piece_size = 1U << NP_PIECE_SHIFT,
+		.slice_size = 1U << NP_SLICE_SHIFT,
 		.features = NP_FEATURES,
 		.region_max = NP_REGION_MAX,
 		.table_max = np_table_max(),

@@ -14,8 +14,8 @@ static struct mmu_notifier *np_space_alloc(struct mm_struct *mm)
 
 	if (!space)
 		return ERR_PTR(-ENOMEM);
-	spin_lock_init(&space->pieces_lock);
-	space->pieces = RB_ROOT_CACHED;
+	spin_lock_init(&space->slices_lock);
+	space->slices = RB_ROOT_CACHED;
 	return &space->notifier;
 }
 
@@ -68,35 +68,35 @@ bool np_space_deserted(struct np_context *context)
 	return users <= min(workers, atomic_read(&context->space->workers));
 }
 
-/* Whoever takes a page, perhaps of another user's as well, waits for all pieces
+/* Whoever takes a page, perhaps of another user's as well, waits for all slices
  * over it: they may not be any number.
  */
-int np_space_add(struct np_space *space, struct np_piece *piece)
+int np_space_add(struct np_space *space, struct np_slice *slice)
 {
 	struct interval_tree_node *other;
 	unsigned int count = 0;
 	int ret = 0;
 
-	spin_lock(&space->pieces_lock);
-	for (other = interval_tree_iter_first(&space->pieces,
-					      piece->range.start,
-					      piece->range.last);
-	     other; other = interval_tree_iter_next(other, piece->range.start,
-						    piece->range.last))
+	spin_lock(&space->slices_lock);
+	for (other = interval_tree_iter_first(&space->slices,
+					      slice->range.start,
+					      slice->range.last);
+	     other; other = interval_tree_iter_next(other, slice->range.start,
+						    slice->range.last))
 		count++;
 	if (count < NP_OVERLAPS_MAX)
-		interval_tree_insert(&piece->range, &space->pieces);
+		interval_tree_insert(&slice->range, &space->slices);
 	else
 		ret = -EDQUOT;
-	spin_unlock(&space->pieces_lock);
+	spin_unlock(&space->slices_lock);
 	return ret;
 }
 
-void np_space_remove(struct np_space *space, struct np_piece *piece)
+void np_space_remove(struct np_space *space, struct np_slice *slice)
 {
-	spin_lock(&space->pieces_lock);
-	interval_tree_remove(&piece->range, &space->pieces);
-	spin_unlock(&space->pieces_lock);
+	spin_lock(&space->slices_lock);
+	interval_tree_remove(&slice->range, &space->slices);
+	spin_unlock(&space->slices_lock);
 }
 
 struct np_context *np_context_open(void)

@@ -4,9 +4,9 @@
  * has said meanwhile that they went. No reference to any page is held. Work is
  * done in batches, which shrink each time something comes in between.
  *
- * The kernel's own sequence count is of a whole piece: whoever takes another
+ * The kernel's own sequence count is of a whole slice: whoever takes another
  * page of it would make us begin again, for ever if it goes on doing so. So
- * each batch stands in its piece's list, and a notifier marks those of which it
+ * each batch stands in its slice's list, and a notifier marks those of which it
  * takes something. From mmu_interval_read_begin() we have but that it waits for
  * what has begun before we stood there and is still going on.
  */
@@ -36,9 +36,9 @@
 
 struct np_batch {
 	struct np_region *region;
-	struct np_piece *piece;
+	struct np_slice *slice;
 	u32 flags;
-	unsigned int from;		/* pages of the piece */
+	unsigned int from;		/* pages of the slice */
 	unsigned int to;
 	bool alone;			/* others may not change mappings */
 	struct np_look look;
@@ -48,7 +48,7 @@ struct np_batch {
 static unsigned long np_batch_start(struct np_batch *batch)
 {
 	return batch->region->start +
-	       ((batch->piece->first + batch->from) << PAGE_SHIFT);
+	       ((batch->slice->first + batch->from) << PAGE_SHIFT);
 }
 
 static u64 np_batch_bits(struct np_batch *batch)
@@ -130,12 +130,12 @@ static int np_batch_clip(struct np_batch *batch, struct mm_struct *mm)
  */
 static void np_batch_watch(struct np_batch *batch)
 {
-	np_piece_lock(batch->piece);
+	np_slice_lock(batch->slice);
 	batch->look.from = batch->from;
 	batch->look.to = batch->to;
 	batch->look.hit = false;
-	np_piece_unlock(batch->piece);
-	mmu_interval_read_begin(&batch->piece->notifier);
+	np_slice_unlock(batch->slice);
+	mmu_interval_read_begin(&batch->slice->notifier);
 }
 
 /* -ERESTART: something came in between */
@@ -160,7 +160,7 @@ static int np_batch_look(struct np_batch *batch, struct hmm_range *range)
 		range->end = range->start +
 			((unsigned long)(batch->to - batch->from) << PAGE_SHIFT);
 		/*
-		 * As of now: what else is taken of the piece is not our affair
+		 * As of now: what else is taken of the slice is not our affair
 		 */
 		range->notifier_seq = READ_ONCE(range->notifier->invalidate_seq);
 		ret = hmm_range_fault(range);
@@ -195,35 +195,35 @@ static int np_batch_usable(struct np_batch *batch)
 	return batch->flags & NPRDMA_FAULT_NOWAIT ? -EAGAIN : -EFAULT;
 }
 
-/* Under the piece's lock: is what hmm said still so? */
+/* Under the slice's lock: is what hmm said still so? */
 static int np_batch_came(struct np_batch *batch)
 {
-	if (batch->piece->dead)
+	if (batch->slice->dead)
 		return -ENOENT;
 	return batch->look.hit ? -ERESTART : 0;
 }
 
-/* Under the piece's lock: ends the batch before the first page swapped out */
+/* Under the slice's lock: ends the batch before the first page swapped out */
 static int np_batch_blocked(struct np_batch *batch)
 {
 	unsigned int i;
 
 	for (i = batch->from; i < batch->to; i++) {
-		if (batch->piece->state[i] & NP_BLOCKED)
+		if (batch->slice->state[i] & NP_BLOCKED)
 			break;
 	}
 	batch->to = i;
 	return i == batch->from ? -EBUSY : 0;
 }
 
-/* Under the piece's lock: how many of its pages are as wanted already */
+/* Under the slice's lock: how many of its pages are as wanted already */
 static unsigned int np_batch_mapped(struct np_batch *batch)
 {
 	u64 bits = np_batch_bits(batch);
 	unsigned int i;
 
 	for (i = batch->from; i < batch->to; i++) {
-		if ((batch->piece->state[i] & bits) != bits)
+		if ((batch->slice->state[i] & bits) != bits)
 			break;
 	}
 	return i - batch->from;
@@ -232,20 +232,20 @@ static unsigned int np_batch_mapped(struct np_batch *batch)
 /* Maps pages from batch->from to some batch->to, at least one, or fails */
 static int np_batch_run(struct np_batch *batch)
 {
-	struct np_piece *piece = batch->piece;
+	struct np_slice *slice = batch->slice;
 	struct hmm_range range = {
-		.notifier = &piece->notifier,
+		.notifier = &slice->notifier,
 		.hmm_pfns = batch->pfns,
 	};
 	unsigned int mapped;
 	int ret;
 
-	np_piece_lock(piece);
+	np_slice_lock(slice);
 	ret = np_batch_blocked(batch);
 	mapped = np_batch_mapped(batch);
 	if (!ret && !mapped)
-		list_add(&batch->look.link, &piece->looks);
-	np_piece_unlock(piece);
+		list_add(&batch->look.link, &slice->looks);
+	np_slice_unlock(slice);
 	if (ret)
 		return ret;
 	if (mapped) {
@@ -259,7 +259,7 @@ static int np_batch_run(struct np_batch *batch)
 			range.default_flags |= HMM_PFN_REQ_WRITE;
 	}
 	ret = np_batch_look(batch, &range);
-	np_piece_lock(piece);
+	np_slice_lock(slice);
 	list_del(&batch->look.link);
 	if (!ret)
 		ret = np_batch_came(batch);
@@ -268,14 +268,14 @@ static int np_batch_run(struct np_batch *batch)
 	if (!ret)
 		ret = np_batch_blocked(batch);
 	if (!ret)
-		np_piece_give(piece, batch->from, batch->to, batch->pfns,
+		np_slice_give(slice, batch->from, batch->to, batch->pfns,
 			      np_batch_bits(batch));
-	np_piece_unlock(piece);
+	np_slice_unlock(slice);
 	return ret;
 }
 
-/* Pages [from, to) of the piece; *done counts those that are mapped */
-static int np_fault_piece(struct np_batch *batch, unsigned int from,
+/* Pages [from, to) of the slice; *done counts those that are mapped */
+static int np_fault_slice(struct np_batch *batch, unsigned int from,
 			  unsigned int to, unsigned long *done)
 {
 	struct np_stats *stats = &batch->region->context->stats;
@@ -287,7 +287,7 @@ static int np_fault_piece(struct np_batch *batch, unsigned int from,
 	while (from < to) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		if (READ_ONCE(batch->piece->dead) ||
+		if (READ_ONCE(batch->slice->dead) ||
 		    (ahead && np_space_deserted(batch->region->context)))
 			return -ENOENT;
 		batch->from = from;
@@ -344,16 +344,16 @@ int np_fault(struct np_region *region, unsigned long from, unsigned long to,
 	batch->region = region;
 	batch->flags = flags;
 	while (!ret && index < to) {
-		end = min(to, round_down(index, NP_PIECE_PAGES) +
-			      NP_PIECE_PAGES);
-		batch->piece = np_region_piece_make(region, index);
-		if (IS_ERR(batch->piece)) {
-			ret = PTR_ERR(batch->piece);
+		end = min(to, round_down(index, NP_SLICE_PAGES) +
+			      NP_SLICE_PAGES);
+		batch->slice = np_region_slice_make(region, index);
+		if (IS_ERR(batch->slice)) {
+			ret = PTR_ERR(batch->slice);
 			break;
 		}
-		ret = np_fault_piece(batch, index - batch->piece->first,
-				     end - batch->piece->first, done);
-		np_piece_put(batch->piece);
+		ret = np_fault_slice(batch, index - batch->slice->first,
+				     end - batch->slice->first, done);
+		np_slice_put(batch->slice);
 		index = end;
 	}
 	kvfree(batch);

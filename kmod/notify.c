@@ -19,26 +19,26 @@ static bool np_notify(struct mmu_interval_notifier *notifier,
 		      const struct mmu_notifier_range *range,
 		      unsigned long sequence)
 {
-	struct np_piece *piece = container_of(notifier, struct np_piece,
+	struct np_slice *slice = container_of(notifier, struct np_slice,
 					      notifier);
-	struct np_region *region = piece->region;
+	struct np_region *region = slice->region;
 	struct np_stats *stats = &region->context->stats;
-	unsigned long base = region->start + (piece->first << PAGE_SHIFT);
-	unsigned long last = base + ((unsigned long)piece->pages << PAGE_SHIFT);
+	unsigned long base = region->start + (slice->first << PAGE_SHIFT);
+	unsigned long last = base + ((unsigned long)slice->pages << PAGE_SHIFT);
 	unsigned int from = (max(base, range->start) - base) >> PAGE_SHIFT;
 	unsigned int to = PAGE_ALIGN(min(last, range->end) - base) >> PAGE_SHIFT;
 
 	if (mmu_notifier_range_blockable(range)) {
-		np_piece_lock(piece);
-	} else if (READ_ONCE(np_sync_rcu) || !np_piece_trylock(piece)) {
+		np_slice_lock(slice);
+	} else if (READ_ONCE(np_sync_rcu) || !np_slice_trylock(slice)) {
 		atomic64_inc(&stats->refused);
 		return false;
 	}
 	mmu_interval_set_seq(notifier, sequence);
 	atomic64_inc(&stats->invalidations);
-	np_piece_hit(piece, from, to);
-	np_piece_take(piece, from, to, np_notify_bits(range));
-	np_piece_unlock(piece);
+	np_slice_hit(slice, from, to);
+	np_slice_take(slice, from, to, np_notify_bits(range));
+	np_slice_unlock(slice);
 	return true;
 }
 
@@ -46,24 +46,24 @@ static const struct mmu_interval_notifier_ops np_notify_ops = {
 	.invalidate = np_notify,
 };
 
-int np_notify_start(struct np_piece *piece)
+int np_notify_start(struct np_slice *slice)
 {
-	struct np_region *region = piece->region;
+	struct np_region *region = slice->region;
 
 	/* Reclaim takes this lock: say so before it happens */
 	fs_reclaim_acquire(GFP_KERNEL);
-	might_lock(&piece->lock);
+	might_lock(&slice->lock);
 	fs_reclaim_release(GFP_KERNEL);
 
-	return mmu_interval_notifier_insert(&piece->notifier,
+	return mmu_interval_notifier_insert(&slice->notifier,
 					    region->context->mm,
 					    region->start +
-					    (piece->first << PAGE_SHIFT),
-					    (unsigned long)piece->pages <<
+					    (slice->first << PAGE_SHIFT),
+					    (unsigned long)slice->pages <<
 					    PAGE_SHIFT, &np_notify_ops);
 }
 
-void np_notify_stop(struct np_piece *piece)
+void np_notify_stop(struct np_slice *slice)
 {
-	mmu_interval_notifier_remove(&piece->notifier);
+	mmu_interval_notifier_remove(&slice->notifier);
 }

@@ -2,21 +2,21 @@
 /*
  * nprdma.ko's own header: what its files know of each other.
  *
- * Locks, outermost first; those from np_piece.lock on are taken in the MMU
+ * Locks, outermost first; those from np_slice.lock on are taken in the MMU
  * notifier, so nothing may be allocated under them but with GFP_ATOMIC, and
  * neither mmap_lock nor a reservation lock be taken:
  *
- * np_region.grow	making pieces; a region's end
+ * np_region.grow	making slices; a region's end
  * mmap_lock
- * np_piece.lock	states and entries of a piece; its end
- * np_region.windows_lock	which devices see the region; np_piece_lock()
+ * np_slice.lock	states and entries of a slice; its end
+ * np_region.windows_lock	which devices see the region; np_slice_lock()
  *			takes both
- * np_region.slots_lock, np_space.pieces_lock	which piece is where; nothing is
+ * np_region.slots_lock, np_space.slices_lock	which slice is where; nothing is
  *			taken under them
  *
  * None of them is held while a page is brought in, which may take for ever:
  * who does that holds mmap_lock, as everywhere in the kernel, and references to
- * the region and the piece.
+ * the region and the slice.
  */
 #ifndef NPRDMA_H
 #define NPRDMA_H
@@ -40,11 +40,11 @@
 #include "nprdma_config.h"
 #include "nprdma_uapi.h"
 
-#define NP_PIECE_SHIFT	24
-#define NP_PIECE_PAGES	(1U << (NP_PIECE_SHIFT - PAGE_SHIFT))
+#define NP_SLICE_SHIFT	24
+#define NP_SLICE_PAGES	(1U << (NP_SLICE_SHIFT - PAGE_SHIFT))
 #define NP_REGION_MAX	(8ULL << 30)
 #define NP_REGIONS_MAX	65536	/* of a user */
-/* Pieces that one more may overlap, and windows that a page may be in: whoever
+/* Slices that one more may overlap, and windows that a page may be in: whoever
  * takes a page waits for all of them, and need not be of this user.
  */
 #define NP_OVERLAPS_MAX	16
@@ -106,14 +106,14 @@ struct np_stats {
 	atomic64_t gaps;
 };
 
-struct np_piece;
+struct np_slice;
 
 /* An address space, whatever the number of its contexts */
 struct np_space {
 	struct mmu_notifier notifier;	/* by which the kernel finds and counts it */
 	atomic_t workers;		/* ours, that count among its users */
-	spinlock_t pieces_lock;
-	struct rb_root_cached pieces;	/* of all regions, by address */
+	spinlock_t slices_lock;
+	struct rb_root_cached slices;	/* of all regions, by address */
 };
 
 struct np_context {
@@ -133,13 +133,13 @@ void np_context_put(struct np_context *context);
 bool np_space_enter(struct np_context *context);
 void np_space_leave(struct np_context *context);
 bool np_space_deserted(struct np_context *context);
-int np_space_add(struct np_space *space, struct np_piece *piece);
-void np_space_remove(struct np_space *space, struct np_piece *piece);
+int np_space_add(struct np_space *space, struct np_slice *slice);
+void np_space_remove(struct np_space *space, struct np_slice *slice);
 
 /* abi.c */
 long np_ioctl(struct file *file, unsigned int command, unsigned long argument);
 
-/* piece.c: a part of a region with a notifier of its own */
+/* slice.c: a part of a region with a notifier of its own */
 
 /* A page's state: where it is, and how it is mapped. PAGE_MASK leaves room. */
 #define NP_READ		0x1ULL		/* as NPRDMA_ENTRY_READ */
@@ -152,18 +152,18 @@ long np_ioctl(struct file *file, unsigned int command, unsigned long argument);
 #define NP_BOTH		(NP_READ | NP_WRITE)
 #define NP_MOVE_BOTH	(NP_MOVE_READ | NP_MOVE_WRITE)
 
-/* Pages of a piece that somebody is bringing in */
+/* Pages of a slice that somebody is bringing in */
 struct np_look {
-	struct list_head link;		/* in np_piece.looks; guarded by its lock */
+	struct list_head link;		/* in np_slice.looks; guarded by its lock */
 	unsigned int from;
 	unsigned int to;
 	bool hit;			/* some of them were taken meanwhile */
 };
 
-struct np_piece {
+struct np_slice {
 	refcount_t refs;		/* its slot, and who works on it */
 	struct mmu_interval_notifier notifier;
-	struct interval_tree_node range; /* of addresses; in np_space.pieces */
+	struct interval_tree_node range; /* of addresses; in np_space.slices */
 	struct np_region *region;
 	unsigned long first;		/* page of the region */
 	unsigned int pages;
@@ -175,24 +175,24 @@ struct np_piece {
 	u32 *entries;			/* what the table is to say */
 };
 
-struct np_piece *np_piece_make(struct np_region *region, unsigned long index);
-void np_piece_end(struct np_piece *piece);
-void np_piece_hit(struct np_piece *piece, unsigned int from, unsigned int to);
-void np_piece_put(struct np_piece *piece);
-void np_piece_lock(struct np_piece *piece);
-bool np_piece_trylock(struct np_piece *piece);
-void np_piece_unlock(struct np_piece *piece);
-u64 np_piece_bytes(unsigned int pages);
-void np_piece_take(struct np_piece *piece, unsigned int from, unsigned int to,
+struct np_slice *np_slice_make(struct np_region *region, unsigned long index);
+void np_slice_end(struct np_slice *slice);
+void np_slice_hit(struct np_slice *slice, unsigned int from, unsigned int to);
+void np_slice_put(struct np_slice *slice);
+void np_slice_lock(struct np_slice *slice);
+bool np_slice_trylock(struct np_slice *slice);
+void np_slice_unlock(struct np_slice *slice);
+u64 np_slice_bytes(unsigned int pages);
+void np_slice_take(struct np_slice *slice, unsigned int from, unsigned int to,
 		   u64 bits);
-void np_piece_give(struct np_piece *piece, unsigned int from, unsigned int to,
+void np_slice_give(struct np_slice *slice, unsigned int from, unsigned int to,
 		   const unsigned long *pfns, u64 bits);
-void np_piece_drop_failed(struct np_piece *piece, unsigned int from,
+void np_slice_drop_failed(struct np_slice *slice, unsigned int from,
 			  unsigned int to);
 
 /* notify.c: when the kernel takes pages */
-int np_notify_start(struct np_piece *piece);
-void np_notify_stop(struct np_piece *piece);
+int np_notify_start(struct np_slice *slice);
+void np_notify_stop(struct np_slice *slice);
 
 /* region.c */
 struct np_region {
@@ -202,12 +202,12 @@ struct np_region {
 	unsigned long pages;
 	bool rdonly;
 
-	struct mutex grow;		/* table, dead; who makes pieces */
-	bool dead;			/* no piece is made any more */
+	struct mutex grow;		/* table, dead; who makes slices */
+	bool dead;			/* no slice is made any more */
 
-	spinlock_t slots_lock;		/* pieces[] */
-	unsigned int piece_count;
-	struct np_piece **pieces;	/* NULL: nothing there was ever mapped */
+	spinlock_t slots_lock;		/* slices[] */
+	unsigned int slice_count;
+	struct np_slice **slices;	/* NULL: nothing there was ever mapped */
 
 	unsigned int table_pages;
 	struct page **table;		/* NULL until something needs it */
@@ -223,8 +223,8 @@ int np_region_destroy(struct np_context *context, u32 number);
 void np_region_kill(struct np_region *region);
 struct np_region *np_region_get(struct np_context *context, u32 number);
 void np_region_put(struct np_region *region);
-struct np_piece *np_region_piece(struct np_region *region, unsigned long index);
-struct np_piece *np_region_piece_make(struct np_region *region,
+struct np_slice *np_region_slice(struct np_region *region, unsigned long index);
+struct np_slice *np_region_slice_make(struct np_region *region,
 				      unsigned long index);
 int np_region_grow(struct np_region *region, unsigned long from,
 		   unsigned long to);
@@ -260,11 +260,11 @@ struct np_window {
 	struct iommu_domain *domain;
 	int prot;			/* IOMMU_* */
 	dma_addr_t iova;
-	unsigned long first;		/* of the view's pages, whole pieces */
+	unsigned long first;		/* of the view's pages, whole slices */
 	unsigned long pages;
 	phys_addr_t absent;		/* what stands for absent pages */
 	unsigned int gaps;		/* replacements that failed; guarded by
-					 * the locks of pieces, roughly: only
+					 * the locks of slices, roughly: only
 					 * 0 or not matters
 					 */
 	struct sg_table range;		/* as the DMA API knows it */
@@ -296,8 +296,8 @@ bool np_leaf_replace(struct np_window *window, unsigned long iova,
 		     phys_addr_t phys, struct iommu_iotlb_gather *gather);
 
 /* views.c: the windows of a region */
-void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to);
-void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to);
+void np_views_take(struct np_slice *slice, unsigned int from, unsigned int to);
+void np_views_give(struct np_slice *slice, unsigned int from, unsigned int to);
 int np_views_add(struct np_window *window);
 void np_views_remove(struct np_window *window);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Regions: addresses of a process, cut into pieces that are made when something
+ * Regions: addresses of a process, cut into slices that are made when something
  * in them is first mapped, and the table that others read. Nothing here asks
  * what memory it is, or whether there is any.
  */
@@ -65,7 +65,7 @@ static void np_region_free(struct kref *refs)
 	struct np_context *context = region->context;
 
 	np_table_free(region->table, region->table_pages);
-	kvfree(region->pieces);
+	kvfree(region->slices);
 	np_user_uncharge(context->user, region->charged);
 	kfree(region);
 	np_context_put(context);
@@ -117,19 +117,19 @@ static struct np_region *np_region_make(struct np_context *context,
 	spin_lock_init(&region->slots_lock);
 	init_rwsem(&region->windows_lock);
 	region->windows = RB_ROOT_CACHED;
-	region->piece_count = DIV_ROUND_UP(region->pages, NP_PIECE_PAGES);
+	region->slice_count = DIV_ROUND_UP(region->pages, NP_SLICE_PAGES);
 	region->table_pages = DIV_ROUND_UP(region->pages, NP_TABLE_ENTRIES);
 	region->charged = sizeof(*region) +
 			  region->table_pages *
 				  (PAGE_SIZE + sizeof(*region->table)) +
-			  region->piece_count * sizeof(*region->pieces);
+			  region->slice_count * sizeof(*region->slices);
 	ret = np_user_charge(context->user, region->charged);
 	if (ret)
 		goto free_region;
 	ret = -ENOMEM;
-	region->pieces = kvcalloc(region->piece_count, sizeof(*region->pieces),
+	region->slices = kvcalloc(region->slice_count, sizeof(*region->slices),
 				  GFP_KERNEL_ACCOUNT);
-	if (!region->pieces)
+	if (!region->slices)
 		goto uncharge;
 	kref_get(&context->refs);
 	region->context = context;
@@ -175,11 +175,11 @@ uncount:
 }
 
 /* Everything in it turns absent for good. Waits for nobody who brings a page
- * in: that one has a reference to its piece, and is refused in the end.
+ * in: that one has a reference to its slice, and is refused in the end.
  */
 void np_region_kill(struct np_region *region)
 {
-	struct np_piece *piece;
+	struct np_slice *slice;
 	unsigned int i;
 
 	atomic_dec(&region->context->stats.regions);
@@ -187,18 +187,18 @@ void np_region_kill(struct np_region *region)
 	mutex_lock(&region->grow);
 	WRITE_ONCE(region->dead, true);
 	mutex_unlock(&region->grow);
-	/* From here on nobody else changes slots. A piece leaves its own when
+	/* From here on nobody else changes slots. A slice leaves its own when
 	 * nothing of it is mapped: the end of a window looks for what is.
 	 */
-	for (i = 0; i < region->piece_count; i++) {
-		piece = region->pieces[i];
-		if (!piece)
+	for (i = 0; i < region->slice_count; i++) {
+		slice = region->slices[i];
+		if (!slice)
 			continue;
-		np_piece_end(piece);
+		np_slice_end(slice);
 		spin_lock(&region->slots_lock);
-		region->pieces[i] = NULL;
+		region->slices[i] = NULL;
 		spin_unlock(&region->slots_lock);
-		np_piece_put(piece);
+		np_slice_put(slice);
 		cond_resched();
 	}
 }
@@ -216,53 +216,53 @@ int np_region_destroy(struct np_context *context, u32 number)
 	return 0;
 }
 
-/* A reference to the piece of that page, NULL if there is none */
-struct np_piece *np_region_piece(struct np_region *region, unsigned long index)
+/* A reference to the slice of that page, NULL if there is none */
+struct np_slice *np_region_slice(struct np_region *region, unsigned long index)
 {
-	struct np_piece *piece;
+	struct np_slice *slice;
 
 	spin_lock(&region->slots_lock);
-	piece = region->pieces[index / NP_PIECE_PAGES];
-	if (piece)
-		refcount_inc(&piece->refs);
+	slice = region->slices[index / NP_SLICE_PAGES];
+	if (slice)
+		refcount_inc(&slice->refs);
 	spin_unlock(&region->slots_lock);
-	return piece;
+	return slice;
 }
 
-/* Under region->grow: a new piece in its slot */
-static int np_region_add_piece(struct np_region *region, unsigned long index)
+/* Under region->grow: a new slice in its slot */
+static int np_region_add_slice(struct np_region *region, unsigned long index)
 {
 	struct np_user *user = region->context->user;
-	struct np_piece *piece;
+	struct np_slice *slice;
 	u64 bytes;
 	int ret;
 
-	bytes = np_piece_bytes(min_t(unsigned long, NP_PIECE_PAGES,
+	bytes = np_slice_bytes(min_t(unsigned long, NP_SLICE_PAGES,
 				     region->pages -
-				     round_down(index, NP_PIECE_PAGES)));
+				     round_down(index, NP_SLICE_PAGES)));
 	ret = np_user_charge(user, bytes);
 	if (ret)
 		return ret;
-	piece = np_piece_make(region, index);
-	if (IS_ERR(piece)) {
+	slice = np_slice_make(region, index);
+	if (IS_ERR(slice)) {
 		np_user_uncharge(user, bytes);
-		return PTR_ERR(piece);
+		return PTR_ERR(slice);
 	}
 	spin_lock(&region->slots_lock);
-	region->pieces[index / NP_PIECE_PAGES] = piece;
+	region->slices[index / NP_SLICE_PAGES] = slice;
 	spin_unlock(&region->slots_lock);
 	return 0;
 }
 
-/* As np_region_piece(); what is not there is made. Or an error */
-struct np_piece *np_region_piece_make(struct np_region *region,
+/* As np_region_slice(); what is not there is made. Or an error */
+struct np_slice *np_region_slice_make(struct np_region *region,
 				      unsigned long index)
 {
-	struct np_piece *piece = np_region_piece(region, index);
+	struct np_slice *slice = np_region_slice(region, index);
 	int ret;
 
-	if (piece)
-		return piece;
+	if (slice)
+		return slice;
 	ret = np_region_table(region);
 	if (ret)
 		return ERR_PTR(ret);
@@ -270,28 +270,28 @@ struct np_piece *np_region_piece_make(struct np_region *region,
 	/* Others may have made it meanwhile, or ended all of it */
 	if (region->dead)
 		ret = -ENOENT;
-	else if (!region->pieces[index / NP_PIECE_PAGES])
-		ret = np_region_add_piece(region, index);
+	else if (!region->slices[index / NP_SLICE_PAGES])
+		ret = np_region_add_slice(region, index);
 	if (!ret)
-		piece = np_region_piece(region, index);
+		slice = np_region_slice(region, index);
 	mutex_unlock(&region->grow);
-	return ret ? ERR_PTR(ret) : piece;
+	return ret ? ERR_PTR(ret) : slice;
 }
 
-/* Makes the pieces of pages [from, to) */
+/* Makes the slices of pages [from, to) */
 int np_region_grow(struct np_region *region, unsigned long from,
 		   unsigned long to)
 {
-	struct np_piece *piece;
+	struct np_slice *slice;
 
-	from = round_down(from, NP_PIECE_PAGES);
-	for (; from < to; from += NP_PIECE_PAGES) {
+	from = round_down(from, NP_SLICE_PAGES);
+	for (; from < to; from += NP_SLICE_PAGES) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		piece = np_region_piece_make(region, from);
-		if (IS_ERR(piece))
-			return PTR_ERR(piece);
-		np_piece_put(piece);
+		slice = np_region_slice_make(region, from);
+		if (IS_ERR(slice))
+			return PTR_ERR(slice);
+		np_slice_put(slice);
 	}
 	return 0;
 }
@@ -311,12 +311,12 @@ int np_region_span(struct np_region *region, u64 addr, u64 length,
 	return 0;
 }
 
-/* What a user wants of a view: whole pieces, or up to the end; length 0: all */
+/* What a user wants of a view: whole slices, or up to the end; length 0: all */
 int np_region_part(struct np_region *region, u64 offset, u64 length,
 		   unsigned long *first, unsigned long *pages)
 {
 	u64 size = (u64)region->pages << PAGE_SHIFT;
-	u64 mask = (1ULL << NP_PIECE_SHIFT) - 1;
+	u64 mask = (1ULL << NP_SLICE_SHIFT) - 1;
 
 	if (!length)
 		length = size;

@@ -23,12 +23,12 @@ static void np_prefetch_end(struct np_prefetch *prefetch)
 	kfree(prefetch);
 }
 
-/* Up to the end of a piece; false: there is no more to be done */
-static bool np_prefetch_piece(struct np_prefetch *prefetch)
+/* Up to the end of a slice; false: there is no more to be done */
+static bool np_prefetch_slice(struct np_prefetch *prefetch)
 {
 	unsigned long end = min(prefetch->to,
-				round_down(prefetch->from, NP_PIECE_PAGES) +
-				NP_PIECE_PAGES);
+				round_down(prefetch->from, NP_SLICE_PAGES) +
+				NP_SLICE_PAGES);
 	struct np_context *context = prefetch->region->context;
 	unsigned long done;
 	int ret;
@@ -42,7 +42,7 @@ static bool np_prefetch_piece(struct np_prefetch *prefetch)
 	return !ret && end < prefetch->to;
 }
 
-/* Piece by piece: between two of them the address space may end, and others
+/* Slice by slice: between two of them the address space may end, and others
  * have their turn.
  */
 static void np_prefetch_work(struct work_struct *work)
@@ -50,7 +50,7 @@ static void np_prefetch_work(struct work_struct *work)
 	struct np_prefetch *prefetch = container_of(work, struct np_prefetch,
 						    work);
 
-	if (np_prefetch_piece(prefetch))
+	if (np_prefetch_slice(prefetch))
 		queue_work(np_queue, &prefetch->work);
 	else
 		np_prefetch_end(prefetch);
@@ -85,53 +85,53 @@ int np_prefetch(struct np_region *region, unsigned long from, unsigned long to,
 	return 0;
 }
 
-/* A function of pieces, over those that pages [from, to) of the region have */
-static void np_each_piece(struct np_region *region, unsigned long from,
+/* A function of slices, over those that pages [from, to) of the region have */
+static void np_each_slice(struct np_region *region, unsigned long from,
 			  unsigned long to,
-			  void (*function)(struct np_piece *piece,
+			  void (*function)(struct np_slice *slice,
 					   unsigned int from,
 					   unsigned int to))
 {
-	struct np_piece *piece;
+	struct np_slice *slice;
 	unsigned long end;
 
 	for (; from < to; from = end) {
-		end = min(to, round_down(from, NP_PIECE_PAGES) +
-			      NP_PIECE_PAGES);
-		piece = np_region_piece(region, from);
-		if (!piece)
+		end = min(to, round_down(from, NP_SLICE_PAGES) +
+			      NP_SLICE_PAGES);
+		slice = np_region_slice(region, from);
+		if (!slice)
 			continue;
-		np_piece_lock(piece);
-		function(piece, from - piece->first, end - piece->first);
-		np_piece_unlock(piece);
-		np_piece_put(piece);
+		np_slice_lock(slice);
+		function(slice, from - slice->first, end - slice->first);
+		np_slice_unlock(slice);
+		np_slice_put(slice);
 		cond_resched();
 	}
 }
 
-static void np_piece_absent(struct np_piece *piece, unsigned int from,
+static void np_slice_absent(struct np_slice *slice, unsigned int from,
 			    unsigned int to)
 {
-	np_piece_take(piece, from, to, NP_BOTH);
+	np_slice_take(slice, from, to, NP_BOTH);
 }
 
-static void np_piece_block(struct np_piece *piece, unsigned int from,
+static void np_slice_block(struct np_slice *slice, unsigned int from,
 			   unsigned int to)
 {
 	unsigned int i;
 
 	for (i = from; i < to; i++)
-		piece->state[i] |= NP_BLOCKED;
-	np_piece_take(piece, from, to, NP_BOTH);
+		slice->state[i] |= NP_BLOCKED;
+	np_slice_take(slice, from, to, NP_BOTH);
 }
 
-static void np_piece_unblock(struct np_piece *piece, unsigned int from,
+static void np_slice_unblock(struct np_slice *slice, unsigned int from,
 			     unsigned int to)
 {
 	unsigned int i;
 
 	for (i = from; i < to; i++)
-		piece->state[i] &= ~NP_BLOCKED;
+		slice->state[i] &= ~NP_BLOCKED;
 }
 
 int np_invalidate(struct np_region *region, unsigned long from,
@@ -139,7 +139,7 @@ int np_invalidate(struct np_region *region, unsigned long from,
 {
 	if (READ_ONCE(region->dead))
 		return -ENOENT;
-	np_each_piece(region, from, to, np_piece_absent);
+	np_each_slice(region, from, to, np_slice_absent);
 	return 0;
 }
 
@@ -150,7 +150,7 @@ int np_swap_out(struct np_region *region, unsigned long from,
 
 	ret = np_region_grow(region, from, to);
 	if (!ret)
-		np_each_piece(region, from, to, np_piece_block);
+		np_each_slice(region, from, to, np_slice_block);
 	return ret;
 }
 
@@ -161,7 +161,7 @@ int np_swap_in(struct np_region *region, unsigned long from, unsigned long to,
 
 	if (READ_ONCE(region->dead))
 		return -ENOENT;
-	np_each_piece(region, from, to, np_piece_unblock);
+	np_each_slice(region, from, to, np_slice_unblock);
 	if (flags & NPRDMA_RANGE_LAZY)
 		return 0;
 	return np_fault(region, from, to, flags, &done);

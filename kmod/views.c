@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The windows of a region: what devices see of its two views, or of some pieces
- * of them. All that have a piece change together, under its lock.
+ * The windows of a region: what devices see of its two views, or of some slices
+ * of them. All that have a slice change together, under its lock.
  */
 #include <linux/rcupdate.h>
 
@@ -43,14 +43,14 @@ static void np_views_settle(struct np_region *region)
 
 /* Where pages whose state has @bit go: to themselves, or what is absent */
 static phys_addr_t np_view_target(struct np_window *window,
-				  struct np_piece *piece, unsigned int i,
+				  struct np_slice *slice, unsigned int i,
 				  bool present)
 {
-	return present ? piece->state[i] & PAGE_MASK : window->absent;
+	return present ? slice->state[i] & PAGE_MASK : window->absent;
 }
 
 /* Break before make: none of these pages has a translation any more */
-static void np_view_break(struct np_window *window, struct np_piece *piece,
+static void np_view_break(struct np_window *window, struct np_slice *slice,
 			  unsigned int from, unsigned int to, u64 bit)
 {
 	struct iommu_iotlb_gather gather;
@@ -58,8 +58,8 @@ static void np_view_break(struct np_window *window, struct np_piece *piece,
 
 	iommu_iotlb_gather_init(&gather);
 	for (i = from; i < to; i++) {
-		if (piece->state[i] & bit)
-			np_window_break(window, piece->first + i, &gather);
+		if (slice->state[i] & bit)
+			np_window_break(window, slice->first + i, &gather);
 	}
 	np_view_flush(window, &gather);
 }
@@ -69,10 +69,10 @@ static void np_view_break(struct np_window *window, struct np_piece *piece,
  * absent. Calls @failed for those that it cannot replace: they have no
  * translation then.
  */
-static void np_view_change(struct np_window *window, struct np_piece *piece,
+static void np_view_change(struct np_window *window, struct np_slice *slice,
 			   unsigned int from, unsigned int to, u64 bit,
 			   bool present,
-			   void (*failed)(struct np_piece *piece,
+			   void (*failed)(struct np_slice *slice,
 					  unsigned int i))
 {
 	bool broken = READ_ONCE(np_break_first) && !window->in_place;
@@ -80,33 +80,33 @@ static void np_view_change(struct np_window *window, struct np_piece *piece,
 	unsigned int i;
 	int ret;
 
-	while (from < to && !(piece->state[from] & bit))
+	while (from < to && !(slice->state[from] & bit))
 		from++;
 	if (from == to)
 		return;
 	if (broken)
-		np_view_break(window, piece, from, to, bit);
+		np_view_break(window, slice, from, to, bit);
 	iommu_iotlb_gather_init(&gather);
 	for (i = from; i < to; i++) {
-		phys_addr_t phys = np_view_target(window, piece, i, present);
+		phys_addr_t phys = np_view_target(window, slice, i, present);
 
-		if (!(piece->state[i] & bit))
+		if (!(slice->state[i] & bit))
 			continue;
 		if (broken)
-			ret = np_window_make(window, piece->first + i, phys);
+			ret = np_window_make(window, slice->first + i, phys);
 		else
-			ret = np_window_replace(window, piece->first + i, phys,
+			ret = np_window_replace(window, slice->first + i, phys,
 						&gather);
 		if (ret)
-			failed(piece, i);
+			failed(slice, i);
 	}
 	/* A device may remember the way to what stood there */
 	if (!broken)
 		np_view_flush(window, &gather);
 	for (i = from; READ_ONCE(np_verify) && i < to; i++) {
-		if (piece->state[i] & bit && !(piece->state[i] & NP_FAILED))
-			np_window_verify(window, piece->first + i,
-					 np_view_target(window, piece, i,
+		if (slice->state[i] & bit && !(slice->state[i] & NP_FAILED))
+			np_window_verify(window, slice->first + i,
+					 np_view_target(window, slice, i,
 							present));
 	}
 }
@@ -114,59 +114,59 @@ static void np_view_change(struct np_window *window, struct np_piece *piece,
 /* Without a translation, if need be: that can be recovered from, a page that
  * belongs to somebody else cannot.
  */
-static void np_view_gap(struct np_piece *piece, unsigned int i)
+static void np_view_gap(struct np_slice *slice, unsigned int i)
 {
-	atomic64_inc(&piece->region->context->stats.gaps);
+	atomic64_inc(&slice->region->context->stats.gaps);
 }
 
-static void np_view_failed(struct np_piece *piece, unsigned int i)
+static void np_view_failed(struct np_slice *slice, unsigned int i)
 {
-	piece->state[i] |= NP_FAILED;
+	slice->state[i] |= NP_FAILED;
 }
 
 /* Pages whose bits are moving become absent where those bits count */
-void np_views_take(struct np_piece *piece, unsigned int from, unsigned int to)
+void np_views_take(struct np_slice *slice, unsigned int from, unsigned int to)
 {
-	struct np_region *region = piece->region;
+	struct np_region *region = slice->region;
 	struct np_window *window;
 
 	lockdep_assert_held_read(&region->windows_lock);
-	np_for_each_view(window, region, piece->first,
-			 piece->first + piece->pages - 1)
-		np_view_change(window, piece, from, to,
+	np_for_each_view(window, region, slice->first,
+			 slice->first + slice->pages - 1)
+		np_view_change(window, slice, from, to,
 			       np_view_bit(window) << NP_MOVE_SHIFT, false,
 			       np_view_gap);
 	np_views_settle(region);
 }
 
 /* Pages whose bits are moving become visible where those bits count */
-void np_views_give(struct np_piece *piece, unsigned int from, unsigned int to)
+void np_views_give(struct np_slice *slice, unsigned int from, unsigned int to)
 {
-	struct np_region *region = piece->region;
+	struct np_region *region = slice->region;
 	struct np_window *window;
 
 	lockdep_assert_held_read(&region->windows_lock);
-	np_for_each_view(window, region, piece->first,
-			 piece->first + piece->pages - 1) {
+	np_for_each_view(window, region, slice->first,
+			 slice->first + slice->pages - 1) {
 		if (!window->closing)
-			np_view_change(window, piece, from, to,
+			np_view_change(window, slice, from, to,
 				       np_view_bit(window) << NP_MOVE_SHIFT,
 				       true, np_view_failed);
 	}
 	np_views_settle(region);
 }
 
-/* Has some piece of the window as many as it may have? */
+/* Has some slice of the window as many as it may have? */
 static bool np_views_full(struct np_window *window)
 {
 	unsigned long first = window->first, end = first + window->pages;
 	struct np_window *other;
 	unsigned int count;
 
-	for (; first < end; first += NP_PIECE_PAGES) {
+	for (; first < end; first += NP_SLICE_PAGES) {
 		count = 0;
 		np_for_each_view(other, window->region, first,
-				 min(first + NP_PIECE_PAGES, end) - 1)
+				 min(first + NP_SLICE_PAGES, end) - 1)
 			count++;
 		if (count >= NP_WINDOWS_MAX)
 			return true;
@@ -175,32 +175,32 @@ static bool np_views_full(struct np_window *window)
 }
 
 /* All of the window's pages that are mapped become visible in it, or absent,
- * piece by piece
+ * slice by slice
  */
 static void np_views_walk(struct np_window *window, bool present,
-			  void (*failed)(struct np_piece *piece,
+			  void (*failed)(struct np_slice *slice,
 					 unsigned int i))
 {
 	unsigned long at = window->first, end = at + window->pages;
-	struct np_piece *piece;
+	struct np_slice *slice;
 
-	for (; at < end; at += NP_PIECE_PAGES) {
-		piece = np_region_piece(window->region, at);
-		if (!piece)
+	for (; at < end; at += NP_SLICE_PAGES) {
+		slice = np_region_slice(window->region, at);
+		if (!slice)
 			continue;
-		np_piece_lock(piece);
-		np_view_change(window, piece, 0, piece->pages,
+		np_slice_lock(slice);
+		np_view_change(window, slice, 0, slice->pages,
 			       np_view_bit(window), present, failed);
-		np_piece_drop_failed(piece, 0, piece->pages);
-		np_piece_unlock(piece);
-		np_piece_put(piece);
+		np_slice_drop_failed(slice, 0, slice->pages);
+		np_slice_unlock(slice);
+		np_slice_put(slice);
 		cond_resched();
 	}
 }
 
 /*
- * From now on the window takes part. What is mapped already, it is given piece
- * by piece; a piece that changes meanwhile changes in it too.
+ * From now on the window takes part. What is mapped already, it is given slice
+ * by slice; a slice that changes meanwhile changes in it too.
  */
 int np_views_add(struct np_window *window)
 {

@@ -263,7 +263,7 @@ typedef struct nprdma_counters {
     uint64_t tlb_hits;        /**< hits in the model of the translation cache */
     uint64_t tlb_misses;      /**< misses in the model of the translation
                                    cache */
-    uint64_t prepared;        /**< pieces of announced buffers that were
+    uint64_t prepared;        /**< ranges of announced buffers that were
                                    brought in */
     uint64_t prepare_drops;   /**< times that announced buffers had to wait for
                                    lack of memory */

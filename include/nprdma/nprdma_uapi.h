@@ -72,7 +72,7 @@
  * @abi:	NPRDMA_ABI_VERSION of the module
  * @page_size:	bytes that an entry stands for
  * @signature:	the word that absent pages read as
- * @piece_size:	bytes; an invalidation disturbs fault-in only within a piece of
+ * @slice_size:	bytes; an invalidation disturbs fault-in only within a slice of
  *		this size, counted from the region's start
  * @features:	NPRDMA_FEATURE_*
  * @region_max:	bytes that a region may have
@@ -84,7 +84,7 @@ struct nprdma_info {
 	__u32 abi;
 	__u32 page_size;
 	__u32 signature;
-	__u32 piece_size;
+	__u32 slice_size;
 	__u64 features;
 	__u64 region_max;
 	__u64 table_max;
@@ -151,7 +151,7 @@ struct nprdma_region_destroy {
  * @flags:	0
  * @fd:		out: the file descriptor
  * @offset:	first byte of a part of a view, in the region; a multiple of
- *		piece_size
+ *		slice_size
  * @length:	bytes of the part, such a multiple or up to the region's end. 0:
  *		all from @offset 0 on
  *
@@ -190,7 +190,7 @@ struct nprdma_region_export {
  * EBUSY    it is swapped out, by SWAP_OUT
  * EAGAIN   with NOWAIT: it is not there. Else: it went away again each time
  * ENOMEM   no memory to bring it in, or for the module's own state
- * EDQUOT   the user's bound table_max, or 16 pieces of other regions are over
+ * EDQUOT   the user's bound table_max, or 16 slices of other regions are over
  *          the same memory
  */
 struct nprdma_fault {

@@ -30,7 +30,7 @@ static inline size_t np_iov_length(const np_iov_t *iov, size_t iovcnt)
 static inline size_t np_iov_slice(const np_iov_t *iov, size_t iovcnt,
                                   size_t offset, size_t len, np_iov_t *out)
 {
-    size_t i, count = 0, piece;
+    size_t i, count = 0, part;
 
     for (i = 0; (i < iovcnt) && (len > 0); ++i) {
         if (offset >= iov[i].len) {
@@ -38,10 +38,10 @@ static inline size_t np_iov_slice(const np_iov_t *iov, size_t iovcnt,
             continue;
         }
 
-        piece             = ucs_min(iov[i].len - offset, len);
+        part              = ucs_min(iov[i].len - offset, len);
         out[count].base   = UCS_PTR_BYTE_OFFSET(iov[i].base, offset);
-        out[count++].len  = piece;
-        len              -= piece;
+        out[count++].len  = part;
+        len              -= part;
         offset            = 0;
     }
 

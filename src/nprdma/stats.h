@@ -35,7 +35,7 @@
     X(flushes,         "translation flushes") \
     X(tlb_hits,        "hits in the model of the translation cache") \
     X(tlb_misses,      "misses in the model of the translation cache") \
-    X(prepared,        "pieces of announced buffers that were brought in") \
+    X(prepared,        "ranges of announced buffers that were brought in") \
     X(prepare_drops,   "times that announced buffers had to wait, for want of memory")
 
 /** One writer's counters. Owner: one thread at a time (a port's, or a service

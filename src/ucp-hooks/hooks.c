@@ -115,17 +115,17 @@ static void *hooks_find(const char *name)
 typedef struct hooks_piece {
     const void *buffer;
     size_t     length;
-} hooks_piece_t;
+} hooks_range_t;
 
 static unsigned hooks_look_at_iov(const ucp_dt_iov_t *iov, size_t count,
-                                  hooks_piece_t *pieces)
+                                  hooks_range_t *ranges)
 {
     unsigned found = 0;
     size_t i;
 
     for (i = 0; (i < count) && (i < HOOKS_MAX_IOV); ++i) {
         if (iov[i].length >= HOOKS_MIN) {
-            pieces[found++] = (hooks_piece_t){iov[i].buffer, iov[i].length};
+            ranges[found++] = (hooks_range_t){iov[i].buffer, iov[i].length};
         }
     }
     return found;
@@ -135,7 +135,7 @@ static unsigned hooks_look_at_iov(const ucp_dt_iov_t *iov, size_t count,
  * HOOKS_MAX_IOV */
 static unsigned hooks_look(const void *buffer, size_t count,
                            const ucp_request_param_t *param,
-                           hooks_piece_t *pieces)
+                           hooks_range_t *ranges)
 {
     size_t size = 1;
 
@@ -151,7 +151,7 @@ static unsigned hooks_look(const void *buffer, size_t count,
             size = param->datatype >> UCP_DATATYPE_SHIFT;
             break;
         case UCP_DATATYPE_IOV:
-            return hooks_look_at_iov(buffer, count, pieces);
+            return hooks_look_at_iov(buffer, count, ranges);
         default:
             return 0;
         }
@@ -160,7 +160,7 @@ static unsigned hooks_look(const void *buffer, size_t count,
     if (__builtin_mul_overflow(count, size, &size) || (size < HOOKS_MIN)) {
         return 0;
     }
-    pieces[0] = (hooks_piece_t){buffer, size};
+    ranges[0] = (hooks_range_t){buffer, size};
     return 1;
 }
 
@@ -221,14 +221,14 @@ static hooks_end_t hooks_end_of(const ucp_request_param_t *param)
 }
 
 static void hooks_announce(const np_extension_t *engine,
-                           const hooks_piece_t *pieces, unsigned count,
+                           const hooks_range_t *ranges, unsigned count,
                            int is_receive, void *request, hooks_end_t end,
                            uint32_t given_back)
 {
     unsigned i;
 
     for (i = 0; i < count; ++i) {
-        engine->prepare_op(pieces[i].buffer, pieces[i].length, is_receive,
+        engine->prepare_op(ranges[i].buffer, ranges[i].length, is_receive,
                            (end == HOOKS_END_UNKNOWN) ? NULL : request,
                            (end == HOOKS_END_ASKED) ? hooks_is_over : NULL,
                            given_back);
@@ -271,7 +271,7 @@ static inline const np_extension_t *hooks_engine_of_call(void)
     { \
         __typeof__(&_name) func = HOOKS_FUNC(_name); \
         const np_extension_t *engine; \
-        hooks_piece_t pieces[HOOKS_MAX_IOV]; \
+        hooks_range_t ranges[HOOKS_MAX_IOV]; \
         ucp_request_param_t told; \
         ucs_status_ptr_t request; \
         uint32_t given_back; \
@@ -284,7 +284,7 @@ static inline const np_extension_t *hooks_engine_of_call(void)
         \
         engine = hooks_engine_of_call(); \
         if (!hooks_is_small(count, param) && (engine != NULL)) { \
-            found = hooks_look(buffer, count, param, pieces); \
+            found = hooks_look(buffer, count, param, ranges); \
         } \
         \
         if (found == 0) { \
@@ -304,7 +304,7 @@ static inline const np_extension_t *hooks_engine_of_call(void)
         request = func(__VA_ARGS__); \
         --hooks_depth; \
         if (UCS_PTR_IS_PTR(request)) { \
-            hooks_announce(engine, pieces, found, _is_receive, request, end, \
+            hooks_announce(engine, ranges, found, _is_receive, request, end, \
                            given_back); \
         } \
         engine->prepare_end(); \

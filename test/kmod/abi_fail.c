@@ -40,7 +40,7 @@ static void fail_close(fail_t *fail)
 
 static int fail_create(fail_t *fail)
 {
-    return fail->result = kmod_create(fail->dev, fail->memory, KMOD_PIECE, 0);
+    return fail->result = kmod_create(fail->dev, fail->memory, KMOD_SLICE, 0);
 }
 
 static void fail_destroy(fail_t *fail)
@@ -160,10 +160,10 @@ static int fail_try(fail_t *fail, const fail_step_t *step, unsigned nth)
     unsigned left;
     int ret;
 
-    madvise(fail->memory, KMOD_PIECE, MADV_DONTNEED);
-    fail->region = kmod_create(fail->dev, fail->memory, KMOD_PIECE, 0);
+    madvise(fail->memory, KMOD_SLICE, MADV_DONTNEED);
+    fail->region = kmod_create(fail->dev, fail->memory, KMOD_SLICE, 0);
     if (step->run == fail_attach) {
-        kmod_fault(fail->dev, fail->region, fail->memory, KMOD_PIECE / 2, 0,
+        kmod_fault(fail->dev, fail->region, fail->memory, KMOD_SLICE / 2, 0,
                    NULL);
         fail->result = kmod_export(fail->dev, fail->region,
                                    NPRDMA_EXPORT_READ);

@@ -13,9 +13,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define AHEAD_LENGTH   (128 * KMOD_PIECE)
+#define AHEAD_LENGTH   (128 * KMOD_SLICE)
 #define AHEAD_PAGES    (AHEAD_LENGTH / KMOD_PAGE)
-#define AHEAD_PER_TASK (KMOD_PIECE / KMOD_PAGE)
+#define AHEAD_PER_TASK (KMOD_SLICE / KMOD_PAGE)
 #define AHEAD_MS       60000u
 #define BESIDE_PAGES   512ul
 #define BESIDE_THREADS 3u
@@ -132,7 +132,7 @@ static void *beside_run(void *argument)
     return NULL;
 }
 
-/* Neighbours in the same piece take and give pages of their own all the time */
+/* Neighbours in the same slice take and give pages of their own all the time */
 static void test_beside(int dev, char *memory)
 {
     char *mine        = memory + 1024 * KMOD_PAGE;
@@ -140,7 +140,7 @@ static void test_beside(int dev, char *memory)
     unsigned i, j, wrong = 0;
     unsigned long long again;
     pthread_t threads[BESIDE_THREADS];
-    int region = kmod_create(dev, memory, KMOD_PIECE, 0);
+    int region = kmod_create(dev, memory, KMOD_SLICE, 0);
 
     memset(mine, 1, BESIDE_PAGES * KMOD_PAGE);
     for (i = 0; i < BESIDE_THREADS; ++i) {
@@ -174,7 +174,7 @@ static void test_overlaps(int dev, char *memory)
     unsigned i, wrong = 0;
 
     for (i = 0; i <= OVERLAPS; ++i) {
-        regions[i] = kmod_create(dev, memory, KMOD_PIECE, 0);
+        regions[i] = kmod_create(dev, memory, KMOD_SLICE, 0);
         if (i < OVERLAPS) {
             wrong += kmod_fault(dev, regions[i], memory, KMOD_PAGE, 0, NULL) !=
                      0;

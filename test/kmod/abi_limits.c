@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 #define LEAK_REGIONS 10000u
-#define LEAK_LENGTH  (4 * KMOD_PIECE)
+#define LEAK_LENGTH  (4 * KMOD_SLICE)
 /* Less than 10,000 of the smallest thing that a region consists of */
 #define LEAK_KB      1024
 
@@ -78,7 +78,7 @@ void abi_strangers(int dev, char *memory, const char *self)
 {
     kmod_region_t region;
 
-    kmod_region_open(&region, dev, memory, KMOD_PIECE, -1);
+    kmod_region_open(&region, dev, memory, KMOD_SLICE, -1);
     TAP_CHECK(child_refused(dev, region.number, memory),
               "a forked child is refused by all");
     TAP_CHECK(exec_refused(dev, self), "so is a program after exec");
@@ -118,9 +118,9 @@ static void bounds_of_tables(int dev, char *memory)
     more = kmod_create(dev, memory, 200ul << 20, 0);
     TAP_CHECK(more > 0, "then there is room for the other");
     kmod_destroy(dev, more);
-    region = kmod_create(dev, (void*)KMOD_PIECE, 992ul << 20, 0);
-    TAP_CHECK(kmod_range(dev, NPRDMA_IOC_SWAP_OUT, region, (void*)KMOD_PIECE,
-                         KMOD_PIECE, 0) == -EDQUOT,
+    region = kmod_create(dev, (void*)KMOD_SLICE, 992ul << 20, 0);
+    TAP_CHECK(kmod_range(dev, NPRDMA_IOC_SWAP_OUT, region, (void*)KMOD_SLICE,
+                         KMOD_SLICE, 0) == -EDQUOT,
               "the states of pages count too");
     kmod_destroy(dev, region);
     parameter("user_mb", 0);
@@ -161,7 +161,7 @@ static int user_charged(uid_t real, uid_t effective)
  * them */
 static void bounds_of_users(int dev, char *memory)
 {
-    int region = kmod_create(dev, memory, KMOD_PIECE, 0);
+    int region = kmod_create(dev, memory, KMOD_SLICE, 0);
     struct stat stat;
 
     if ((lstat(NPRDMA_DEVICE, &stat) != 0) ||

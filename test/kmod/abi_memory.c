@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#define END_LENGTH   (128 * KMOD_PIECE)
+#define END_LENGTH   (128 * KMOD_SLICE)
 #define WATCH_ROUNDS 5u
 #define WATCH_TAIL   (64 * KMOD_PAGE)
 
@@ -48,16 +48,16 @@ static void test_secret(int dev)
 static void test_keys(int dev)
 {
     int key      = pkey_alloc(0, 0), region;
-    char *memory = kmod_map(KMOD_PIECE);
+    char *memory = kmod_map(KMOD_SLICE);
 
     if ((key < 0) ||
         (pkey_mprotect(memory, KMOD_PAGE, PROT_READ | PROT_WRITE, key) != 0)) {
         printf("# no protection keys here\n");
-        munmap(memory, KMOD_PIECE);
+        munmap(memory, KMOD_SLICE);
         return;
     }
     memory[0] = 1;
-    region    = kmod_create(dev, memory, KMOD_PIECE, 0);
+    region    = kmod_create(dev, memory, KMOD_SLICE, 0);
     pkey_set(key, PKEY_DISABLE_ACCESS);
     TAP_CHECK((kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL) ==
                -EACCES) &&
@@ -73,7 +73,7 @@ static void test_keys(int dev)
     TAP_CHECK(kmod_fault(dev, region, memory, KMOD_PAGE, NPRDMA_FAULT_WRITE,
                          NULL) == 0, "what they allow is brought in to write");
     kmod_destroy(dev, region);
-    munmap(memory, KMOD_PIECE);
+    munmap(memory, KMOD_SLICE);
     pkey_free(key);
 }
 
@@ -129,7 +129,7 @@ static void *watch_run(void *argument)
     kmod_region_t *region  = &watch->region;
     struct edu_audit audit = {
         .slot   = watch->last,
-        .offset = KMOD_PIECE - WATCH_TAIL,
+        .offset = KMOD_SLICE - WATCH_TAIL,
         .length = WATCH_TAIL
     };
 
@@ -159,11 +159,11 @@ static unsigned watch_round(int dev, int edu, char *memory)
     pthread_t thread;
     unsigned i;
 
-    kmod_region_open(&watch.region, dev, memory, KMOD_PIECE, edu);
+    kmod_region_open(&watch.region, dev, memory, KMOD_SLICE, edu);
     for (i = 2; i < EDU_SLOTS; ++i) {
         watch.last = watch_attach(edu, watch.region.write_fd);
     }
-    if ((kmod_fault(dev, watch.region.number, memory, KMOD_PIECE,
+    if ((kmod_fault(dev, watch.region.number, memory, KMOD_SLICE,
                     NPRDMA_FAULT_WRITE, NULL) != 0) ||
         (pthread_create(&thread, NULL, watch_run, &watch) != 0)) {
         kmod_bail("a region to be watched");
@@ -179,17 +179,17 @@ static unsigned watch_round(int dev, int edu, char *memory)
 
 static void test_end_device(int dev, int edu)
 {
-    char *memory   = kmod_map(KMOD_PIECE);
+    char *memory   = kmod_map(KMOD_SLICE);
     unsigned found = 0, i;
 
-    madvise(memory, KMOD_PIECE, MADV_NOHUGEPAGE);
+    madvise(memory, KMOD_SLICE, MADV_NOHUGEPAGE);
     for (i = 0; i < WATCH_ROUNDS; ++i) {
         found += watch_round(dev, edu, memory);
     }
     TAP_CHECK(found == 0,
               "what is freed while its region ends no device reaches (%u)",
               found);
-    munmap(memory, KMOD_PIECE);
+    munmap(memory, KMOD_SLICE);
 }
 
 void abi_memory(int dev, int edu)

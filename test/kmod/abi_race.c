@@ -140,9 +140,9 @@ static void act_device(racer_t *racer, unsigned region)
     race_t *race           = racer->race;
     struct edu_audit audit = {
         .slot   = draw(racer, EDU_SLOTS),
-        .offset = draw(racer, race->length / KMOD_PIECE) * KMOD_PIECE +
-                  draw(racer, 32) * KMOD_PIECE / 32,
-        .length = KMOD_PIECE / 32
+        .offset = draw(racer, race->length / KMOD_SLICE) * KMOD_SLICE +
+                  draw(racer, 32) * KMOD_SLICE / 32,
+        .length = KMOD_SLICE / 32
     };
 
     switch (draw(racer, 16)) {

@@ -214,7 +214,7 @@ static void scene_mprotect(kmod_region_t *region, char *page)
 
 static void scene_mremap(kmod_region_t *region, char *page)
 {
-    char *other = kmod_map(KMOD_PIECE), *moved;
+    char *other = kmod_map(KMOD_SLICE), *moved;
     uint32_t entry;
 
     edu_arrive(region, page, edu_words[0], NPRDMA_FAULT_WRITE);
@@ -232,7 +232,7 @@ static void scene_mremap(kmod_region_t *region, char *page)
     TAP_CHECK((kmod_in(region, page, 0) == 0) &&
               (kmod_word(region, page) == edu_words[0]),
               "moved back, it can be had again");
-    munmap(other, KMOD_PIECE);
+    munmap(other, KMOD_SLICE);
 }
 
 static void scene_munmap(kmod_region_t *region, char *page)

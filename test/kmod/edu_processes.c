@@ -49,8 +49,8 @@ static void child(int sock, int how)
     kmod_region_t region;
     char *memory, byte;
 
-    memory = kmod_map(KMOD_PIECE);
-    kmod_region_open(&region, dev, memory, KMOD_PIECE, -1);
+    memory = kmod_map(KMOD_SLICE);
+    kmod_region_open(&region, dev, memory, KMOD_SLICE, -1);
     edu_arrive(&region, memory, edu_words[0], NPRDMA_FAULT_WRITE);
     views_send(sock, &region);
     if (recv(sock, &byte, 1, 0) != 1) {

@@ -104,7 +104,7 @@ static void test_charge(int dev, int edu)
 
 static void test_count(int dev, int edu)
 {
-    char *memory = kmod_map(KMOD_PIECE);
+    char *memory = kmod_map(KMOD_SLICE);
     int region   = kmod_create(dev, memory, KMOD_PAGE, 0), ret;
     struct edu_attach attach = {.fd = kmod_export(dev, region,
                                                   NPRDMA_EXPORT_READ)};
@@ -126,7 +126,7 @@ static void test_count(int dev, int edu)
     }
     close(attach.fd);
     kmod_destroy(dev, region);
-    munmap(memory, KMOD_PIECE);
+    munmap(memory, KMOD_SLICE);
 }
 
 static uint32_t part_attach(int edu, int dev, uint32_t region, uint32_t what,
@@ -165,10 +165,10 @@ static uint32_t part_word(int edu, uint32_t slot, uint64_t offset,
 /* Two parts of a region, of which each has its own pages and no others */
 static void test_parts(int dev, int edu)
 {
-    const uint64_t length = 4 * KMOD_PIECE;
+    const uint64_t length = 4 * KMOD_SLICE;
     char *memory          = kmod_map(length);
     int region            = kmod_create(dev, memory, length, 0);
-    char *edge            = memory + 2 * KMOD_PIECE;
+    char *edge            = memory + 2 * KMOD_SLICE;
     uint32_t first, second, write;
     uint64_t bytes;
 
@@ -181,25 +181,25 @@ static void test_parts(int dev, int edu)
     }
     bytes  = kmod_counters(dev).kernel_bytes;
     first  = part_attach(edu, dev, region, NPRDMA_EXPORT_READ, 0,
-                         2 * KMOD_PIECE);
+                         2 * KMOD_SLICE);
     bytes  = kmod_counters(dev).kernel_bytes - bytes;
-    second = part_attach(edu, dev, region, NPRDMA_EXPORT_READ, 2 * KMOD_PIECE,
-                         2 * KMOD_PIECE);
-    write  = part_attach(edu, dev, region, NPRDMA_EXPORT_WRITE, 2 * KMOD_PIECE,
-                         KMOD_PIECE);
+    second = part_attach(edu, dev, region, NPRDMA_EXPORT_READ, 2 * KMOD_SLICE,
+                         2 * KMOD_SLICE);
+    write  = part_attach(edu, dev, region, NPRDMA_EXPORT_WRITE, 2 * KMOD_SLICE,
+                         KMOD_SLICE);
     TAP_CHECK(bytes < length / KMOD_PAGE * 8,
               "a part costs what it has (%lu bytes)", bytes);
-    TAP_CHECK((part_word(edu, first, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+    TAP_CHECK((part_word(edu, first, 2 * KMOD_SLICE - KMOD_PAGE, NULL) ==
                edu_words[0]) &&
               (part_word(edu, second, 0, NULL) == edu_words[1]),
               "pages that were mapped are in the part that has them");
     TAP_CHECK((part_word(edu, first, 0, NULL) == NPRDMA_SIGNATURE) &&
-              (part_word(edu, second, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+              (part_word(edu, second, 2 * KMOD_SLICE - KMOD_PAGE, NULL) ==
                NPRDMA_SIGNATURE), "and in no other place");
     kmod_range(dev, NPRDMA_IOC_INVALIDATE, region, edge - KMOD_PAGE,
                2 * KMOD_PAGE, 0);
     part_word(edu, write, 0, &edu_words[2]);
-    TAP_CHECK((part_word(edu, first, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+    TAP_CHECK((part_word(edu, first, 2 * KMOD_SLICE - KMOD_PAGE, NULL) ==
                NPRDMA_SIGNATURE) &&
               (part_word(edu, second, 0, NULL) == NPRDMA_SIGNATURE) &&
               (*(uint32_t*)edge == edu_words[1]),
@@ -208,7 +208,7 @@ static void test_parts(int dev, int edu)
     part_word(edu, write, 0, &edu_words[3]);
     TAP_CHECK((part_word(edu, second, 0, NULL) == edu_words[3]) &&
               (*(uint32_t*)edge == edu_words[3]) &&
-              (part_word(edu, first, 2 * KMOD_PIECE - KMOD_PAGE, NULL) ==
+              (part_word(edu, first, 2 * KMOD_SLICE - KMOD_PAGE, NULL) ==
                NPRDMA_SIGNATURE), "and given one by one");
     ioctl(edu, EDU_IOC_DETACH, first);
     kmod_fault(dev, region, edge - KMOD_PAGE, KMOD_PAGE, 0, NULL);
@@ -225,12 +225,12 @@ static void test_parts(int dev, int edu)
  * those */
 static void test_count_parts(int dev, int edu)
 {
-    char *memory = kmod_map(2 * KMOD_PIECE);
-    int region   = kmod_create(dev, memory, 2 * KMOD_PIECE, 0);
+    char *memory = kmod_map(2 * KMOD_SLICE);
+    int region   = kmod_create(dev, memory, 2 * KMOD_SLICE, 0);
     int fds[2]   = {
-        kmod_export_part(dev, region, NPRDMA_EXPORT_READ, 0, KMOD_PIECE),
-        kmod_export_part(dev, region, NPRDMA_EXPORT_READ, KMOD_PIECE,
-                         KMOD_PIECE)
+        kmod_export_part(dev, region, NPRDMA_EXPORT_READ, 0, KMOD_SLICE),
+        kmod_export_part(dev, region, NPRDMA_EXPORT_READ, KMOD_SLICE,
+                         KMOD_SLICE)
     };
     struct edu_attach attach = {.fd = fds[0]};
     unsigned i;
@@ -253,7 +253,7 @@ static void test_count_parts(int dev, int edu)
     close(fds[0]);
     close(fds[1]);
     kmod_destroy(dev, region);
-    munmap(memory, 2 * KMOD_PIECE);
+    munmap(memory, 2 * KMOD_SLICE);
 }
 
 static void fail_set(const char *name, unsigned value)

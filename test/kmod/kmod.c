@@ -318,18 +318,18 @@ int kmod_edu_open(void)
 
 void *kmod_map(uint64_t length)
 {
-    char *addr = mmap(NULL, length + KMOD_PIECE, PROT_READ | PROT_WRITE,
+    char *addr = mmap(NULL, length + KMOD_SLICE, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     uintptr_t skip;
 
     if (addr == MAP_FAILED) {
         kmod_bail("mmap");
     }
-    skip = -(uintptr_t)addr & (KMOD_PIECE - 1);
+    skip = -(uintptr_t)addr & (KMOD_SLICE - 1);
     if (skip > 0) {
         munmap(addr, skip);
     }
-    munmap(addr + skip + length, KMOD_PIECE - skip);
+    munmap(addr + skip + length, KMOD_SLICE - skip);
     return addr + skip;
 }
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define KMOD_PAGE  4096ul
-#define KMOD_PIECE (16ul << 20)
+#define KMOD_SLICE (16ul << 20)
 
 /* A region with all it exports; attached to the edu device if there is one */
 typedef struct kmod_region {
@@ -76,7 +76,7 @@ int kmod_fds_receive(int sock, int *fds, unsigned count);
 
 int kmod_edu_open(void);
 
-/* Anonymous memory at a multiple of a piece's size */
+/* Anonymous memory at a multiple of a slice's size */
 void *kmod_map(uint64_t length);
 
 /* Pages of 4 KiB only, if not huge */

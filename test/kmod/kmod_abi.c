@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define MEMORY (4 * KMOD_PIECE)
+#define MEMORY (4 * KMOD_SLICE)
 
 int abi_call(int dev, unsigned long request, void *argument)
 {
@@ -33,7 +33,7 @@ static void test_info(int dev)
     TAP_CHECK((info.abi == NPRDMA_ABI_VERSION) &&
               (info.page_size == KMOD_PAGE) &&
               (info.signature == NPRDMA_SIGNATURE) &&
-              (info.piece_size == KMOD_PIECE), "INFO says what it is");
+              (info.slice_size == KMOD_SLICE), "INFO says what it is");
     TAP_CHECK((info.table_max > 0) && (info.table_used == 0) &&
               (info.region_max > MEMORY),
               "and what its bounds are");
@@ -130,7 +130,7 @@ static void test_create(int dev, char *memory)
     TAP_CHECK(abi_call(dev, NPRDMA_IOC_REGION_CREATE, &dirty) == -EINVAL,
               "so is an output that is not 0");
     TAP_CHECK(create(dev, addr, KMOD_PAGE, 0) > 0, "one page is a region");
-    TAP_CHECK(create(dev, 0, KMOD_PIECE, 0) > 0,
+    TAP_CHECK(create(dev, 0, KMOD_SLICE, 0) > 0,
               "so is what nothing is mapped in");
     TAP_CHECK(kmod_destroy(dev, 12345) == -ENOENT, "there is no such region");
     TAP_CHECK((kmod_destroy(dev, 0) == -ENOENT) &&
@@ -186,7 +186,7 @@ static void test_ranges(int dev, char *memory)
 
 static void test_rdonly(int dev, char *memory)
 {
-    int region = kmod_create(dev, memory, KMOD_PIECE, NPRDMA_REGION_RDONLY);
+    int region = kmod_create(dev, memory, KMOD_SLICE, NPRDMA_REGION_RDONLY);
 
     TAP_CHECK(kmod_fault(dev, region, memory, KMOD_PAGE, 0, NULL) == 0,
               "a region for reading is read");
@@ -239,31 +239,31 @@ static void test_exports(int dev, char *memory)
     munmap(addr, MEMORY / KMOD_PAGE * 4);
 }
 
-/* Parts of views: whole pieces, or up to the end */
+/* Parts of views: whole slices, or up to the end */
 static void test_parts(int dev, char *memory)
 {
-    const uint64_t length = 2 * KMOD_PIECE + KMOD_PAGE;
+    const uint64_t length = 2 * KMOD_SLICE + KMOD_PAGE;
     int region            = kmod_create(dev, memory, length, 0);
     const struct {
         uint32_t what;
         uint64_t offset, length, size; /* size 0: refused */
     } parts[] = {
         {NPRDMA_EXPORT_READ, 0, 0, length},
-        {NPRDMA_EXPORT_READ, 0, KMOD_PIECE, KMOD_PIECE},
-        {NPRDMA_EXPORT_WRITE, KMOD_PIECE, KMOD_PIECE, KMOD_PIECE},
-        {NPRDMA_EXPORT_WRITE, KMOD_PIECE, KMOD_PIECE + KMOD_PAGE,
-         KMOD_PIECE + KMOD_PAGE},
-        {NPRDMA_EXPORT_READ, 2 * KMOD_PIECE, KMOD_PAGE, KMOD_PAGE},
+        {NPRDMA_EXPORT_READ, 0, KMOD_SLICE, KMOD_SLICE},
+        {NPRDMA_EXPORT_WRITE, KMOD_SLICE, KMOD_SLICE, KMOD_SLICE},
+        {NPRDMA_EXPORT_WRITE, KMOD_SLICE, KMOD_SLICE + KMOD_PAGE,
+         KMOD_SLICE + KMOD_PAGE},
+        {NPRDMA_EXPORT_READ, 2 * KMOD_SLICE, KMOD_PAGE, KMOD_PAGE},
         {NPRDMA_EXPORT_READ, 0, length, length},
-        {NPRDMA_EXPORT_READ, KMOD_PAGE, KMOD_PIECE, 0},
+        {NPRDMA_EXPORT_READ, KMOD_PAGE, KMOD_SLICE, 0},
         {NPRDMA_EXPORT_READ, 0, KMOD_PAGE, 0},
-        {NPRDMA_EXPORT_READ, KMOD_PIECE, 0, 0},
-        {NPRDMA_EXPORT_READ, 2 * KMOD_PIECE, KMOD_PIECE, 0},
-        {NPRDMA_EXPORT_READ, 3 * KMOD_PIECE, KMOD_PIECE, 0},
-        {NPRDMA_EXPORT_READ, KMOD_PIECE, -KMOD_PIECE, 0},
-        {NPRDMA_EXPORT_READ, -KMOD_PIECE, 2 * KMOD_PIECE, 0},
-        {NPRDMA_EXPORT_TABLE, 0, KMOD_PIECE, 0},
-        {NPRDMA_EXPORT_TABLE, KMOD_PIECE, 0, 0}
+        {NPRDMA_EXPORT_READ, KMOD_SLICE, 0, 0},
+        {NPRDMA_EXPORT_READ, 2 * KMOD_SLICE, KMOD_SLICE, 0},
+        {NPRDMA_EXPORT_READ, 3 * KMOD_SLICE, KMOD_SLICE, 0},
+        {NPRDMA_EXPORT_READ, KMOD_SLICE, -KMOD_SLICE, 0},
+        {NPRDMA_EXPORT_READ, -KMOD_SLICE, 2 * KMOD_SLICE, 0},
+        {NPRDMA_EXPORT_TABLE, 0, KMOD_SLICE, 0},
+        {NPRDMA_EXPORT_TABLE, KMOD_SLICE, 0, 0}
     };
     unsigned i, wrong = 0;
     int fd, is_right;
@@ -281,7 +281,7 @@ static void test_parts(int dev, char *memory)
             close(fd);
         }
     }
-    TAP_CHECK(wrong == 0, "parts of views are whole pieces, or end with them");
+    TAP_CHECK(wrong == 0, "parts of views are whole slices, or end with them");
     kmod_destroy(dev, region);
 }
 
@@ -298,20 +298,20 @@ static void test_fault(int dev, char *memory)
                           NPRDMA_FAULT_NOWAIT, &done) == -EAGAIN) &&
               (done == 0), "without waiting nothing is brought in");
     TAP_CHECK((kmod_fault(dev, region.number, memory, MEMORY, 0, &done) == 0) && (done == MEMORY),
-              "a region over four pieces is brought in");
+              "a region over four slices is brought in");
     after = kmod_counters(dev);
     TAP_CHECK(after.mapped - before.mapped == MEMORY / KMOD_PAGE,
               "each page is counted once");
-    entry = kmod_entry(&region, memory + KMOD_PIECE);
+    entry = kmod_entry(&region, memory + KMOD_SLICE);
     TAP_CHECK((kmod_fault(dev, region.number, memory, MEMORY,
                           NPRDMA_FAULT_NOWAIT, &done) == 0) &&
               (done == MEMORY) &&
-              (kmod_entry(&region, memory + KMOD_PIECE) == entry),
+              (kmod_entry(&region, memory + KMOD_SLICE) == entry),
               "what is mapped does not change");
-    memory[KMOD_PIECE] = 1;
-    TAP_CHECK(kmod_bits(&region, memory + KMOD_PIECE) == 0,
+    memory[KMOD_SLICE] = 1;
+    TAP_CHECK(kmod_bits(&region, memory + KMOD_SLICE) == 0,
               "the first write takes the zero page");
-    TAP_CHECK((kmod_fault(dev, region.number, memory + KMOD_PIECE, KMOD_PAGE,
+    TAP_CHECK((kmod_fault(dev, region.number, memory + KMOD_SLICE, KMOD_PAGE,
                           NPRDMA_FAULT_NOWAIT | NPRDMA_FAULT_WRITE, &done) == 0) && (done == KMOD_PAGE),
               "what is present is mapped without waiting, to write too");
     munmap(memory, MEMORY);
@@ -337,14 +337,14 @@ static void test_prefetch(int dev, char *memory)
 
     kmod_region_open(&region, dev, memory, MEMORY, -1);
     TAP_CHECK(kmod_range(dev, NPRDMA_IOC_PREFETCH, region.number, memory,
-                         KMOD_PIECE, NPRDMA_RANGE_WRITE) == 0, "PREFETCH");
+                         KMOD_SLICE, NPRDMA_RANGE_WRITE) == 0, "PREFETCH");
     for (tries = 0; tries < 1000; ++tries) {
-        if (kmod_bits(&region, memory + KMOD_PIECE - KMOD_PAGE) != 0) {
+        if (kmod_bits(&region, memory + KMOD_SLICE - KMOD_PAGE) != 0) {
             break;
         }
         usleep(10000);
     }
-    TAP_CHECK(kmod_bits(&region, memory + KMOD_PIECE - KMOD_PAGE) ==
+    TAP_CHECK(kmod_bits(&region, memory + KMOD_SLICE - KMOD_PAGE) ==
               (NPRDMA_ENTRY_READ | NPRDMA_ENTRY_WRITE),
               "and all of it comes in the background");
     kmod_region_close(&region);

@@ -157,7 +157,7 @@ static void test_destroy(int dev, int edu, char *page)
 {
     kmod_region_t region;
 
-    kmod_region_open(&region, dev, page, KMOD_PIECE, edu);
+    kmod_region_open(&region, dev, page, KMOD_SLICE, edu);
     edu_arrive(&region, page, edu_words[0], NPRDMA_FAULT_WRITE);
     TAP_CHECK(kmod_word(&region, page) == edu_words[0],
               "a device reads a region");
@@ -172,7 +172,7 @@ static void test_destroy(int dev, int edu, char *page)
     close(region.read_fd);
     close(region.write_fd);
     close(region.table_fd);
-    munmap((void*)region.table, KMOD_PIECE / KMOD_PAGE * 4);
+    munmap((void*)region.table, KMOD_SLICE / KMOD_PAGE * 4);
 }
 
 /* Addresses are given out from the top: lost ranges would drive them down */
@@ -184,7 +184,7 @@ static void test_many(int dev, int edu, char *memory)
     int number;
 
     for (i = 0; i < MANY; ++i) {
-        number    = kmod_create(dev, memory, KMOD_PIECE, 0);
+        number    = kmod_create(dev, memory, KMOD_SLICE, 0);
         attach.fd = kmod_export(dev, number, NPRDMA_EXPORT_WRITE);
         if ((number < 0) || (kmod_fault(dev, number, memory, KMOD_PAGE,
                                         NPRDMA_FAULT_WRITE, NULL) != 0) ||
@@ -202,7 +202,7 @@ static void test_many(int dev, int edu, char *memory)
         }
         close(attach.fd);
     }
-    TAP_CHECK(lowest + MANY / 2 * KMOD_PIECE > first,
+    TAP_CHECK(lowest + MANY / 2 * KMOD_SLICE > first,
               "%u attachments later a device's addresses are where they were",
               MANY);
 }
@@ -227,8 +227,8 @@ static void test_replace(int dev)
 /* Without an IOMMU that translates */
 static int main_refused(int dev, int edu)
 {
-    char *memory = kmod_map(KMOD_PIECE);
-    int number   = kmod_create(dev, memory, KMOD_PIECE, 0);
+    char *memory = kmod_map(KMOD_SLICE);
+    int number   = kmod_create(dev, memory, KMOD_SLICE, 0);
     struct edu_attach attach;
     uint32_t what;
 
@@ -258,17 +258,17 @@ int main(int argc, char **argv)
         return main_refused(dev, edu);
     }
     /* The kernel's huge pages have a scene of their own */
-    memory = kmod_map(4 * KMOD_PIECE);
-    madvise(memory, 4 * KMOD_PIECE, MADV_NOHUGEPAGE);
-    kmod_region_open(&region, dev, memory, 4 * KMOD_PIECE, edu);
+    memory = kmod_map(4 * KMOD_SLICE);
+    madvise(memory, 4 * KMOD_SLICE, MADV_NOHUGEPAGE);
+    kmod_region_open(&region, dev, memory, 4 * KMOD_SLICE, edu);
     test_replace(dev);
     test_absent(&region, memory);
     test_write(&region, memory + 16 * KMOD_PAGE);
     test_intrude(&region, memory + 32 * KMOD_PAGE);
     test_window_late(&region, memory + 48 * KMOD_PAGE);
-    test_ioctls(&region, memory + KMOD_PIECE - KMOD_PAGE);
-    edu_events(&region, memory + KMOD_PIECE + 16 * KMOD_PAGE);
-    edu_files(&region, memory + 2 * KMOD_PIECE);
+    test_ioctls(&region, memory + KMOD_SLICE - KMOD_PAGE);
+    edu_events(&region, memory + KMOD_SLICE + 16 * KMOD_PAGE);
+    edu_files(&region, memory + 2 * KMOD_SLICE);
     TAP_CHECK(kmod_counters(dev).gaps == 0, "no view has a gap");
     kmod_region_close(&region);
     test_destroy(dev, edu, memory);

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define PRESSURE_LENGTH (12 * KMOD_PIECE)
+#define PRESSURE_LENGTH (12 * KMOD_SLICE)
 #define PRESSURE_PAGES  (PRESSURE_LENGTH / KMOD_PAGE)
 /* Pages that only the device writes come first */
 #define PRESSURE_OWN    256u

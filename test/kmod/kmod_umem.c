@@ -256,12 +256,12 @@ static void test_incongruent(int dev, uint32_t region)
 /* What comes and goes in a view is none of an importer's business */
 static void test_stays(int dev)
 {
-    char *memory         = kmod_map(KMOD_PIECE);
-    int region           = kmod_create(dev, memory, KMOD_PIECE, 0);
+    char *memory         = kmod_map(KMOD_SLICE);
+    int region           = kmod_create(dev, memory, KMOD_SLICE, 0);
     struct umem_reg part = {
         .fd     = kmod_export(dev, region, NPRDMA_EXPORT_WRITE),
         .driver = UMEM_MLX5,
-        .length = KMOD_PIECE,
+        .length = KMOD_SLICE,
         .iova   = (uintptr_t)memory,
         .access = ACCESS_WRITE
     };
@@ -281,7 +281,7 @@ static void test_stays(int dev)
     ioctl(umem, UMEM_IOC_DEREG);
     TAP_CHECK(kmod_counters(dev).attached == 0, "and nothing is left attached");
     close(part.fd);
-    munmap(memory, KMOD_PIECE);
+    munmap(memory, KMOD_SLICE);
 }
 
 int main(void)

@@ -79,7 +79,7 @@ static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len,
                                    size_t *done_p)
 {
     ucs_status_t status = UCS_OK;
-    size_t done = 0, piece;
+    size_t done = 0, part;
     ssize_t ret;
 
     pthread_mutex_lock(&np_bounce_lock);
@@ -91,13 +91,13 @@ static ucs_status_t np_bounce_copy(void *dst, const void *src, size_t len,
     }
 
     while (done < len) {
-        piece = ucs_min(len - done, (size_t)NP_BOUNCE_SIZE);
-        ret   = pwrite(np_bounce_fd, UCS_PTR_BYTE_OFFSET(src, done), piece, 0);
+        part = ucs_min(len - done, (size_t)NP_BOUNCE_SIZE);
+        ret  = pwrite(np_bounce_fd, UCS_PTR_BYTE_OFFSET(src, done), part, 0);
         if (ret > 0) {
             ret = pread(np_bounce_fd, UCS_PTR_BYTE_OFFSET(dst, done), ret, 0);
         }
         done += ucs_max(ret, 0);
-        if (ret != (ssize_t)piece) {
+        if (ret != (ssize_t)part) {
             status = UCS_ERR_INVALID_ADDR;
             break;
         }

@@ -23,10 +23,10 @@
 
 #include <time.h>
 
-/* Pages that are mapped with one flush: 4 MiB, in at most two pieces */
+/* Pages that are mapped with one flush: 4 MiB, in at most two slices */
 #define NP_BATCH_PAGES  1024
 
-_Static_assert(NP_BATCH_PAGES <= NP_PIECE_PAGES, "at most two pieces");
+_Static_assert(NP_BATCH_PAGES <= NP_SLICE_PAGES, "at most two slices");
 
 /* Time until a page that went while it was mapped is looked for again, ns: its
  * program has said that it takes the page away, and is about to do so */

@@ -101,7 +101,7 @@ static ucs_status_t np_kmod_check(void)
         (info.page_size != NP_PAGE_SIZE) ||
         ((info.features & NP_KMOD_FEATURES) != NP_KMOD_FEATURES) ||
         (info.region_max < (UINT64_C(1) << NP_ARENA_SHIFT)) ||
-        (info.piece_size > NP_KMOD_PART_MIN)) {
+        (info.slice_size > NP_KMOD_PART_MIN)) {
         snprintf(np_kmod.why, sizeof(np_kmod.why), "nprdma.ko has ABI %u, pages "
                  "of %u bytes, features %#llx; %u, %u, %#llx are needed: "
                  "install the module of this nprdma", info.abi, info.page_size,

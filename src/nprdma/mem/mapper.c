@@ -3,7 +3,7 @@
  *
  * The user mapper: its invariants, and unmap. Map is in fault_in.c.
  *
- * Words (an entry and its views) change only under the lock of their piece, but
+ * Words (an entry and its views) change only under the lock of their slice, but
  * neither a page that is brought in nor a flush is waited for under it. So a
  * map takes three steps, and an unmap two, between which others may come:
  *
@@ -15,7 +15,7 @@
  *
  * Each [...] is done under the lock, without a break. An unmap changes the
  * count of an entry that was not mapped, too, while any map is under way in the
- * piece.
+ * slice.
  *
  * 1. What an entry says, the views have. A map sets an entry only if it is as
  *    it was before the same map set the views. Views are cleared by the second
@@ -127,7 +127,7 @@ int np_mapper_is_mapped(uint64_t va, uint64_t len, int write)
 }
 
 /* A locked step of an unmap.
- * @param [in] which  For each page, whether it is meant (all are of one piece);
+ * @param [in] which  For each page, whether it is meant (all are of one slice);
  *                    NULL: all pages are meant.
  * Returns how many views had the bits. */
 static uint64_t np_unmap_step(uint64_t va, uint64_t end, uint32_t bits,

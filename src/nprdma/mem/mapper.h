@@ -92,7 +92,7 @@ void np_mapper_unmap(uint64_t va, uint64_t len);
 /** Unmap only the writable half (copy on write) */
 void np_mapper_protect(uint64_t va, uint64_t len);
 
-/** Unmap the pages of [@a va, @a end), all of one piece (span.h), whose byte in
+/** Unmap the pages of [@a va, @a end), all of one slice (span.h), whose byte in
  *  @a which is not 0; returns how many had a view */
 uint64_t np_mapper_unmap_some(uint64_t va, uint64_t end, const uint8_t *which);
 

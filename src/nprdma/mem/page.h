@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * A page: its entry and its views, as the mapper changes them. Each change is
- * made under the lock of the page's piece (span.h).
+ * made under the lock of the page's slice (span.h).
  */
 
 #ifndef NP_PAGE_H_

@@ -13,7 +13,7 @@
  *   next(limit):  where the first region after limit begins.
  *
  * A page and a region that ends: a map looks at the set after it has counted
- * itself in the page's piece (NP_BUSY_MAP), and a region that ends is taken out
+ * itself in the page's slice (NP_BUSY_MAP), and a region that ends is taken out
  * of the set before its pages are unmapped. So either the map finds the region
  * gone, or the unmap finds the map counted, and makes it begin again.
  */

@@ -42,7 +42,7 @@ np_scan_resident(uint64_t va, uint64_t count, uint64_t page, uint8_t *vec)
     }
 }
 
-/* At most NP_SCAN_PAGES pages of one piece, some of them mapped */
+/* At most NP_SCAN_PAGES pages of one slice, some of them mapped */
 static uint64_t np_scan_pages(uint64_t va, const np_span_t *span)
 {
     const uint64_t page  = sysconf(_SC_PAGESIZE);

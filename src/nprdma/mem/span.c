@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Spans, pieces and their locks.
+ * Spans, slices and their locks.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -10,11 +10,11 @@
 
 #include "span.h"
 
-/* Pieces share locks: neighbours have different ones */
+/* Slices share locks: neighbours have different ones */
 #define NP_STRIPES      64
 
-_Static_assert((NP_ARENA_SHIFT - NP_PIECE_SHIFT) == 6,
-               "the pieces of an arena are the bits of a word");
+_Static_assert((NP_ARENA_SHIFT - NP_SLICE_SHIFT) == 6,
+               "the slices of an arena are the bits of a word");
 
 static np_stripe_t np_stripes[NP_STRIPES] = {
     [0 ... NP_STRIPES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}
@@ -23,10 +23,10 @@ static np_stripe_t np_stripes[NP_STRIPES] = {
 /* Forks on the way here; changed by the only thread of a child */
 static unsigned np_stripes_life;
 
-/* For each table, the pieces of its arena that were ever mapped, a bit each:
+/* For each table, the slices of its arena that were ever mapped, a bit each:
  * other memory costs neither time nor pages of the table. Set before the views,
  * never unset. */
-static _Atomic uint64_t np_pieces[NP_TABLE_ARENAS];
+static _Atomic uint64_t np_slices[NP_TABLE_ARENAS];
 
 
 int np_span_range(uint64_t va, uint64_t len, uint64_t *first, uint64_t *end)
@@ -45,19 +45,19 @@ int np_span_range(uint64_t va, uint64_t len, uint64_t *first, uint64_t *end)
 
 uint64_t np_span_get(uint64_t va, uint64_t end, np_span_t *span)
 {
-    const uint64_t piece = va >> NP_PIECE_SHIFT;
+    const uint64_t slice = va >> NP_SLICE_SHIFT;
     const uint32_t arena = va >> NP_ARENA_SHIFT;
 
     span->table   = np_table_find(arena);
     end           = ucs_min(end, (span->table == NULL) ?
                                  (((uint64_t)arena + 1) << NP_ARENA_SHIFT) :
-                                 ((piece + 1) << NP_PIECE_SHIFT));
-    span->stripe  = &np_stripes[piece % NP_STRIPES];
-    span->piece   = UINT64_C(1) << (piece % 64);
+                                 ((slice + 1) << NP_SLICE_SHIFT));
+    span->stripe  = &np_stripes[slice % NP_STRIPES];
+    span->slice   = UINT64_C(1) << (slice % 64);
     span->first   = np_page_index(va);
     span->count   = (end - va) >> NP_PAGE_SHIFT;
-    span->pieces  = (span->table == NULL) ? NULL :
-                    &np_pieces[np_arena_get_table(arena)];
+    span->slices  = (span->table == NULL) ? NULL :
+                    &np_slices[np_arena_get_table(arena)];
     return end;
 }
 
@@ -86,17 +86,17 @@ int np_span_has_views(const np_span_t *span, uint32_t bits)
     return 0;
 }
 
-/* Stripes that [va, end) has pieces in; the first is that of va */
+/* Stripes that [va, end) has slices in; the first is that of va */
 static uint64_t np_stripes_of(uint64_t va, uint64_t end)
 {
-    return ucs_min(((end - 1) >> NP_PIECE_SHIFT) - (va >> NP_PIECE_SHIFT) + 1,
+    return ucs_min(((end - 1) >> NP_SLICE_SHIFT) - (va >> NP_SLICE_SHIFT) + 1,
                    (uint64_t)NP_STRIPES);
 }
 
 static UCS_F_ALWAYS_INLINE _Atomic uint32_t *
 np_stripe_busy(uint64_t va, uint64_t i, np_busy_t what)
 {
-    return &np_stripes[((va >> NP_PIECE_SHIFT) + i) % NP_STRIPES].busy[what];
+    return &np_stripes[((va >> NP_SLICE_SHIFT) + i) % NP_STRIPES].busy[what];
 }
 
 unsigned np_stripes_enter(uint64_t va, uint64_t end, np_busy_t what)

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Spans: what a mapper goes through page by page. Pieces of 16 MiB, each with a
+ * Spans: what a mapper goes through page by page. Slices of 16 MiB, each with a
  * lock for its entries and views, and a count of what is under way in it.
  */
 
@@ -12,29 +12,29 @@
 
 #include <pthread.h>
 
-/** log2 of a piece */
-#define NP_PIECE_SHIFT  24
-#define NP_PIECE_PAGES  (UINT64_C(1) << (NP_PIECE_SHIFT - NP_PAGE_SHIFT))
+/** log2 of a slice */
+#define NP_SLICE_SHIFT  24
+#define NP_SLICE_PAGES  (UINT64_C(1) << (NP_SLICE_SHIFT - NP_PAGE_SHIFT))
 
-/** What is under way in the pieces of a stripe */
+/** What is under way in the slices of a stripe */
 typedef enum np_busy {
     NP_BUSY_MAP,    /**< from before it looks at an entry until it is done */
     NP_BUSY_UNMAP,  /**< from before it clears views until it has flushed */
     NP_BUSY_LAST
 } np_busy_t;
 
-/** Pieces of one lock */
+/** Slices of one lock */
 typedef struct np_stripe {
     pthread_mutex_t  lock;  /**< guards their entries and views */
     _Atomic uint32_t busy[NP_BUSY_LAST];
 } NP_LINE_ALIGNED np_stripe_t;
 
-/** Pages of one piece, or of an arena that has no table */
+/** Pages of one slice, or of an arena that has no table */
 typedef struct np_span {
     np_table_t       *table;   /**< NULL: none */
     np_stripe_t      *stripe;
-    _Atomic uint64_t *pieces;  /**< pieces of the table that were ever mapped */
-    uint64_t         piece;    /**< the bit of this piece */
+    _Atomic uint64_t *slices;  /**< slices of the table that were ever mapped */
+    uint64_t         slice;    /**< the bit of this slice */
     uint32_t         first;
     uint32_t         count;
 } np_span_t;
@@ -65,18 +65,18 @@ uint32_t np_stripes_busy(uint64_t va, uint64_t end, np_busy_t what);
 void np_stripes_after_fork(void);
 
 
-/** Was any page of its piece ever mapped? */
+/** Was any page of its slice ever mapped? */
 static UCS_F_ALWAYS_INLINE int np_span_was_mapped(const np_span_t *span)
 {
-    return (atomic_load_explicit(span->pieces, memory_order_acquire) &
-            span->piece) != 0;
+    return (atomic_load_explicit(span->slices, memory_order_acquire) &
+            span->slice) != 0;
 }
 
-/** Before the first page of its piece is mapped */
+/** Before the first page of its slice is mapped */
 static UCS_F_ALWAYS_INLINE void np_span_set_mapped(const np_span_t *span)
 {
     if (!np_span_was_mapped(span)) {
-        atomic_fetch_or_explicit(span->pieces, span->piece,
+        atomic_fetch_or_explicit(span->slices, span->slice,
                                  memory_order_release);
     }
 }

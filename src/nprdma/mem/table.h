@@ -51,7 +51,7 @@ enum {
 #define NP_VIEW_ALL(_bits)  ((_bits) | NP_VIEW_OWN(_bits))
 
 /** Table of one arena. Written by its process alone: entries under the lock of
- *  their piece (page.h); read by any process. */
+ *  their slice (page.h); read by any process. */
 typedef struct np_table {
     /* what a check compares */
     _Atomic uint32_t entries[NP_ARENA_PAGES];
