@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What is measured, and how one run of it is made. Needs: prefix, against
-# (empty, or the nprdma that stands for stock), osu, cpus[2], work (a directory),
-# quick, die.
+# (empty, or the nprdma that stands for stock), osu, cpus[2], quick, die,
+# work (a directory).
 # shellcheck shell=bash disable=SC2154
 
 bench_port=$((20000 + ($$ % 20000)))
@@ -182,7 +182,8 @@ bench_dirty() {
     mapfile -t command < <(bench_launcher "$side")
     if ! env "${variables[@]}" timeout -k 5 120 "${command[@]}" \
         "$(bench_prefix "$side")/libexec/nprdma/bench/dirty_bw" \
-        -c "${cpus[0]},${cpus[1]}" -b $((quick ? 16 : 128)) "${bench_sizes[@]}" >"$work/dirty.log"; then
+        -c "${cpus[0]},${cpus[1]}" -b $((quick ? 16 : 128)) \
+        "${bench_sizes[@]}" >"$work/dirty.log"; then
         die "dirty_bw failed over $side: see above"
     fi
     awk '{ print "dirty_stream", $1, $2; print "dirty_single", $1, $3 }' \
