@@ -94,6 +94,17 @@ nprdma_prepare() {
     ) 9>"$nprdma_top/build/.lock"
 }
 
+# Open MPI's own shared memory, as --mca btl has it: "vader" before version 5
+nprdma_ob1_btl() {
+    local version
+    version=$(mpirun --version | sed -n '1s/.* //p')
+    if [ "${version%%.*}" -ge 5 ]; then
+        echo self,sm
+    else
+        echo self,vader
+    fi
+}
+
 # nprdma_find_cpus: sets cpus to the CPUs that we may use, two or more
 nprdma_find_cpus() {
     local range

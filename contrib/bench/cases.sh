@@ -16,11 +16,26 @@ bench_cases() {
     for size in "${bench_sizes[@]}"; do
         echo "tag_bw:$size 0.7"
     done
-    printf '%s\n' 'dirty 4' 'osu_latency 4' 'osu_bw 5' \
-        'idle_get:1048576 0.8' 'idle_get:16777216 0.8' \
-        'idle_put:1048576 0.8' 'idle_put:16777216 0.8' \
-        'core_get:1048576 1' 'core_get:16777216 1' \
-        'core_put:1048576 1' 'core_put:16777216 1' 'reg 0.5'
+    printf '%s\n' 'dirty 4' 'osu_latency 4' 'osu_bw 5' 'osu_bibw 5' \
+        'osu_alltoall 5' 'idle 2' 'core 2' 'reg 0.5'
+}
+
+# bench_case_of NAME SIZE: what measures this row of the table and few others
+bench_case_of() {
+    case $1 in
+    dirty_* | idle_* | core_*) echo "${1%%_*}:$2" ;;
+    osu_* | tag_bw) echo "$1:$2" ;;
+    reg_*) echo reg ;;
+    *) echo "$1" ;;
+    esac
+}
+
+# bench_sides CASE: what it is measured over
+bench_sides() {
+    printf '%s\n' nprdma stock again
+    if [[ $1 == osu_* ]] && [ -z "$against" ]; then
+        echo ob1
+    fi
 }
 
 # bench_is_nprdma SIDE
@@ -41,7 +56,7 @@ bench_prefix() {
 bench_environment() {
     if bench_is_nprdma "$1"; then
         echo UCX_TLS=nprdma
-    else
+    elif [ "$1" != ob1 ]; then
         echo UCX_TLS=posix,cma,self
     fi
 }
@@ -127,22 +142,19 @@ bench_ucp() {
     bench_perftest "$side" "${cpus[0]}" "${cpus[1]}" "$@"
 }
 
-# bench_uct SIDE SERVER_CPU CLIENT_CPU STOCK_TRANSPORT ARGUMENT...
+# bench_uct SIDE ARGUMENT...
 # UCT programs allocate by the transport's own setting; posix cannot do without
 # its own memory.
 bench_uct() {
-    local side=$1 server_cpu=$2 client_cpu=$3 transport=$4 device=memory
-    local -a same=()
-    shift 4
+    local side=$1
+    local -a same=() over=(-x posix -d memory)
+    shift
     if bench_is_nprdma "$side"; then
-        transport=nprdma
-        device=soft0
+        over=(-x nprdma -d soft0)
+        same=("UCX_NPRDMA_ALLOC=mmap,heap")
     fi
-    if [ "$transport" != posix ]; then
-        same=("UCX_${transport^^}_ALLOC=mmap,heap")
-    fi
-    bench_perftest "$side" "$server_cpu" "$client_cpu" "${same[@]}" -- \
-        -x "$transport" -d "$device" "$@"
+    bench_perftest "$side" "${cpus[0]}" "${cpus[1]}" "${same[@]}" -- \
+        "${over[@]}" "$@"
 }
 
 # Messages of this size for about a tenth of a second: -n and -w
@@ -154,20 +166,35 @@ bench_counts() {
     echo "-n $count -w $((count / 10 + 2))"
 }
 
+# bench_osu SIDE PROGRAM [SIZE]
 bench_osu() {
-    local side=$1 program=$2
-    local -a command variables arguments=()
+    local side=$1 program=$2 size=${3-} ranks=2
+    local -a command variables arguments=() binding=(--bind-to core
+        --map-by core) mca=(--mca pml ucx --mca osc ucx
+        --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any)
+    if [ "$side" = ob1 ]; then
+        mca=(--mca pml ob1 --mca btl "$(nprdma_ob1_btl)")
+    fi
+    if [ "$program" = osu_alltoall ]; then
+        # Two a core
+        ranks=4
+        binding=(--oversubscribe --bind-to none)
+        arguments=(-m 1:65536)
+    elif [[ $program == osu_*bw || $program == osu_latency ]]; then
+        arguments=(-m 1:16777216)
+    fi
+    if [ -n "$size" ]; then
+        arguments=(-m "$size:$size")
+    fi
     mapfile -t variables < <(bench_environment "$side")
     mapfile -t command < <(bench_launcher "$side")
     if [ "$quick" = 1 ]; then
-        arguments=(-i 100 -x 10)
+        arguments+=(-i 100 -x 10)
     fi
     if ! env "${variables[@]}" UCX_ALLOC_PRIO=mmap,heap \
-        OMPI_MCA_pml=ucx OMPI_MCA_osc=ucx \
-        OMPI_MCA_opal_common_ucx_tls=any OMPI_MCA_opal_common_ucx_devices=any \
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        timeout -k 5 300 "${command[@]}" mpirun --bind-to core --map-by core \
-        -n 2 "$osu/$program" "${arguments[@]}" \
+        timeout -k 5 300 "${command[@]}" mpirun "${mca[@]}" "${binding[@]}" \
+        -n "$ranks" "$osu/$program" "${arguments[@]}" \
         >"$work/osu.log" 2>"$work/osu.err" </dev/null; then
         tail -n 10 "$work/osu.log" "$work/osu.err" >&2
         die "$program failed over $side: see above"
@@ -175,15 +202,18 @@ bench_osu() {
     awk -v name="$program" '/^[0-9]/ { print name, $1, $2 }' "$work/osu.log"
 }
 
+# bench_dirty SIDE [SIZE]
 bench_dirty() {
     local side=$1
+    local -a sizes=("${bench_sizes[@]}")
+    [ -z "${2-}" ] || sizes=("$2")
     local -a command variables
     mapfile -t variables < <(bench_environment "$side")
     mapfile -t command < <(bench_launcher "$side")
     if ! env "${variables[@]}" timeout -k 5 120 "${command[@]}" \
         "$(bench_prefix "$side")/libexec/nprdma/bench/dirty_bw" \
         -c "${cpus[0]},${cpus[1]}" -b $((quick ? 16 : 128)) \
-        "${bench_sizes[@]}" >"$work/dirty.log"; then
+        "${sizes[@]}" >"$work/dirty.log"; then
         die "dirty_bw failed over $side: see above"
     fi
     awk '{ print "dirty_stream", $1, $2; print "dirty_single", $1, $3 }' \
@@ -206,9 +236,10 @@ bench_reg() {
 
 # bench_run SIDE CASE: one run; prints lines "NAME SIZE VALUE"
 bench_run() {
-    local side=$1 case=${2%%:*} size=${2#*:} out domain=md:posix
+    local side=$1 case=${2%%:*} size="" out domain=md:posix
     local -a counts same=("UCX_ALLOC_PRIO=mmap,heap")
     local lat_count=$((quick ? 50000 : 500000))
+    [[ $2 != *:* ]] || size=${2#*:}
     case $case in
     tag_lat | ucp_am_lat)
         out=$(bench_ucp "$side" "${same[@]}" -- -t "$case" -s 8 \
@@ -216,8 +247,7 @@ bench_run() {
         echo "$case 8 ${out%% *}"
         ;;
     uct_am_lat)
-        out=$(bench_uct "$side" "${cpus[0]}" "${cpus[1]}" posix -t am_lat \
-            -D short -s 8 -n "$lat_count")
+        out=$(bench_uct "$side" -t am_lat -D short -s 8 -n "$lat_count")
         echo "$case 8 ${out%% *}"
         ;;
     ucp_put_lat)
@@ -244,32 +274,34 @@ bench_run() {
             'BEGIN { print "tag_bw", size,
                      size < 65536 ? rate * size / 1048576 : mbs }'
         ;;
-    idle_get | idle_put | core_get | core_put)
-        bench_one_sided "$side" "$case" "$size"
-        ;;
-    dirty) bench_dirty "$side" ;;
-    osu_*) bench_osu "$side" "$case" ;;
+    idle | core) bench_one_sided "$side" "$case" "$size" ;;
+    dirty) bench_dirty "$side" "$size" ;;
+    osu_*) bench_osu "$side" "$case" "$size" ;;
     reg) bench_reg "$side" ;;
     *) die "there is no case '$case'" ;;
     esac
 }
 
-# idle_*: the target does not progress. core_*: it does, on the same CPU.
+# bench_one_sided SIDE CASE [SIZE]. idle: the target sleeps. core: it polls, on
+# the initiator's CPU.
 bench_one_sided() {
-    local side=$1 case=$2 size=$3 server_cpu=${cpus[0]} out
-    local -a counts more=(-o)
-    if [[ $case == core_* ]]; then
-        server_cpu=${cpus[1]}
-        more=()
+    local side=$1 case=$2 transport=cma
+    local -a command variables sizes=(65536 1048576 16777216)
+    local -a options=(-c "${cpus[1]},${cpus[0]}")
+    [ -z "${3-}" ] || sizes=("$3")
+    if bench_is_nprdma "$side"; then
+        transport=nprdma
     fi
-    if [[ $case == *_get ]]; then
-        more+=(-t get)
-    else
-        more+=(-t put_bw)
+    if [ "$case" = core ]; then
+        options=(-p -c "${cpus[1]},${cpus[1]}")
     fi
-    read -r -a counts < <(bench_counts "$size")
-    out=$(bench_uct "$side" "$server_cpu" "${cpus[1]}" cma "${more[@]}" \
-        -D zcopy -s "$size" "${counts[@]}")
-    out=${out#* }
-    echo "$case $size ${out% *}"
+    mapfile -t variables < <(bench_environment "$side")
+    mapfile -t command < <(bench_launcher "$side")
+    if ! env "${variables[@]}" timeout -k 5 120 "${command[@]}" \
+        "$prefix/libexec/nprdma/bench/one_sided" "${options[@]}" \
+        -b $((quick ? 16 : 128)) "$transport" "${sizes[@]}" \
+        >"$work/one_sided.log"; then
+        die "one_sided failed over $side: see above"
+    fi
+    sed "s/^/${case}_/" "$work/one_sided.log"
 }

@@ -320,11 +320,7 @@ int main(int argc, char **argv)
                   argv[optind]);
     }
 
-    paging_shared = mmap(NULL, sizeof(*paging_shared), PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (paging_shared == MAP_FAILED) {
-        bench_die("no memory to meet in: %m");
-    }
+    paging_shared = paging_share();
     return bench_ranks_run(2, opts.is_bound ? opts.cpus : NULL, paging_main,
                            &opts);
 }

@@ -56,6 +56,9 @@ typedef struct paging_mem {
     uct_rkey_bundle_t      key;
 } paging_mem_t;
 
+/* Zeroed, and shared by ranks that are forked after it. Dies with a line. */
+paging_shared_t *paging_share(void);
+
 /* Open a transport in both ranks and connect them; local is our buffer of len
  * bytes. Dies with a line if it is not there. */
 void paging_tl_open(paging_tl_t *tl, const char *name, bench_rank_t *rank,

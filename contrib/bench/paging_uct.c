@@ -18,6 +18,18 @@ static void paging_check(ucs_status_t status, const char *name,
     }
 }
 
+paging_shared_t *paging_share(void)
+{
+    paging_shared_t *shared;
+
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        bench_die("no memory to meet in: %m");
+    }
+    return shared;
+}
+
 static void paging_md_open(paging_tl_t *tl)
 {
     uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};

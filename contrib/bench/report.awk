@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # From samples (ROUND SIDE NAME SIZE VALUE, separated by tabs) to the table:
-# medians, ratios, what was wanted. With tsv=1 for programs, with spreads. With
-# against=DIR stock is another nprdma, and a row is slower if the middle halves
-# of the samples do not overlap.
+# medians, ratios to the better of the others, what was wanted. With tsv=1 for
+# programs, with spreads; with noisy=1 only the names and sizes of rows that
+# noise has spoilt. With against=DIR stock is another nprdma, and a row is
+# slower if the middle halves of the samples do not overlap.
 
 # Sets low and high, too: the quartiles
 function median_of(key,    n, i, j, x, v) {
@@ -20,7 +21,9 @@ function median_of(key,    n, i, j, x, v) {
 }
 
 # Of a time the ratio wanted is a limit from above, of a rate from below
-function is_time(name) { return name ~ /_lat(ency)?$|^reg_/ }
+function is_time(name) {
+    return name ~ /_lat(ency)?$|^reg_|^osu_all/
+}
 
 function unit_of(name) {
     if (name ~ /_ns$/) return "ns"
@@ -34,7 +37,11 @@ function wanted_of(name, size) {
     if (name == "ucp_am_lat") return 0.9
     if (name == "uct_am_lat") return 1.0
     if (name == "ucp_put_lat") return 1.05
-    if (name == "osu_latency") return 0.95
+    if (name == "osu_latency") return size == 8 ? 0.8 : 0.95
+    if (name == "osu_bw" && size >= 16384 && size <= 131072) return 2
+    if (name == "osu_bw" && size >= 1048576) return 1.4
+    if (name == "dirty_stream" && size >= 16384 && size <= 131072) return 1.2
+    if (name ~ /^(idle|core)_/) return 0.97
     if (name == "tag_rate") return 1.5
     if (name == "tag_bw" && size >= 4194304) return 1.5
     if (name == "tag_bw" && size >= 1048576) return 1.3
@@ -68,9 +75,19 @@ function is_slower(name, low, high, low1, high1, low2, high2) {
                            high < low1 && high < low2
 }
 
+# Of two medians, of which one or both may be missing
+function better_of(name, a, b) {
+    if (a == "" || b == "") return a == "" ? b : a
+    return is_time(name) ? (a < b ? a : b) : (a > b ? a : b)
+}
+
+# Does noise alone make a difference of more than 10 %?
+function is_noisy(self) { return self > 0 && (self < 0.9 || self > 1.1) }
+
 function print_row(name, size,    again, again_low, again_high, stock,
-                   stock_low, stock_high, nprdma, alone, upper, by, self,
-                   wanted, value, good, limit, verdict) {
+                   stock_low, stock_high, ob1, best, nprdma, alone, upper, by,
+                   self, wanted, value, good, limit, verdict) {
+    ob1 = median_of(name SUBSEP size SUBSEP "ob1")
     again = median_of(name SUBSEP size SUBSEP "again")
     again_low = low
     again_high = high
@@ -79,9 +96,14 @@ function print_row(name, size,    again, again_low, again_high, stock,
     stock_high = high
     nprdma = median_of(name SUBSEP size SUBSEP "nprdma")
     alone = stock == ""
+    best = better_of(name, stock, ob1)
     if (!alone) {
-        by = stock > 0 ? nprdma / stock : 0
+        by = best > 0 ? nprdma / best : 0
         self = again > 0 ? stock / again : 0
+    }
+    if (noisy) {
+        if (is_noisy(self)) print name, size
+        return
     }
 
     # What is compared is what is printed
@@ -99,25 +121,39 @@ function print_row(name, size,    again, again_low, again_high, stock,
     ++rows
     bad += !good
 
+    # No size with less than half of what the size below it has
+    if (name == "osu_bw" && against == "" && nprdma < before / 2) {
+        cliffs = cliffs sprintf("%s falls from %s to %s MB/s at %s: MISSED\n",
+                                name, number(before), number(nprdma),
+                                size_text(size))
+        ++bad
+        ++rows
+    }
+    before = name == "osu_bw" ? nprdma : 0
+
     if (tsv) {
         print name "\t" size "\t" unit_of(name) "\t" stock "\t" stock_low \
-              "\t" stock_high "\t" nprdma "\t" low "\t" high "\t" by "\t" \
-              self "\t" limit "\t" verdict
+              "\t" stock_high "\t" ob1 "\t" nprdma "\t" low "\t" high \
+              "\t" by "\t" self "\t" limit "\t" verdict
     } else {
-        printf "%-14s %8s %5s %10s %10s %7s %6s  %-9s %s\n", name,
-               size_text(size), unit_of(name), number(stock), number(nprdma),
-               ratio(by), ratio(self), limit, verdict
+        printf "%-13s %8s %4s %9s %9s %9s %6s %5s%1s %-8s %s\n", name,
+               size_text(size), unit_of(name), number(stock), number(ob1),
+               number(nprdma), ratio(by), ratio(self),
+               is_noisy(self) ? "*" : "", limit, verdict
     }
 }
 
 BEGIN {
     other = against == "" ? "stock" : "other"
-    if (tsv) {
-        print "name\tsize\tunit\tstock\tstock_low\tstock_high\tnprdma" \
+    if (noisy) {
+        # the rows alone
+    } else if (tsv) {
+        print "name\tsize\tunit\tstock\tstock_low\tstock_high\tob1" \
+              "\tnprdma" \
               "\tnprdma_low\tnprdma_high\tratio\tself\twanted\tverdict"
     } else {
-        printf "%-14s %8s %5s %10s %10s %7s %6s  %-9s %s\n", "name", "size",
-               "unit", other, "nprdma", "/" other, "self", "wanted", ""
+        printf "%-13s %8s %4s %9s %9s %9s %6s %5s  %-8s %s\n", "name", "size",
+               "unit", other, "ob1", "nprdma", "/best", "self", "wanted", ""
     }
     FS = "\t"
 }
@@ -139,7 +175,8 @@ END {
             print_row(names[i], size_of[names[i], j])
         }
     }
-    if (!tsv) {
+    if (!tsv && !noisy) {
+        printf "%s", cliffs
         printf against == "" ? "%d reached, %d missed\n" : \
                                "%d not slower, %d slower\n", rows - bad, bad
     }
