@@ -43,6 +43,9 @@
 /* Time between two looks at clients of a thread that polls, nanoseconds */
 #define NP_SERVICE_LOOK      UINT64_C(4000000)
 
+/* After so many ns a thread looks again at requests that their owners do */
+#define NP_SERVICE_LEFT      UINT64_C(1000000)
+
 typedef struct np_service {
     pthread_mutex_t life;       /* held while threads are started or ended;
                                    taken before lock */
@@ -59,6 +62,8 @@ typedef struct np_service {
                                    read, as the set is edge triggered */
     _Atomic unsigned sleepers;  /* threads that sleep, or are about to: before
                                    their last look. seq_cst. */
+    uint64_t        call_at;    /* for what is left, not before;
+                                   np_clock_coarse() */
     int             is_wanted;  /* they were started once: ports that come later
                                    have them too */
     _Atomic int     is_stopping;
@@ -169,6 +174,7 @@ static np_service_client_t *
 np_service_take(np_service_job_t *job, int *is_left)
 {
     np_service_client_t *client, *taken = NULL;
+    uint64_t now;
     int ret;
 
     *is_left = 0;
@@ -184,6 +190,14 @@ np_service_take(np_service_job_t *job, int *is_left)
     if (taken != NULL) {
         np_service_end_turn(taken);
         ++taken->users;
+    }
+    if ((taken != NULL) && *is_left) {
+        /* if this one's page sleeps, the other thread has what is left */
+        now = np_clock_coarse();
+        if (now >= np_service.call_at) {
+            np_service.call_at = now + NP_SERVICE_LEFT;
+            np_service_call();
+        }
     }
     pthread_mutex_unlock(&np_service.lock);
     return taken;
@@ -313,8 +327,8 @@ static void *np_service_main(void *arg)
         client = np_service_take(&job, &is_left);
         if (client == NULL) {
             (void)epoll_wait(np_service.epoll_fd, &event, 1,
-                             is_left ? 1 : (retry > 0) ? retry :
-                             NP_SERVICE_SLEEP);
+                             is_left ? (int)(NP_SERVICE_LEFT / 1000000) :
+                             (retry > 0) ? retry : NP_SERVICE_SLEEP);
         }
         atomic_fetch_sub(&np_service.sleepers, 1);
         if (client != NULL) {

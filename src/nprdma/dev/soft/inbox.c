@@ -137,10 +137,13 @@ unsigned np_inbox_progress(np_peer_t *peer)
     np_job_t job;
 
     while ((count < NP_PORT_BATCH) && np_inbox_take(peer, &job)) {
-        if (count++ == 0) {
-            atomic_store_explicit(&port->shm->owner_answers, 1,
-                                  memory_order_relaxed);
-        }
+        ++count;
+        /* before it is executed, which may take long: then it counts once */
+        atomic_store_explicit(
+                &port->owner_taken,
+                atomic_load_explicit(&port->owner_taken,
+                                     memory_order_relaxed) + 1,
+                memory_order_relaxed);
         if (np_inbox_is_answered(&job)) {
             NP_STATS_INC(stats, served_progress);
             port->ops->execute(&job, NP_MOVER_TARGET, stats);
@@ -150,14 +153,5 @@ unsigned np_inbox_progress(np_peer_t *peer)
         }
     }
 
-    if (count > 0) {
-        atomic_store_explicit(
-                &port->owner_answered,
-                atomic_load_explicit(&port->owner_answered,
-                                     memory_order_relaxed) + count,
-                memory_order_relaxed);
-        atomic_store_explicit(&port->shm->owner_answers, 0,
-                              memory_order_relaxed);
-    }
     return count;
 }

@@ -25,6 +25,9 @@
 #define NP_INBOX_STRANGERS   UINT64_C(1000000000)
 #define NP_INBOX_LOOK        UINT64_C(1000000)
 
+/* Time between two looks at whether the owner takes requests itself, ns */
+#define NP_INBOX_ATTEND      UINT64_C(100000)
+
 _Static_assert(sizeof(np_job_t) <= sizeof(np_service_job_t),
                "a job fits what the threads have for it");
 _Static_assert(_Alignof(np_job_t) <= _Alignof(np_service_job_t),
@@ -73,36 +76,40 @@ static int np_inbox_has_more(const np_port_t *port)
     return 0;
 }
 
-/* seq_cst: before the last look at the rings, as a peer that rings looks at it
- * after it has written there */
-static void np_inbox_arm(np_port_t *port)
+/* np_service_ops_t::arm. seq_cst: before the last look at the rings, as a peer
+ * that rings looks at it after it has written there. */
+static void np_inbox_arm(np_service_client_t *client)
 {
+    np_port_t *port = ucs_container_of(client, np_port_t, service);
+
     atomic_store_explicit(&port->shm->service_armed, 1, memory_order_seq_cst);
 }
 
-/* np_service_ops_t::arm */
-static void np_inbox_before_sleep(np_service_client_t *client)
+/* Does the owner take requests itself? Seen by what it has taken between two
+ * looks: one that waits for a page has soon taken none. */
+static int np_inbox_is_attended(np_port_t *port)
 {
-    np_port_t *port   = ucs_container_of(client, np_port_t, service);
-    uint32_t answered = atomic_load_explicit(&port->owner_answered,
-                                             memory_order_relaxed);
+    const uint64_t now = np_clock();
+    uint32_t taken;
 
-    atomic_store_explicit(&port->shm->is_attended, answered != port->owner_seen,
-                          memory_order_relaxed);
-    port->owner_seen = answered;
-    np_inbox_arm(port);
+    if (now >= (port->owner_seen_at + NP_INBOX_ATTEND)) {
+        taken = atomic_load_explicit(&port->owner_taken, memory_order_relaxed);
+        port->is_attended   = taken != port->owner_seen;
+        port->owner_seen    = taken;
+        port->owner_seen_at = now;
+        atomic_store_explicit(&port->shm->is_attended, port->is_attended,
+                              memory_order_relaxed);
+    }
+    return port->is_attended;
 }
 
 /* Is the owner at the requests, and has no peer rung since the threads armed?
  * Then it does the next ones, and a thread would only be in its way: on its
- * processor perhaps. One that rings has one request taken, and rings again. The
- * threads look again soon, hence relaxed. */
-static int np_inbox_is_left(const np_port_t *port)
+ * processor perhaps. relaxed: the threads look again soon. */
+static int np_inbox_is_left(np_port_t *port)
 {
-    return (atomic_load_explicit(&port->shm->is_attended,
-                                 memory_order_relaxed) ||
-            atomic_load_explicit(&port->shm->owner_answers,
-                                 memory_order_relaxed)) &&
+    return (np_engine.config.service != NP_SERVICE_POLL) &&
+           np_inbox_is_attended(port) &&
            atomic_load_explicit(&port->shm->service_armed,
                                 memory_order_relaxed);
 }
@@ -129,7 +136,7 @@ static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
         /* If its page sleeps, the other thread takes the next request, which
          * rings from now on, or is here already. No lock is taken between the
          * two looks, as it is after the threads have armed: so a fence. */
-        np_inbox_arm(port);
+        np_inbox_arm(client);
         atomic_thread_fence(memory_order_seq_cst);
         if (np_inbox_has_more(port)) {
             np_service_call();
@@ -144,16 +151,11 @@ static void np_inbox_execute(const np_service_job_t *place, unsigned thread,
                              np_stats_t *stats)
 {
     const np_job_t *job = (const np_job_t*)place->bytes;
-    np_port_t *port     = job->peer->port;
 
     if (np_inbox_is_answered(job)) {
         NP_STATS_INC(stats, served_thread);
-        atomic_fetch_add_explicit(&port->shm->threads_answer, 1,
-                                  memory_order_relaxed);
-        port->ops->execute(job, (thread == 0) ? NP_MOVER_SERVICE :
-                           NP_MOVER_SLEEPER, stats);
-        atomic_fetch_sub_explicit(&port->shm->threads_answer, 1,
-                                  memory_order_relaxed);
+        job->peer->port->ops->execute(job, (thread == 0) ? NP_MOVER_SERVICE :
+                                      NP_MOVER_SLEEPER, stats);
     } else if (np_word_kind(job->word) != NP_SLOT_SHARE) {
         /* help with a copy is for the owner alone, which also finds nonsense:
          * its sender gets no answer from us */
@@ -204,7 +206,7 @@ void np_inbox_begin(np_port_t *port)
         .serve   = np_inbox_look,
         .take    = np_inbox_next,
         .execute = np_inbox_execute,
-        .arm     = np_inbox_before_sleep
+        .arm     = np_inbox_arm
     };
 
     port->service.ops = &ops;

@@ -199,18 +199,13 @@ void np_mail_ring_now(np_link_t *link)
     }
 }
 
-static uint64_t np_mail_patience(const np_link_t *link)
+/* Has the oldest request waited too long? relaxed: only a hint */
+static int np_mail_is_late(const np_link_t *link, uint64_t ns)
 {
-    const np_port_shm_t *target = link->target;
-
-    return ((target != NULL) &&
-            (atomic_load_explicit(&target->owner_answers,
-                                  memory_order_relaxed) ||
-             atomic_load_explicit(&target->threads_answer,
-                                  memory_order_relaxed) ||
-             atomic_load_explicit(&target->is_attended,
-                                  memory_order_relaxed))) ?
-           NP_MAIL_PATIENCE_BUSY_NS : NP_MAIL_PATIENCE_NS;
+    return (ns >= NP_MAIL_PATIENCE_NS) &&
+           ((ns >= NP_MAIL_PATIENCE_BUSY_NS) || (link->target == NULL) ||
+            !atomic_load_explicit(&link->target->is_attended,
+                                  memory_order_relaxed));
 }
 
 void np_mail_ring_slow(np_link_t *link)
@@ -232,8 +227,8 @@ void np_mail_ring_slow(np_link_t *link)
         }
     }
 
-    if (((now - link->stuck_since) >= np_mail_patience(link)) ||
-        (np_engine.config.service == NP_SERVICE_EVENT)) {
+    if ((np_engine.config.service == NP_SERVICE_EVENT) ||
+        np_mail_is_late(link, now - link->stuck_since)) {
         np_mail_ring_now(link);
     }
 }

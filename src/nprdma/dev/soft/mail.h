@@ -34,8 +34,8 @@ struct np_ask {
  *  then its service threads are woken, which costs both sides more than that */
 #define NP_MAIL_PATIENCE_NS 2000
 
-/** The same of a target that answers others, and will come to this one: unless
- *  it has just ceased, or its page does not come */
+/** The same of one that takes requests itself, and will come to this one:
+ *  unless it has just begun to compute, or waits for a page */
 #define NP_MAIL_PATIENCE_BUSY_NS 30000
 
 /** Between two tries of a request that a swapper prevents: at first, and at

@@ -140,10 +140,13 @@ struct np_port {
                                            the listening one, edge triggered,
                                            for the service threads */
     np_service_client_t service;
-    _Atomic uint32_t    owner_answered; /**< requests; owner: its progress.
-                                             relaxed: has it any? */
-    uint32_t            owner_seen;   /**< that when the threads last armed;
-                                           under the threads' lock */
+    _Atomic uint32_t    owner_taken;  /**< requests, by the owner's progress.
+                                           relaxed: has it taken any? Under the
+                                           threads' lock: */
+    uint32_t            owner_seen;   /**< .. that at the threads' last look, */
+    uint64_t            owner_seen_at; /**< .. when that was, np_clock(), */
+    int                 is_attended;  /**< .. and had it grown since the one
+                                           before? */
     unsigned            service_peer; /**< the peer that a service thread looked
                                            at last; under lock */
     _Atomic uint64_t    strangers_until; /**< service threads look at new

@@ -216,12 +216,8 @@ typedef struct np_port_shm {
      * that rings */
     _Atomic uint32_t service_armed NP_LINE_ALIGNED;
 
-    /* What answers requests: 1 while the owner's progress does; how many
-     * service threads do; 1 if the owner has answered any between the last two
-     * times that the threads went to sleep, written by them. relaxed: hints,
-     * for peers that would ring and for threads that would take the next. */
-    _Atomic uint32_t owner_answers;
-    _Atomic uint32_t threads_answer;
+    /* 1: the owner takes requests itself, as the service threads have seen that
+     * write it. relaxed: a hint, for peers that would ring. */
     _Atomic uint32_t is_attended;
 
     /* a bit for each ring that is not polled; set by its writer, cleared by the
