@@ -166,13 +166,18 @@ measure_again() {
         mapfile -t spoilt < <(while read -r name size; do
             bench_case_of "$name" "$size"
         done <"$work/noisy" | sort -u)
-        if [ ${#spoilt[@]} -eq 0 ] || [ ${#spoilt[@]} -gt $again_cases ]; then
+        if [ ${#spoilt[@]} -eq 0 ]; then
+            return
+        elif [ ${#spoilt[@]} -gt $again_cases ]; then
+            echo "noise has spoilt too much to measure it again: is the" \
+                "machine busy?" >&2
             return
         fi
         echo "again, as noise has spoilt them: ${spoilt[*]}" >&2
         samples=$work/again
         : >"$samples"
         cases=("${spoilt[@]}")
+        expected=$((4 * rounds * ${#spoilt[@]}))
         runs=$((rounds * ${#spoilt[@]})) finished=0 started=$SECONDS
         for ((round = 1; round <= rounds; ++round)); do
             measure_round "$round" "${spoilt[@]}"

@@ -20,7 +20,7 @@ results=(table.txt latency.txt bw.txt osu.svg osu.png)
 # Of awk: is this line of medians off by noise alone? Without a value it is 0.
 # shellcheck disable=SC2016 # the fields are awk's
 noise='function is_noisy() { return $8 > 0 && ($8 < 0.9 || $8 > 1.1) }'
-again_rows=12 # so few rows that noise has spoilt are measured again
+again_rows=8 # so few rows that noise has spoilt are measured again
 
 usage() {
     sed -n '3,5s/^# //p' "$0"
@@ -32,7 +32,8 @@ Usage: osu.sh [--fresh] [--rounds N] [--seconds N]
                 without preparing buffers. Into build/osu-fresh
   --rounds N    at most N rounds (default: $rounds)
   --seconds N   start no new round after N seconds of measuring (default:
-                $budget)
+                $budget); up to $again_rows rows that noise has spoilt are then
+                measured again
 What was there of an earlier run is kept, as table.txt.old, osu.svg.old and so
 on.
 NPRDMA_CONFIGURE_ARGS=--with-osu=DIR measures with OSU programs of your own.
@@ -168,6 +169,7 @@ measure_again() {
     awk "$noise"' is_noisy() { print $1, $2 }' "$out/medians" >"$out/noisy"
     if [ ! -s "$out/noisy" ] || [ "$(wc -l <"$out/noisy")" -gt "$again_rows" ]
     then
+        rm "$out/noisy"
         return
     fi
     printf '%-32s ' "again, spoilt by noise: $(wc -l <"$out/noisy")"
@@ -185,6 +187,7 @@ measure_again() {
         done
         printf '.'
     done <"$out/noisy"
+    rm "$out/noisy"
     echo " $((SECONDS - start)) s"
     find_medians
 }

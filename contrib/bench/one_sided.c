@@ -11,10 +11,12 @@
 
 #define ONE_SIDED_MAX_SIZES 32
 
+/* Memory of each side: of every size, so that each has the same cache misses */
+#define ONE_SIDED_AREA      (32ul << 20)
+
 typedef struct one_sided_options {
     const char      *transport;
     size_t          sizes[ONE_SIDED_MAX_SIZES];
-    size_t          area;     /* of both sides: the largest size, twice */
     size_t          budget;   /* bytes for each size and direction */
     int             num_sizes;
     int             cpus[2];
@@ -39,12 +41,11 @@ static void one_sided_measure(const one_sided_options_t *opts, paging_tl_t *tl,
 }
 
 /* All of the source has one value, and so has all that has come */
-static void one_sided_check(const one_sided_options_t *opts, const char *data,
-                            char value)
+static void one_sided_check(const char *data, char value)
 {
     size_t i;
 
-    for (i = 0; i < opts->area; ++i) {
+    for (i = 0; i < ONE_SIDED_AREA; ++i) {
         if (data[i] != value) {
             bench_die("wrong data: byte %zu is %d, wanted %d", i, data[i],
                       value);
@@ -59,10 +60,10 @@ static void one_sided_initiate(const one_sided_options_t *opts, paging_tl_t *tl,
 
     /* What the target has is 1: all of it comes, and goes back as 2 */
     for (dir = PAGING_READ; dir <= PAGING_WRITE; ++dir) {
-        memset(tl->local, (dir == PAGING_READ) ? 0 : 2, opts->area);
-        paging_stream(tl, mem, dir, opts->area / 2, opts->area / 2, 2);
+        memset(tl->local, (dir == PAGING_READ) ? 0 : 2, ONE_SIDED_AREA);
+        paging_stream(tl, mem, dir, ONE_SIDED_AREA / 2, ONE_SIDED_AREA / 2, 2);
         if (dir == PAGING_READ) {
-            one_sided_check(opts, tl->local, 1);
+            one_sided_check(tl->local, 1);
         }
         for (i = 0; i < opts->num_sizes; ++i) {
             one_sided_measure(opts, tl, mem, dir, opts->sizes[i]);
@@ -92,17 +93,18 @@ static void one_sided_main(bench_rank_t *rank, void *arg)
     paging_tl_t tl;
     void *local;
 
-    local = bench_memory(opts->area);
+    local = bench_memory(ONE_SIDED_AREA);
     if (is_target) {
-        target = bench_memory(opts->area);
-        memset(target, 1, opts->area);
+        target = bench_memory(ONE_SIDED_AREA);
+        memset(target, 1, ONE_SIDED_AREA);
     }
-    paging_tl_open(&tl, opts->transport, rank, opts->shared, local, opts->area);
-    paging_mem_open(&mem, &tl, rank, opts->shared, target, opts->area);
+    paging_tl_open(&tl, opts->transport, rank, opts->shared, local,
+                   ONE_SIDED_AREA);
+    paging_mem_open(&mem, &tl, rank, opts->shared, target, ONE_SIDED_AREA);
     bench_barrier(rank);
     if (is_target) {
         one_sided_wait(opts, &tl);
-        one_sided_check(opts, target, 2);
+        one_sided_check(target, 2);
     } else {
         one_sided_initiate(opts, &tl, &mem);
         atomic_store(&opts->shared->is_over, 1);
@@ -133,14 +135,12 @@ static void one_sided_sizes(one_sided_options_t *opts, char **argv)
             bench_die("more than %d sizes", ONE_SIDED_MAX_SIZES);
         }
         size = strtoul(*argv, &end, 10);
-        if ((*end != '\0') || (size == 0)) {
-            bench_die("size '%s': a number of bytes from 1 up is wanted",
-                      *argv);
+        if ((*end != '\0') || (size == 0) || (ONE_SIDED_AREA % size) ||
+            (size > (ONE_SIDED_AREA / 2))) {
+            bench_die("size '%s': a power of two up to %lu is wanted", *argv,
+                      ONE_SIDED_AREA / 2);
         }
         opts->sizes[opts->num_sizes++] = size;
-        if (opts->area < (2 * size)) {
-            opts->area = 2 * size;
-        }
     }
 }
 

@@ -163,14 +163,25 @@ BEGIN {
     if (!($3 in sizes)) names[++num_names] = $3
     if (!(row in seen)) {
         seen[row] = 1
-        size_of[$3, ++sizes[$3]] = $4
+        size_of[$3, ++sizes[$3]] = $4 + 0
     }
     key = row SUBSEP $2
     sample[key, ++count[key]] = $5
 }
 
+# By size: rows that were measured again come last
+function sort_sizes(name,    i, j, x) {
+    for (i = 2; i <= sizes[name]; ++i) {
+        x = size_of[name, i]
+        for (j = i - 1; j >= 1 && size_of[name, j] > x; --j)
+            size_of[name, j + 1] = size_of[name, j]
+        size_of[name, j + 1] = x
+    }
+}
+
 END {
     for (i = 1; i <= num_names; ++i) {
+        sort_sizes(names[i])
         for (j = 1; j <= sizes[names[i]]; ++j) {
             print_row(names[i], size_of[names[i], j])
         }

@@ -532,7 +532,10 @@ TEST_P(Crowd, IsBoundedAndFindsWhatOthersAskedFor)
         constexpr size_t WORD   = sizeof(uint64_t);
         constexpr size_t COUNT  = SLEEPY / WORD;
         constexpr size_t BOUND  = 256; // more than any device takes
-        constexpr size_t ASKING = 16;  // requests under way at a time
+        // requests for a page under way at a time; of a device that reads
+        // views, and finds them absent later, all that may be in flight
+        constexpr size_t ASKING = 16;
+        const size_t most       = is_soft() ? ASKING : 128;
         SleepCase sleepy(rank, {});
         std::vector<Comp> comps(COUNT);
         size_t taken = 0, open = 0;
@@ -569,7 +572,7 @@ TEST_P(Crowd, IsBoundedAndFindsWhatOthersAskedFor)
                 EXPECT_EQ(UCS_OK, comp.status);
             }
             EXPECT_EQ(0u, open);
-            EXPECT_LE(growth.of(&C::remote_faults), SLEEPY / PAGE * ASKING);
+            EXPECT_LE(growth.of(&C::remote_faults), SLEEPY / PAGE * most);
             if (!rma_is_put(kind)) {
                 expect_none("what was got",
                             pattern_diff(sleepy.local.at(), SLEEPY, 1));
