@@ -42,4 +42,17 @@ run 10 env NPRDMA_PLUGIN=/nosuch "$run" ./program
 expect "a plug-in of the user's that is not there" 2 \
     "^nprdma-run: NPRDMA_PLUGIN=/nosuch is missing .*unset NPRDMA_PLUGIN"
 
+# UCP's older protocols send 256 KiB eagerly, but not much more
+ucx=$(ucx_info -v)
+if [[ $ucx == *ersion?1.13.* ]]; then
+    run 20 env UCX_TLS=nprdma UCX_PROTO_ENABLE=n "$run" \
+        ucx_info -e -u t -D shm
+    border=$(sed -n 's/.*tag_send: .*>\.\.\([0-9]*\)\.\.<rndv>.*/\1/p' \
+        "$TAP_OUT")
+    tap_check "rendezvous begins right above 256 KiB: at ${border:=0}" \
+        [ "$border" -gt 262144 -a "$border" -lt 280000 ]
+else
+    tap_skip "where rendezvous begins" "UCX's newer protocols are the default"
+fi
+
 tap_done

@@ -15,6 +15,8 @@
 #include "../../nprdma/mem/region.h"
 #include "../../nprdma/proto/soft/rma.h"
 
+#include <ucs/arch/cpu.h>
+
 /* Limits of the rings: what a peer accepts */
 #define UCT_NPRDMA_RING_SIZE    UCS_BIT(16)
 #define UCT_NPRDMA_RING_BYTES   UCS_GBYTE
@@ -24,6 +26,17 @@
 #define UCT_NPRDMA_OVERHEAD     10e-9
 #define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)
 
+/* Up to here UCP's older protocols are to send messages eagerly, through the
+ * rings, where both sides copy at once and no system call is made: 256 KiB, as
+ * UCP does with sends that may block (UCX_RNDV_SEND_NBR_THRESH), and what was
+ * left out of the formula below. What nobody receives waits in the receiver's
+ * memory. */
+#define UCT_NPRDMA_EAGER_MAX    (260.0 * UCS_KBYTE)
+
+/* Performance that those protocols expect of a rendezvous in parts of that of
+ * eager messages (UCX_RNDV_PERF_DIFF) */
+#define UCT_NPRDMA_RNDV_DIFF    0.99
+
 
 /* A short get returns with the data, and never waits. So there is none where
  * the target's CPU has a part in it: in all that goes through the rings, and at
@@ -32,6 +45,30 @@ static int uct_nprdma_soft_can_get_short(void)
 {
     return (np_engine.config.single_copy != NP_SINGLE_COPY_OFF) &&
            !np_region_is_exact();
+}
+
+/* UCP's older protocols know one latency and one bandwidth of an interface, for
+ * messages as for zero-copy, and go to rendezvous from
+ *
+ *     (0.99 * (4 * latency + 3 * overhead) - overhead) /
+ *     (0.01 / bandwidth + overhead / max_bcopy)
+ *
+ * bytes on (ucp_ep_config_calc_rndv_thresh, without the part of registration),
+ * if the bandwidth is below that of their own copies, else from some kilobytes
+ * on. So they are told what leads to the size that is wanted: no bandwidth
+ * tells that our messages are copied by two processors, and zero-copy by one
+ * and a system call. */
+static void uct_nprdma_soft_eager_perf(uct_iface_attr_t *attr)
+{
+    double per_byte;
+
+    attr->bandwidth.dedicated = 0.95 * ucs_cpu_get_memcpy_bw();
+    per_byte = ((1 - UCT_NPRDMA_RNDV_DIFF) / attr->bandwidth.dedicated) +
+               (attr->overhead / attr->cap.am.max_bcopy);
+    attr->latency.c = ((((UCT_NPRDMA_EAGER_MAX + 1) * per_byte) +
+                        attr->overhead) / UCT_NPRDMA_RNDV_DIFF -
+                       (3 * attr->overhead)) / 4;
+    attr->latency.c = ucs_max(attr->latency.c, UCT_NPRDMA_LATENCY);
 }
 
 static ucs_status_t
@@ -49,6 +86,9 @@ uct_nprdma_soft_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     attr->bandwidth.dedicated     = UCT_NPRDMA_BANDWIDTH;
     attr->bandwidth.shared        = 0;
     attr->overhead                = UCT_NPRDMA_OVERHEAD;
+    if (UCT_NPRDMA_HAS_OLD_PROTO) {
+        uct_nprdma_soft_eager_perf(attr);
+    }
     if (uct_nprdma_soft_can_get_short()) {
         attr->cap.flags         |= UCT_IFACE_FLAG_GET_SHORT;
         attr->cap.get.max_short  = iface->super.max_bcopy;
@@ -87,7 +127,28 @@ uct_nprdma_soft_iface_is_reachable(const uct_iface_h tl_iface,
            np_host_is_reachable(&addr->host);
 }
 
+/* What the newer protocols go by: as it is */
+static ucs_status_t
+uct_nprdma_soft_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
+{
+    ucs_status_t status;
+
+    status = uct_base_iface_estimate_perf(tl_iface, attr);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH) {
+        attr->bandwidth.dedicated = UCT_NPRDMA_BANDWIDTH;
+    }
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_LATENCY) {
+        attr->latency.c = UCT_NPRDMA_LATENCY;
+    }
+    return UCS_OK;
+}
+
 UCT_NPRDMA_INTERNAL_OPS_DEFINE(uct_nprdma_soft_iface_internal_ops,
+                               uct_nprdma_soft_iface_estimate_perf,
                                uct_nprdma_soft_iface_is_reachable);
 
 static unsigned uct_nprdma_soft_iface_progress(uct_iface_h tl_iface)

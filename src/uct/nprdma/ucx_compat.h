@@ -24,6 +24,9 @@
 #  error "nprdma supports UCX 1.13, and 1.17 and later"
 #endif
 
+/* UCP's older protocols (UCX_PROTO_ENABLE=n) are the default */
+#define UCT_NPRDMA_HAS_OLD_PROTO !UCT_NPRDMA_UCX_AT_LEAST(1, 16)
+
 /* Memory domain: attributes, and parameters that came later */
 #if UCT_NPRDMA_UCX_AT_LEAST(1, 17)
 typedef uct_md_attr_v2_t uct_nprdma_md_attr_t;
@@ -81,7 +84,7 @@ static inline void uct_nprdma_md_attr_init(uct_nprdma_md_attr_t *attr)
 #  else
 #    define UCT_NPRDMA_QUERY_V2
 #  endif
-#  define UCT_NPRDMA_INTERNAL_OPS_DEFINE(_name, _reachable) \
+#  define UCT_NPRDMA_INTERNAL_OPS_DEFINE(_name, _estimate, _reachable) \
     static int \
     _name##_is_reachable_v2(const uct_iface_h iface, \
                             const uct_iface_is_reachable_params_t *params) \
@@ -94,7 +97,7 @@ static inline void uct_nprdma_md_attr_init(uct_nprdma_md_attr_t *attr)
     \
     static uct_iface_internal_ops_t _name = { \
         UCT_NPRDMA_QUERY_V2 \
-        .iface_estimate_perf   = uct_base_iface_estimate_perf, \
+        .iface_estimate_perf   = _estimate, \
         .iface_vfs_refresh     = (uct_iface_vfs_refresh_func_t) \
                                  ucs_empty_function, \
         .ep_query              = (uct_ep_query_func_t) \
@@ -108,9 +111,9 @@ static inline void uct_nprdma_md_attr_init(uct_nprdma_md_attr_t *attr)
     }
 #else
 #  define UCT_NPRDMA_IFACE_REACHABLE(_v1)  _v1
-#  define UCT_NPRDMA_INTERNAL_OPS_DEFINE(_name, _reachable) \
+#  define UCT_NPRDMA_INTERNAL_OPS_DEFINE(_name, _estimate, _reachable) \
     static uct_iface_internal_ops_t _name = { \
-        .iface_estimate_perf = uct_base_iface_estimate_perf, \
+        .iface_estimate_perf = _estimate, \
         .iface_vfs_refresh   = (uct_iface_vfs_refresh_func_t) \
                                ucs_empty_function, \
         .ep_query            = (uct_ep_query_func_t) \

@@ -155,6 +155,7 @@ uct_nprdma_verbs_iface_is_reachable(const uct_iface_h tl_iface,
 }
 
 UCT_NPRDMA_INTERNAL_OPS_DEFINE(uct_nprdma_verbs_iface_internal_ops,
+                               uct_base_iface_estimate_perf,
                                uct_nprdma_verbs_iface_is_reachable);
 
 static unsigned uct_nprdma_verbs_iface_progress(uct_iface_h tl_iface)
