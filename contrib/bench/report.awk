@@ -163,7 +163,7 @@ BEGIN {
     if (!($3 in sizes)) names[++num_names] = $3
     if (!(row in seen)) {
         seen[row] = 1
-        size_of[$3, ++sizes[$3]] = $4 + 0
+        size_of[$3, ++sizes[$3]] = $4
     }
     key = row SUBSEP $2
     sample[key, ++count[key]] = $5
@@ -173,7 +173,7 @@ BEGIN {
 function sort_sizes(name,    i, j, x) {
     for (i = 2; i <= sizes[name]; ++i) {
         x = size_of[name, i]
-        for (j = i - 1; j >= 1 && size_of[name, j] > x; --j)
+        for (j = i - 1; j >= 1 && size_of[name, j] + 0 > x + 0; --j)
             size_of[name, j + 1] = size_of[name, j]
         size_of[name, j + 1] = x
     }
