@@ -104,14 +104,14 @@ static void test_held(void)
                            0);
     }
     first           = ring.tx.tail - 4;
-    ring.tx.is_held = 1;
-    ring.tx.held    = first + 1;
+    ring.tx.is_kept = 1;
+    ring.tx.kept    = first + 1;
     ring.rx.head    = ring.tx.tail;
     np_ring_rx_publish(&ring.rx);
     TAP_CHECK(np_ring_tx_is_read(&ring.tx, first + 1), "the slot is read");
     TAP_CHECK(np_ring_tx_has_slot(&ring.tx) &&
-              (ring.tx.limit == first + 1 + 4), "but not free while held");
-    ring.tx.is_held = 0;
+              (ring.tx.limit == first + 1 + 4), "but not free while kept");
+    ring.tx.is_kept = 0;
     TAP_CHECK(np_ring_tx_refresh(&ring.tx) &&
               (ring.tx.limit == ring.tx.tail + 4), "and free afterwards");
     ring_free();

@@ -161,11 +161,11 @@ int np_host_proc_runs(int pid, uint64_t start_time)
     return found == start_time;
 }
 
-int np_host_proc_is_held(int pid)
+int np_host_proc_is_stopped(int pid)
 {
     char path[NAME_MAX + 64], buf[1024];
     struct dirent *task;
-    int is_held = 0;
+    int is_stopped = 0;
     const char *state;
     DIR *tasks;
 
@@ -175,14 +175,14 @@ int np_host_proc_is_held(int pid)
         return 0;
     }
 
-    while (!is_held && ((task = readdir(tasks)) != NULL)) {
+    while (!is_stopped && ((task = readdir(tasks)) != NULL)) {
         snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", pid,
                  task->d_name);
         state   = np_host_stat_field(path, buf, sizeof(buf), 3);
-        is_held = (state != NULL) && ((*state == 'D') || (*state == 'T') ||
+        is_stopped = (state != NULL) && ((*state == 'D') || (*state == 'T') ||
                                       (*state == 't'));
     }
 
     closedir(tasks);
-    return is_held;
+    return is_stopped;
 }

@@ -37,6 +37,6 @@ int np_host_proc_runs(int pid, uint64_t start_time);
 
 /** Is a process, or one of its threads, stopped, or asleep in the kernel where
  *  no signal reaches it? 0 also if that cannot be seen. */
-int np_host_proc_is_held(int pid);
+int np_host_proc_is_stopped(int pid);
 
 #endif

@@ -140,8 +140,8 @@ np_entries_have(const np_entries_t *seen, unsigned bits)
 /** Two looks at the same entries: were all pages mapped so, all the time
  *  between? */
 static UCS_F_ALWAYS_INLINE int
-np_entries_held(const np_entries_t *before, const np_entries_t *after,
-                unsigned bits)
+np_entries_stayed(const np_entries_t *before, const np_entries_t *after,
+                  unsigned bits)
 {
     return (before->sum == after->sum) &&
            ((before->bits & after->bits & bits) == bits);

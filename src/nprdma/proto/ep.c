@@ -238,7 +238,7 @@ void np_eps_fence(np_flights_t *all)
     np_flights_fence(all);
 }
 
-void np_ep_hold(np_flight_t *flight, int is_held)
+void np_ep_set_pending(np_flight_t *flight, int is_pending)
 {
     NP_EP_TURN *turn = NULL;
 
@@ -246,7 +246,7 @@ void np_ep_hold(np_flight_t *flight, int is_held)
         return;
     }
 
-    np_flight_set_pending(flight, is_held);
+    np_flight_set_pending(flight, is_pending);
 }
 
 void np_ep_cancel(np_flight_t *flight, ucs_status_t status)

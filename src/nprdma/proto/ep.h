@@ -76,7 +76,7 @@ ucs_status_t np_eps_flush(np_flights_t *all, void *comp);
 void np_eps_fence(np_flights_t *all);
 
 /** Earlier operations wait, so new ones are refused; or none wait any more. */
-void np_ep_hold(np_flight_t *flight, int is_held);
+void np_ep_set_pending(np_flight_t *flight, int is_pending);
 
 /** Complete all that is outstanding with @a status. The link cannot be used any
  *  more, and its user is not told that it is down. */

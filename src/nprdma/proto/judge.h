@@ -85,7 +85,7 @@ static UCS_F_ALWAYS_INLINE int
 np_judge_theirs(np_dir_t dir, const np_entries_t *before,
                 const np_entries_t *now)
 {
-    return np_entries_held(before, now, np_judge_their_bits(dir)) ||
+    return np_entries_stayed(before, now, np_judge_their_bits(dir)) ||
            NP_IS_MUTANT(WRITE_UNCONFIRMED);
 }
 
@@ -94,7 +94,7 @@ static UCS_F_ALWAYS_INLINE int
 np_judge_ours(np_dir_t dir, int is_own, const np_entries_t *before,
               const np_entries_t *now)
 {
-    return np_entries_held(before, now, np_judge_our_bits(dir, is_own)) ||
+    return np_entries_stayed(before, now, np_judge_our_bits(dir, is_own)) ||
            NP_IS_MUTANT(LOCAL_UNCHECKED);
 }
 

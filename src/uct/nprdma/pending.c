@@ -67,7 +67,7 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
 
     /* Nothing overtakes what waits, active messages least of all */
     ++ep->num_pending;
-    np_ep_hold(ep->link, 1);
+    np_ep_set_pending(ep->link, 1);
     UCT_TL_EP_STAT_PEND(&ep->super);
     return UCS_OK;
 }
@@ -79,7 +79,7 @@ static void uct_nprdma_ep_pending_removed(uct_nprdma_ep_t *ep)
     np_assert(ep->num_pending > 0);
     if (--ep->num_pending == 0) {
         uct_nprdma_ep_keep_fence(ep, uct_nprdma_ep_fences(ep, iface));
-        np_ep_hold(ep->link, 0);
+        np_ep_set_pending(ep->link, 0);
     }
 }
 
@@ -101,9 +101,9 @@ uct_nprdma_ep_progress_pending(ucs_arbiter_t *arbiter,
     }
 
     is_lent = np_order_lend(uct_nprdma_pending(req)->order);
-    np_ep_hold(ep->link, 0);
+    np_ep_set_pending(ep->link, 0);
     status = req->func(req);
-    np_ep_hold(ep->link, 1);
+    np_ep_set_pending(ep->link, 1);
     if (ucs_unlikely(is_lent)) {
         np_order_return();
     }

@@ -29,11 +29,11 @@ int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len)
 
 /* From the first slot that is out, slots must stay though the target has passed
  * them */
-static void np_carry_hold(np_link_t *link)
+static void np_carry_keep(np_link_t *link)
 {
-    link->data.is_held = !ucs_list_is_empty(&link->carried);
-    if (link->data.is_held) {
-        link->data.held = ucs_list_head(&link->carried, np_carry_t,
+    link->data.is_kept = !ucs_list_is_empty(&link->carried);
+    if (link->data.is_kept) {
+        link->data.kept = ucs_list_head(&link->carried, np_carry_t,
                                         list)->index;
     }
 }
@@ -47,7 +47,7 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
     np_assertv(carry->index == ring->tail, "slot %u is not %u", carry->index,
                ring->tail);
     ucs_list_add_tail(&link->carried, &carry->list);
-    np_carry_hold(link);
+    np_carry_keep(link);
     slot->rma = (np_slot_rma_t){
         .addr   = addr,
         .offset = carry->payload,
@@ -61,7 +61,7 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
 
 void np_carry_drop(np_link_t *link)
 {
-    link->data.is_held = 0;
+    link->data.is_kept = 0;
 }
 
 /* The first of those that are out, if the target has passed it; else NULL */
@@ -99,7 +99,7 @@ unsigned np_carry_progress(np_link_t *link)
     }
 
     if (count > 0) {
-        np_carry_hold(link);
+        np_carry_keep(link);
     }
     return count;
 }

@@ -168,7 +168,7 @@ static int np_drain_is_excused(const np_drain_entry_t *entry)
     return !atomic_load_explicit(&entry->is_leaving, memory_order_relaxed) &&
            (entry->process->uid == np_engine.uid) &&
            (entry->process->pid != 0) &&
-           np_host_proc_is_held(entry->process->pid);
+           np_host_proc_is_stopped(entry->process->pid);
 }
 
 ucs_status_t np_patience_look(np_patience_t *patience)

@@ -21,8 +21,8 @@ int np_ring_tx_refresh(np_ring_tx_t *ring)
         return 0; /* before what it was, or beyond what we wrote */
     }
 
-    if (ring->is_held && ((int32_t)(head - ring->held) > 0)) {
-        head = ring->held;
+    if (ring->is_kept && ((int32_t)(head - ring->kept) > 0)) {
+        head = ring->kept;
     }
 
     if (head != old_head) {

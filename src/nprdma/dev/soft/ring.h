@@ -26,9 +26,9 @@ typedef struct np_ring_tx {
     uint8_t          *payload;
     uint32_t         *payload_end; /**< of each slot: payload_tail after it */
     _Atomic uint32_t *head;      /**< written by the reader */
-    uint32_t         held;       /**< if is_held: this slot and its payload are
+    uint32_t         kept;       /**< if is_kept: this slot and its payload are
                                       not free yet, though read */
-    int              is_held;
+    int              is_kept;
     uint32_t         payload_full; /**< mask of the whole area; payload_mask is
                                         that of the part in use */
     uint32_t         busy_at;    /**< position of payload_tail at which to ask
@@ -52,7 +52,7 @@ typedef struct np_ring_rx {
  *  be. */
 int np_ring_tx_refresh(np_ring_tx_t *ring);
 
-/** Is everything read, and nothing held? After np_ring_tx_refresh(). */
+/** Is everything read, and nothing kept? After np_ring_tx_refresh(). */
 static UCS_F_ALWAYS_INLINE int np_ring_tx_is_empty(const np_ring_tx_t *ring)
 {
     return ring->tail == (ring->limit - (ring->mask + 1));

@@ -375,9 +375,9 @@ static ucs_status_t np_serve_move(np_serving_t *serving)
     }
 
     /* if it was no page of ours, it was one of the initiator's */
-    return np_entries_held(&before, &after,
-                           NP_ENTRY_OWN((fault.flags & NP_FAULT_PUT) ?
-                                        NP_ENTRY_WRITE : NP_ENTRY_READ)) ?
+    return np_entries_stayed(&before, &after,
+                             NP_ENTRY_OWN((fault.flags & NP_FAULT_PUT) ?
+                                          NP_ENTRY_WRITE : NP_ENTRY_READ)) ?
            UCS_ERR_NO_PROGRESS : UCS_ERR_BUSY;
 }
 
