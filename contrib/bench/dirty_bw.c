@@ -165,15 +165,10 @@ int main(int argc, char **argv)
         switch (c) {
         case 'c':
             opts.is_pinned = 1;
-            if (sscanf(optarg, "%d,%d", &opts.cpus[0], &opts.cpus[1]) != 2) {
-                bench_die("-c %s: two CPUs are wanted, as in -c 0,1", optarg);
-            }
+            bench_read_cpus(optarg, opts.cpus);
             break;
         case 'b':
-            opts.budget = strtoul(optarg, &end, 10) << 20;
-            if ((*end != '\0') || (opts.budget == 0)) {
-                bench_die("-b %s: a number of MiB is wanted", optarg);
-            }
+            opts.budget = bench_read_mib(optarg);
             break;
         case 'h':
             dirty_usage(stdout);

@@ -291,9 +291,7 @@ int main(int argc, char **argv)
         switch (c) {
         case 'c':
             opts.is_bound = 1;
-            if (sscanf(optarg, "%d,%d", &opts.cpus[0], &opts.cpus[1]) != 2) {
-                bench_die("-c %s: two CPUs are wanted, as in -c 0,1", optarg);
-            }
+            bench_read_cpus(optarg, opts.cpus);
             break;
         case 'r':
             opts.rounds = paging_number(c, optarg);

@@ -69,6 +69,25 @@ void bench_sort(double *values, size_t count)
     qsort(values, count, sizeof(*values), bench_compare);
 }
 
+void bench_read_cpus(const char *value, int cpus[2])
+{
+    if (sscanf(value, "%d,%d", &cpus[0], &cpus[1]) != 2) {
+        bench_die("-c %s: two CPUs are wanted, as in -c 0,1", value);
+    }
+}
+
+size_t bench_read_mib(const char *value)
+{
+    char *end;
+    size_t mib;
+
+    mib = strtoul(value, &end, 10);
+    if ((*end != '\0') || (mib == 0)) {
+        bench_die("-b %s: a number of MiB is wanted", value);
+    }
+    return mib << 20;
+}
+
 void *bench_memory(size_t len)
 {
     void *ptr = mmap(NULL, len, PROT_READ | PROT_WRITE,

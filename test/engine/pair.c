@@ -84,6 +84,20 @@ static int pair_may_wait(unsigned i, uint64_t begin)
     return (i < PROGRESS_MAX) || ((np_clock() - begin) < PAIR_PATIENCE);
 }
 
+int pair_meet(np_port_t *from, np_port_t *to, np_link_t *link)
+{
+    unsigned i;
+
+    pair_send(link);
+    for (i = 0; (i < PROGRESS_MAX) && (link->target == NULL); ++i) {
+        pair_progress(to);
+        np_port_housekeep(to);
+        pair_progress(from);
+        np_port_housekeep(from);
+    }
+    return link->target != NULL;
+}
+
 int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count)
 {
     const uint64_t begin = np_clock();

@@ -35,6 +35,10 @@ void pair_link(np_port_t *from, np_port_t *to, np_link_t *link);
 
 void pair_progress(np_port_t *port);
 
+/* Send a message over it, and progress until it knows its target's port;
+ * returns whether it does */
+int pair_meet(np_port_t *from, np_port_t *to, np_link_t *link);
+
 /* Send a message, if there is room */
 void pair_send(np_link_t *link);
 

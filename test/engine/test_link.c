@@ -931,14 +931,7 @@ static int link_turns(void)
     port   = pair_port();
     for (i = 0; i < 2; ++i) {
         pair_link(port, target, &links[i]);
-        pair_send(&links[i]);
-        for (k = 0; (k < PROGRESS_MAX) && (links[i].target == NULL); ++k) {
-            pair_progress(target);
-            np_port_housekeep(target);
-            pair_progress(port);
-            np_port_housekeep(port);
-        }
-        TAP_CHILD_CHECK(links[i].target != NULL);
+        TAP_CHILD_CHECK(pair_meet(port, target, &links[i]));
     }
     for (i = 0; i < 4; ++i) {
         link_ask_nothing(&links[i % 2]);
@@ -988,20 +981,12 @@ static int link_attended(void)
     np_service_job_t job;
     np_port_t *target, *port;
     np_link_t link;
-    unsigned i;
 
     TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
     target = pair_port();
     port   = pair_port();
     pair_link(port, target, &link);
-    pair_send(&link);
-    for (i = 0; (i < PROGRESS_MAX) && (link.target == NULL); ++i) {
-        pair_progress(target);
-        np_port_housekeep(target);
-        pair_progress(port);
-        np_port_housekeep(port);
-    }
-    TAP_CHILD_CHECK(link.target != NULL);
+    TAP_CHILD_CHECK(pair_meet(port, target, &link));
     np_inbox_begin(target);
     client = &target->service;
     client->ops->arm(client);

@@ -280,7 +280,6 @@ static int stranger_among_rings(void)
     const np_engine_config_t config = {.share_min = 1 << 20};
     const struct timespec pause     = {.tv_nsec = 300000};
     uint64_t begin;
-    unsigned i;
     np_port_t *target, *port;
     np_link_t link;
     int fd;
@@ -289,14 +288,7 @@ static int stranger_among_rings(void)
     target = pair_port();
     port   = pair_port();
     pair_link(port, target, &link);
-    pair_send(&link);
-    for (i = 0; (i < PROGRESS_MAX) && (link.target == NULL); ++i) {
-        pair_progress(target);
-        np_port_housekeep(target);
-        pair_progress(port);
-        np_port_housekeep(port);
-    }
-    TAP_CHILD_CHECK(link.target != NULL);
+    TAP_CHILD_CHECK(pair_meet(port, target, &link));
     np_inbox_begin(target);
     np_service_start();
 
