@@ -971,6 +971,12 @@ static int link_rings_after(np_link_t *link, uint64_t ns)
     return has_rung;
 }
 
+/* The threads look anew at what the owner has taken, after a short time */
+static void link_look_soon(np_port_t *port)
+{
+    port->owner_seen_at = np_clock() - 1000000;
+}
+
 /* An owner that answers is not disturbed: peers have more patience, and threads
  * take what rings and no more; and nothing is left for good */
 static int link_attended(void)
@@ -993,9 +999,9 @@ static int link_attended(void)
 
     link_ask_nothing(&link);
     TAP_CHILD_CHECK(link_rings_after(&link, hurry));
+    link_look_soon(target);
     pair_progress(target); /* the owner takes it */
-    target->owner_seen_at = 0; /* long ago */
-    TAP_CHILD_CHECK(client->ops->take(client, &job) < 0);
+    TAP_CHILD_CHECK(client->ops->take(client, &job) == 0);
     link_ask_nothing(&link);
     link_ask_nothing(&link);
     TAP_CHILD_CHECK(!link_rings_after(&link, hurry));
@@ -1008,7 +1014,7 @@ static int link_attended(void)
     TAP_CHILD_CHECK(client->ops->take(client, &job) < 0);
 
     /* it computes: it has taken none since */
-    target->owner_seen_at = 0;
+    link_look_soon(target);
     TAP_CHILD_CHECK(client->ops->take(client, &job) > 0);
     client->ops->execute(&job, 0, target->flights.stats);
     TAP_CHILD_CHECK(client->ops->take(client, &job) == 0);
@@ -1017,10 +1023,12 @@ static int link_attended(void)
 
     /* it waits for the page of one that it has taken: that counts once */
     pair_progress(target);
-    target->owner_seen_at = 0;
-    TAP_CHILD_CHECK(client->ops->take(client, &job) < 0);
+    link_look_soon(target);
+    TAP_CHILD_CHECK(client->ops->take(client, &job) == 0);
     link_ask_nothing(&link);
-    target->owner_seen_at = 0;
+    target->owner_seen_at = np_clock() + 1000000000;
+    TAP_CHILD_CHECK(client->ops->take(client, &job) < 0);
+    link_look_soon(target);
     TAP_CHILD_CHECK(client->ops->take(client, &job) > 0);
     client->ops->execute(&job, 0, target->flights.stats);
     return 0;

@@ -25,8 +25,10 @@
 #define NP_INBOX_STRANGERS   UINT64_C(1000000000)
 #define NP_INBOX_LOOK        UINT64_C(1000000)
 
-/* Time between two looks at whether the owner takes requests itself, ns */
+/* Time between two looks at whether the owner takes requests itself, ns: at
+ * least, and at most for the second to tell */
 #define NP_INBOX_ATTEND      UINT64_C(100000)
+#define NP_INBOX_ATTEND_MAX  UINT64_C(100000000)
 
 _Static_assert(sizeof(np_job_t) <= sizeof(np_service_job_t),
                "a job fits what the threads have for it");
@@ -86,7 +88,8 @@ static void np_inbox_arm(np_service_client_t *client)
 }
 
 /* Does the owner take requests itself? Seen by what it has taken between two
- * looks: one that waits for a page has soon taken none. */
+ * looks: one that waits for a page has soon taken none, and what it took long
+ * ago says nothing. */
 static int np_inbox_is_attended(np_port_t *port)
 {
     const uint64_t now = np_clock();
@@ -94,7 +97,9 @@ static int np_inbox_is_attended(np_port_t *port)
 
     if (now >= (port->owner_seen_at + NP_INBOX_ATTEND)) {
         taken = atomic_load_explicit(&port->owner_taken, memory_order_relaxed);
-        port->is_attended   = taken != port->owner_seen;
+        port->is_attended   = (taken != port->owner_seen) &&
+                              (now < (port->owner_seen_at +
+                                      NP_INBOX_ATTEND_MAX));
         port->owner_seen    = taken;
         port->owner_seen_at = now;
         atomic_store_explicit(&port->shm->is_attended, port->is_attended,
@@ -121,11 +126,13 @@ static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
     np_job_t *job   = (np_job_t*)place->bytes;
     int is_taken;
 
+    pthread_mutex_lock(&port->lock);
     if (np_inbox_is_left(port)) {
-        return -1;
+        is_taken = -np_inbox_has_more(port);
+        pthread_mutex_unlock(&port->lock);
+        return is_taken;
     }
 
-    pthread_mutex_lock(&port->lock);
     is_taken = np_inbox_turn(port, job);
     if (is_taken) {
         /* relaxed: under the lock, as is the thread that waits for it to

@@ -140,13 +140,13 @@ struct np_port {
                                            the listening one, edge triggered,
                                            for the service threads */
     np_service_client_t service;
-    _Atomic uint32_t    owner_taken;  /**< requests, by the owner's progress.
-                                           relaxed: has it taken any? Under the
-                                           threads' lock: */
-    uint32_t            owner_seen;   /**< .. that at the threads' last look, */
-    uint64_t            owner_seen_at; /**< .. when that was, np_clock(), */
-    int                 is_attended;  /**< .. and had it grown since the one
-                                           before? */
+    _Atomic uint32_t    owner_taken;  /**< requests; written by the owner's
+                                           progress. relaxed: has it any? */
+    uint32_t            owner_seen;   /**< that at the threads' last look. This
+                                           and the next two: under the threads'
+                                           lock */
+    uint64_t            owner_seen_at; /**< when that was, np_clock() */
+    int                 is_attended;  /**< had it grown since the one before? */
     unsigned            service_peer; /**< the peer that a service thread looked
                                            at last; under lock */
     _Atomic uint64_t    strangers_until; /**< service threads look at new

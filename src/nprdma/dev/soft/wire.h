@@ -216,8 +216,8 @@ typedef struct np_port_shm {
      * that rings */
     _Atomic uint32_t service_armed NP_LINE_ALIGNED;
 
-    /* 1: the owner takes requests itself, as the service threads have seen that
-     * write it. relaxed: a hint, for peers that would ring. */
+    /* written by the service threads: 1 if they saw the owner take requests.
+     * relaxed: a hint, for peers that would ring. */
     _Atomic uint32_t is_attended;
 
     /* a bit for each ring that is not polled; set by its writer, cleared by the
