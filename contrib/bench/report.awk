@@ -118,8 +118,12 @@ function print_row(name, size,    again, again_low, again_high, stock,
                           again_high)
     }
     verdict = good ? "ok" : against == "" ? "MISSED" : "SLOWER"
-    ++rows
-    bad += !good
+    if (is_noisy(self)) {
+        ++nothing
+    } else {
+        ++rows
+        bad += !good
+    }
 
     # No size with less than half of what the size below it has
     if (name == "osu_bw" && against == "" && nprdma < before / 2) {
@@ -188,7 +192,8 @@ END {
     }
     if (!tsv && !noisy) {
         printf "%s", cliffs
-        printf against == "" ? "%d reached, %d missed\n" : \
-                               "%d not slower, %d slower\n", rows - bad, bad
+        printf against == "" ? "%d reached, %d missed" : \
+                               "%d not slower, %d slower", rows - bad, bad
+        printf nothing ? ", %d tell nothing\n" : "\n", nothing
     }
 }
