@@ -56,6 +56,8 @@ bench_prefix() {
 bench_environment() {
     if bench_is_nprdma "$1"; then
         echo UCX_TLS=nprdma
+        # As in ranks of MPI, which programs of UCX stand for here
+        [ "$1" != nprdma ] || echo UCX_NPRDMA_EAGER_MAX=256k
     elif [ "$1" != ob1 ]; then
         echo UCX_TLS=posix,cma,self
     fi

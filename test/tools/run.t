@@ -42,17 +42,30 @@ run 10 env NPRDMA_PLUGIN=/nosuch "$run" ./program
 expect "a plug-in of the user's that is not there" 2 \
     "^nprdma-run: NPRDMA_PLUGIN=/nosuch is missing .*unset NPRDMA_PLUGIN"
 
-# UCP's older protocols send 256 KiB eagerly, but not much more
+# Eager messages of UCP's older protocols
 ucx=$(ucx_info -v)
 if [[ $ucx == *ersion?1.13.* ]]; then
-    run 20 env UCX_TLS=nprdma UCX_PROTO_ENABLE=n "$run" \
-        ucx_info -e -u t -D shm
-    border=$(sed -n 's/.*tag_send: .*>\.\.\([0-9]*\)\.\.<rndv>.*/\1/p' \
-        "$TAP_OUT")
-    tap_check "rendezvous begins right above 256 KiB: at ${border:=0}" \
-        [ "$border" -gt 262144 -a "$border" -lt 280000 ]
+    # border VARIABLE...: where rendezvous begins
+    border() {
+        run 20 env -u PMIX_RANK UCX_TLS=nprdma UCX_PROTO_ENABLE=n "$@" "$run" \
+            ucx_info -e -u t -D shm
+        sed -n 's/.*tag_send: .*>\.\.\([0-9]*\)\.\.<rndv>.*/\1/p' "$TAP_OUT"
+    }
+    at=$(border PMIX_RANK=0)
+    tap_check "ranks of MPI: rendezvous begins right above 256 KiB: ${at:=0}" \
+        [ "$at" -gt 262144 -a "$at" -lt 280000 ]
+    at=$(border UCX_NPRDMA_EAGER_MAX=4m)
+    tap_check "where EAGER_MAX says: $((at))" \
+        [ "$at" -gt 4194304 -a "$at" -lt 4294967 ]
+    at=$(border A=)
+    tap_check "else where no message has two fragments: ${at:=0}" \
+        [ "$at" -eq 8256 ]
 else
     tap_skip "where rendezvous begins" "UCX's newer protocols are the default"
 fi
+run 20 env UCX_TLS=nprdma UCX_NPRDMA_EAGER_MAX=inf "$run" \
+    ucx_info -e -u t -D shm
+tap_check "no bound for eager messages is refused with a line" \
+    grep -q 'UCX_NPRDMA_EAGER_MAX is more than 64m' "$TAP_OUT"
 
 tap_done

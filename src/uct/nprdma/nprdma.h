@@ -33,6 +33,7 @@ typedef struct uct_nprdma_soft_config {
     unsigned ring_size;
     size_t   ring_bytes;
     size_t   ring_bytes_wide;
+    size_t   eager_max; /**< or UCS_MEMUNITS_AUTO */
     unsigned wide_rings;
 } uct_nprdma_soft_config_t;
 

@@ -26,12 +26,16 @@
 #define UCT_NPRDMA_OVERHEAD     10e-9
 #define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)
 
-/* Up to here UCP's older protocols are to send messages eagerly, through the
- * rings, where both sides copy at once and no system call is made: 256 KiB, as
- * UCP does with sends that may block (UCX_RNDV_SEND_NBR_THRESH), and what was
- * left out of the formula below. What nobody receives waits in the receiver's
+/* Up to here UCP's older protocols are to send messages eagerly in ranks of
+ * MPI: through the rings, where both sides copy at once and no system call is
+ * made. It is what UCP itself takes for sends that may block
+ * (UCX_RNDV_SEND_NBR_THRESH). What nobody receives waits in the receiver's
  * memory. */
-#define UCT_NPRDMA_EAGER_MAX    (260.0 * UCS_KBYTE)
+#define UCT_NPRDMA_EAGER_MPI    (256 * UCS_KBYTE)
+#define UCT_NPRDMA_EAGER_LIMIT  (64 * UCS_MBYTE)
+
+/* What the formula below leaves out is less than this, bytes */
+#define UCT_NPRDMA_EAGER_MORE   4096
 
 /* Performance that those protocols expect of a rendezvous in parts of that of
  * eager messages (UCX_RNDV_PERF_DIFF) */
@@ -58,16 +62,17 @@ static int uct_nprdma_soft_can_get_short(void)
  * on. So they are told what leads to the size that is wanted: no bandwidth
  * tells that our messages are copied by two processors, and zero-copy by one
  * and a system call. */
-static void uct_nprdma_soft_eager_perf(uct_iface_attr_t *attr)
+static void
+uct_nprdma_soft_eager_perf(uct_iface_attr_t *attr, size_t eager_max)
 {
+    const double size = eager_max + UCT_NPRDMA_EAGER_MORE;
     double per_byte;
 
     attr->bandwidth.dedicated = 0.95 * ucs_cpu_get_memcpy_bw();
     per_byte = ((1 - UCT_NPRDMA_RNDV_DIFF) / attr->bandwidth.dedicated) +
                (attr->overhead / attr->cap.am.max_bcopy);
-    attr->latency.c = ((((UCT_NPRDMA_EAGER_MAX + 1) * per_byte) +
-                        attr->overhead) / UCT_NPRDMA_RNDV_DIFF -
-                       (3 * attr->overhead)) / 4;
+    attr->latency.c = (((size * per_byte) + attr->overhead) /
+                       UCT_NPRDMA_RNDV_DIFF - (3 * attr->overhead)) / 4;
     attr->latency.c = ucs_max(attr->latency.c, UCT_NPRDMA_LATENCY);
 }
 
@@ -76,6 +81,7 @@ uct_nprdma_soft_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
 {
     uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
                                                     uct_nprdma_soft_iface_t);
+    const size_t eager_max         = iface->eager_max;
 
     uct_nprdma_iface_query(&iface->super, attr);
 
@@ -86,8 +92,8 @@ uct_nprdma_soft_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     attr->bandwidth.dedicated     = UCT_NPRDMA_BANDWIDTH;
     attr->bandwidth.shared        = 0;
     attr->overhead                = UCT_NPRDMA_OVERHEAD;
-    if (UCT_NPRDMA_HAS_OLD_PROTO) {
-        uct_nprdma_soft_eager_perf(attr);
+    if (UCT_NPRDMA_HAS_OLD_PROTO && (eager_max > attr->cap.am.max_bcopy)) {
+        uct_nprdma_soft_eager_perf(attr, eager_max);
     }
     if (uct_nprdma_soft_can_get_short()) {
         attr->cap.flags         |= UCT_IFACE_FLAG_GET_SHORT;
@@ -242,7 +248,36 @@ uct_nprdma_soft_iface_check_config(const uct_nprdma_soft_config_t *config)
         return UCS_ERR_INVALID_PARAM;
     }
 
+    if ((config->eager_max != UCS_MEMUNITS_AUTO) &&
+        (config->eager_max > UCT_NPRDMA_EAGER_LIMIT)) {
+        np_error("UCX_NPRDMA_EAGER_MAX is more than 64m: what nobody receives "
+                 "would fill the receiver's memory. Give it a size up to 64m, "
+                 "or auto");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     return UCS_OK;
+}
+
+/* A job of MPI ends when a rank dies. Elsewhere a receive must not wait for the
+ * rest of a message whose sender has died, as UCP lets it: only a rendezvous
+ * ends then. */
+static size_t uct_nprdma_soft_eager_max(const uct_nprdma_soft_config_t *config)
+{
+    static const char *ranks[] = {"PMIX_RANK", "PMI_RANK",
+                                  "OMPI_COMM_WORLD_RANK"};
+    unsigned i;
+
+    if (config->eager_max != UCS_MEMUNITS_AUTO) {
+        return config->eager_max;
+    }
+
+    for (i = 0; i < ucs_static_array_size(ranks); ++i) {
+        if (getenv(ranks[i]) != NULL) {
+            return UCT_NPRDMA_EAGER_MPI;
+        }
+    }
+    return 0;
 }
 
 static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
@@ -280,6 +315,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
     np_inbox_begin(self->port);
     self->super.links     = &self->port->flights;
     self->super.max_bcopy = np_rma_max_bcopy(&port_config);
+    self->eager_max       = uct_nprdma_soft_eager_max(config);
     return UCS_OK;
 }
 
