@@ -149,6 +149,18 @@ measure_round() {
     done
 }
 
+# measure_rounds SECONDS CASE...: all rounds; SECONDS is what they may take
+measure_rounds() {
+    local round
+    expected=$1
+    shift
+    cases=("$@")
+    runs=$((${#cases[@]} * rounds)) finished=0 started=$SECONDS
+    for ((round = 1; round <= rounds; ++round)); do
+        measure_round "$round" "${cases[@]}"
+    done
+}
+
 progress() {
     local left=$(((SECONDS - started) * (runs - finished) / finished)) text
     # The first runs say little about the others
@@ -172,7 +184,7 @@ report() {
 # Rows of which self is off by more than 10 % tell nothing: they are measured
 # again by themselves. All of their samples are new then.
 measure_again() {
-    local try round name size
+    local try name size
     local -a spoilt
     for ((try = 1; try <= again_rounds; ++try)); do
         report -v noisy=1 >"$work/noisy"
@@ -189,12 +201,7 @@ measure_again() {
         echo "again, as noise has spoilt them: ${spoilt[*]}" >&2
         samples=$work/again
         : >"$samples"
-        cases=("${spoilt[@]}")
-        expected=$((4 * rounds * ${#spoilt[@]}))
-        runs=$((rounds * ${#spoilt[@]})) finished=0 started=$SECONDS
-        for ((round = 1; round <= rounds; ++round)); do
-            measure_round "$round" "${spoilt[@]}"
-        done
+        measure_rounds $((4 * rounds * ${#spoilt[@]})) "${spoilt[@]}"
         awk -F '\t' 'FILENAME == ARGV[1] { split($0, f, " ")
                                            drop[f[1], f[2]]; next }
              FILENAME == ARGV[2] { if (!(($3, $4) in drop)) print; next }
@@ -226,17 +233,12 @@ trap 'rm -rf "$work"' EXIT
 samples=$out/samples.tsv
 : >"$samples"
 
-runs=$((${#cases[@]} * rounds))
 expected=$(printf '%s\n' "${seconds[@]}" |
     awk -v n=$((rounds * 3)) '{ sum += $1 } END { print int(sum * n) + 1 }')
-finished=0
 echo "${#cases[@]} cases, $rounds rounds, CPUs ${cpus[0]} and ${cpus[1]}:" \
     "about $((expected / 60 + 1)) min" >&2
-started=$SECONDS
-for ((round = 1; round <= rounds; ++round)); do
-    measure_round "$round" "${cases[@]}"
-done
-began=$started
+began=$SECONDS
+measure_rounds "$expected" "${cases[@]}"
 measure_again
 if [ -t 2 ]; then
     printf '\r%-70s\r' '' >&2
