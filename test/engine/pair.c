@@ -8,6 +8,7 @@
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
 #include "nprdma/proto/soft/sop.h"
+#include "nprdma/start.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -96,6 +97,25 @@ int pair_meet(np_port_t *from, np_port_t *to, np_link_t *link)
         np_port_housekeep(from);
     }
     return link->target != NULL;
+}
+
+int pair_open_child(pair_t *pair)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+
+    if (np_engine_init(&config) != UCS_OK) {
+        return 0;
+    }
+
+    pair->target    = pair_port();
+    pair->initiator = pair_port();
+    pair_link(pair->initiator, pair->target, &pair->link);
+    if (!pair_meet(pair->initiator, pair->target, &pair->link)) {
+        return 0;
+    }
+
+    pair->peer = pair->target->peers[0];
+    return 1;
 }
 
 int pair_wait_received(np_port_t *a, np_port_t *b, unsigned count)

@@ -39,6 +39,10 @@ void pair_progress(np_port_t *port);
  * returns whether it does */
 int pair_meet(np_port_t *from, np_port_t *to, np_link_t *link);
 
+/* The same in a child that has no engine yet: nothing is said but whether it
+ * went well. The link knows its target's port. */
+int pair_open_child(pair_t *pair);
+
 /* Send a message, if there is room */
 void pair_send(np_link_t *link);
 

@@ -75,6 +75,7 @@ tap_child_check(int (*function)(void), const char *what, const char *reason)
 void test_table_children(void);
 void test_populate_children(void);
 void test_link_children(void);
+void test_service_children(void);
 void test_foreign_children(void);
 void test_discard_children(void);
 void test_process_children(void);

@@ -21,6 +21,7 @@ int main(void)
     setvbuf(stdout, NULL, _IOLBF, 0);
     test_table_children();
     test_populate_children();
+    test_service_children();
     test_link_children();
     test_foreign_children();
     test_discard_children();

@@ -277,37 +277,33 @@ static void stranger_flood(void)
  * the same */
 static int stranger_among_rings(void)
 {
-    const np_engine_config_t config = {.share_min = 1 << 20};
-    const struct timespec pause     = {.tv_nsec = 300000};
+    const struct timespec pause = {.tv_nsec = 300000};
     uint64_t begin;
-    np_port_t *target, *port;
-    np_link_t link;
+    np_port_t *target;
+    pair_t pair;
     int fd;
 
-    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
-    target = pair_port();
-    port   = pair_port();
-    pair_link(port, target, &link);
-    TAP_CHILD_CHECK(pair_meet(port, target, &link));
+    TAP_CHILD_CHECK(pair_open_child(&pair));
+    target = pair.target;
     np_inbox_begin(target);
     np_service_start();
 
     TAP_CHILD_CHECK(stranger_come(target, &fd, 1) == 1);
     begin = np_clock();
     while ((np_clock() - begin) < 300000000) {
-        np_link_ring(&link);
+        np_link_ring(&pair.link);
         nanosleep(&pause, NULL);
     }
     TAP_CHILD_CHECK(!stranger_is_let_go(fd));
     TAP_CHILD_CHECK(send(fd, "?", 1, 0) == 1);
     while (!stranger_is_let_go(fd)) {
         TAP_CHILD_CHECK((np_clock() - begin) < 3000000000u);
-        np_link_ring(&link);
+        np_link_ring(&pair.link);
         nanosleep(&pause, NULL);
     }
     np_inbox_end(target);
-    np_ep_close(&link.flight);
-    np_proto_close(port);
+    np_ep_close(&pair.link.flight);
+    np_proto_close(pair.initiator);
     np_proto_close(target);
     close(fd);
     return 0;
