@@ -286,6 +286,9 @@ static void np_copy_look_again(np_link_t *link, np_sop_t *op)
 
     copy->todo.count = 0;
     status           = np_copy_move(link, copy, offset, len);
+    if (ucs_unlikely(status == UCS_ERR_UNSUPPORTED)) {
+        status = np_link_vm_refused(link); /* what it lacks is asked for */
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         np_copy_stop(op, status);
     }
