@@ -82,6 +82,7 @@ void test_process_children(void);
 void test_barrier_children(void);
 void test_drain_children(void);
 void test_helped_children(void);
+void test_lent_children(void);
 void test_refused_children(void);
 
 /* Before anything makes a directory */

@@ -50,8 +50,7 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
  * The same, if it may sleep, for memory of the program's own operations, on a
  * way where only the CPU copies (soft0's rings). Memory that the program does
  * not swap is copied as by the program itself, with a signal if it is not
- * there: this way is for processes to which the kernel refuses process_vm_*,
- * where any other copy takes three times as long.
+ * there: any other copy takes three times as long.
  */
 ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
                           int to_memory);

@@ -1,9 +1,10 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Component and memory domain. To register is to look up arenas: a handle is a
- * tagged integer, or a pointer to memory that we allocated. With exact scope it
- * is a tagged pointer to a region.
+ * Component and memory domain. To register is to look up arenas, and to note
+ * what is large (mem/lent.h): a handle is a tagged integer, or a pointer to
+ * memory that we allocated. With exact scope it is a tagged pointer to a
+ * region.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -16,6 +17,7 @@
 #include "../../nprdma/mem/alloc.h"
 #include "../../nprdma/mem/arena.h"
 #include "../../nprdma/mem/key.h"
+#include "../../nprdma/mem/lent.h"
 #include "../../nprdma/mem/region.h"
 #include "../../nprdma/start.h"
 #include "../../nprdma/svc/service.h"
@@ -28,8 +30,17 @@
 
 #include <stdlib.h>
 
-/* A handle of arenas: bit 0 set, 1..31 first, 32..63 count */
+/* A handle of arenas: bit 0 set, 1..27 first, 28..55 count, 56..63 what is lent
+ * (np_lent_begin) */
 #define UCT_NPRDMA_MEMH_ARENAS 1ul
+#define UCT_NPRDMA_MEMH_FIRST  1
+#define UCT_NPRDMA_MEMH_COUNT  28
+#define UCT_NPRDMA_MEMH_LENT   56
+
+_Static_assert((NP_ARENA_MAX <= UCS_BIT(UCT_NPRDMA_MEMH_COUNT -
+                                        UCT_NPRDMA_MEMH_FIRST)) &&
+               (NP_LENT_MAX <= UCS_MASK(64 - UCT_NPRDMA_MEMH_LENT)),
+               "a handle has room for all that it says");
 
 /* A handle of a region: bit 1 set, the rest is its address */
 #define UCT_NPRDMA_MEMH_REGION 2ul
@@ -74,6 +85,14 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      "Smallest piece of a shared copy that one side takes at a time, from 4k to\n"
      "1g. Large copies have larger pieces.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.share_chunk),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"RING_GET_MIN", "16k",
+     "Size, at least 16k, from which a get of memory that is registered\n"
+     "just then comes through the rings, which the target fills in its\n"
+     "progress; if it does not come to that, as SINGLE_COPY says. \"inf\" for\n"
+     "never.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.ring_get_min),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"WRITE_CHECK", "auto",
@@ -315,6 +334,7 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
 {
     np_arenas_t arenas;
     ucs_status_t status;
+    uint64_t lent;
 
     if (np_region_is_exact()) {
         return uct_nprdma_mem_reg_exact(address, length, memh_p);
@@ -325,8 +345,12 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
         return status;
     }
 
-    *memh_p = (void*)(UCT_NPRDMA_MEMH_ARENAS | ((uint64_t)arenas.first << 1) |
-                      ((uint64_t)arenas.count << 32));
+    lent    = (length < NP_LENT_MIN) ? 0 :
+              np_lent_begin((uintptr_t)address, length);
+    *memh_p = (void*)(UCT_NPRDMA_MEMH_ARENAS |
+                      ((uint64_t)arenas.first << UCT_NPRDMA_MEMH_FIRST) |
+                      ((uint64_t)arenas.count << UCT_NPRDMA_MEMH_COUNT) |
+                      (lent << UCT_NPRDMA_MEMH_LENT));
     return UCS_OK;
 }
 
@@ -341,6 +365,7 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     const unsigned flags = UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags,
                                                         FIELD_FLAGS, 0);
     int can_invalidate   = ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate;
+    const unsigned lent  = (uintptr_t)params->memh >> UCT_NPRDMA_MEMH_LENT;
     np_region_t *region;
 
     if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) && !can_invalidate) {
@@ -365,6 +390,9 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 
     if (region != NULL) {
         np_region_put(region);
+    } else if (((uintptr_t)params->memh & UCT_NPRDMA_MEMH_ARENAS) &&
+               (lent > 0)) {
+        np_lent_end(lent);
     }
     return UCS_OK;
 }
@@ -384,8 +412,10 @@ uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
         np_key_pack_region(mkey_buffer, np_region_va(region),
                            np_region_len(region));
     } else if (handle & UCT_NPRDMA_MEMH_ARENAS) {
-        arenas.first = (uint32_t)handle >> 1;
-        arenas.count = handle >> 32;
+        arenas.first = (handle & UCS_MASK(UCT_NPRDMA_MEMH_COUNT)) >>
+                       UCT_NPRDMA_MEMH_FIRST;
+        arenas.count = (handle & UCS_MASK(UCT_NPRDMA_MEMH_LENT)) >>
+                       UCT_NPRDMA_MEMH_COUNT;
         np_key_pack_arenas(mkey_buffer, arenas);
     } else {
         alloc = memh;
@@ -448,6 +478,12 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
         (config->share_chunk > UCS_GBYTE)) {
         np_error("UCX_NPRDMA_SHARE_CHUNK is %zu bytes: give it a value from "
                   "4k to 1g", config->share_chunk);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (config->ring_get_min < NP_LENT_MIN) {
+        np_error("UCX_NPRDMA_RING_GET_MIN is %zu bytes: give it at least 16k, "
+                 "or inf for never", config->ring_get_min);
         return UCS_ERR_INVALID_PARAM;
     }
 

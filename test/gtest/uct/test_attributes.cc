@@ -225,10 +225,10 @@ TEST(Registration, ManyTimesGrowsNothing)
         if (!(domain.attr.cap.flags & UCT_MD_FLAG_REG)) {
             lacking("memory registration");
         }
-        for (int i = 0; i < 20000; ++i) {
+        for (int i = 0; i < 40000; ++i) {
             uct_mem_h memh;
 
-            if (i == 10000) {
+            if (i == 20000) {
                 before = resident_kib();
             }
             check(uct_md_mem_reg(domain.md, &buffer[i], 1 + i,

@@ -184,6 +184,23 @@ TEST_P(RmaRings, EverySize)
     });
 }
 
+// The kernel alone, which is not asked for large gets of what is registered.
+class RmaKernel : public Rma {
+};
+
+TEST_P(RmaKernel, EverySize)
+{
+    run([this](Rank &rank) {
+        if (!is_soft()) {
+            throw Skipped("RING_GET_MIN is soft0's");
+        }
+        RmaCase rma(rank, kind(), mem_kind(), 1 << 20,
+                    {{"RING_GET_MIN", "inf"}});
+
+        every_size(rma, 0);
+    });
+}
+
 class RmaScatter : public Rma {
 };
 
@@ -221,6 +238,14 @@ INSTANTIATE_TEST_SUITE_P(
                                          RmaKind::PutZcopy, RmaKind::GetShort,
                                          RmaKind::GetBcopy, RmaKind::GetZcopy),
                          testing::Values(MemKind::Heap, MemKind::Allocated),
+                         testing::Values(Topology::TwoProcesses,
+                                         Topology::Loopback)),
+        param_name);
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, RmaKernel,
+        testing::Combine(testing::Values(RmaKind::GetZcopy),
+                         testing::Values(MemKind::Heap, MemKind::Mmap),
                          testing::Values(Topology::TwoProcesses,
                                          Topology::Loopback)),
         param_name);

@@ -12,6 +12,8 @@
 
 #include "peer.h"
 
+#include "../../engine.h"
+
 
 int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len)
 {
@@ -39,7 +41,7 @@ static void np_carry_keep(np_link_t *link)
 }
 
 void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
-                   uint64_t addr)
+                   uint64_t addr, uint8_t id)
 {
     np_ring_tx_t *ring = &link->data;
     np_slot_t *slot    = np_ring_tx_slot(ring);
@@ -51,12 +53,83 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
     slot->rma = (np_slot_rma_t){
         .addr   = addr,
         .offset = carry->payload,
-        .status = UCS_ERR_NO_PROGRESS
+        .status = UCS_ERR_NO_PROGRESS,
+        .epoch  = atomic_load_explicit(&link->shm->lent_epoch,
+                                       memory_order_relaxed)
     };
     np_ring_tx_commit_payload(ring, carry->start, len);
     np_ring_tx_publish(ring, slot, len,
-                       (dir == NP_DIR_PUT) ? NP_SLOT_PUT : NP_SLOT_GET, 0);
+                       (dir == NP_DIR_PUT) ? NP_SLOT_PUT : NP_SLOT_GET, id);
     np_link_notify(link);
+}
+
+/* The last slots that have been left, one after the other: np_link_has_lost */
+static void np_carry_note_left(np_link_t *link, uint32_t index)
+{
+    if (link->left_end != index) {
+        link->left_begin = index;
+    }
+    link->left_end = index + 1;
+}
+
+void np_carry_leave(np_link_t *link, np_carry_t *carry)
+{
+    np_carry_note_left(link, carry->index);
+    ucs_list_del(&carry->list);
+    ucs_list_head_init(&carry->list); /* np_carry_end */
+    np_carry_keep(link);
+}
+
+uint32_t np_carry_recall(np_link_t *link)
+{
+    uint32_t word;
+
+    /* seq_cst, as np_carry_lend: either the target sees the new number, or we
+     * see that it reads */
+    atomic_fetch_add_explicit(&link->shm->lent_epoch, 1, memory_order_seq_cst);
+    word = atomic_load_explicit(&link->shm->lending, memory_order_seq_cst);
+    return (word & 1) ? word : 0;
+}
+
+/* Would there be room for @a other bytes if @a len had been sent? */
+static int np_carry_fits(const np_ring_tx_t *ring, uint32_t start, size_t len,
+                         uint32_t other)
+{
+    const uint32_t size = ring->payload_mask + 1;
+    uint32_t offset;
+
+    start += ucs_align_up_pow2(len, (size_t)NP_LINE);
+    offset = start & ring->payload_mask;
+    if ((offset + other) > size) {
+        start += size - offset;
+    }
+    return (start + other - ring->payload_head) <= size;
+}
+
+int np_carry_has_room_beside(np_link_t *link, size_t len)
+{
+    np_ring_tx_t *ring   = &link->data;
+    const uint32_t other = link->port->config.payload_size / 2;
+    uint32_t start;
+
+    if (!np_ring_tx_has_slots(ring) ||
+        !np_ring_tx_has_payload(ring, len, &start)) {
+        return 0;
+    }
+
+    if (np_carry_fits(ring, start, len, other)) {
+        return 1;
+    }
+
+    if (!np_ring_tx_refresh(ring)) {
+        return 0;
+    }
+
+    if (np_ring_tx_is_empty(ring)) {
+        np_ring_tx_align(ring, other); /* one of two halves is for the others */
+        start = ring->payload_tail;
+    }
+    return np_carry_fits(ring, start, len, other);
 }
 
 void np_carry_drop(np_link_t *link)
@@ -104,18 +177,45 @@ unsigned np_carry_progress(np_link_t *link)
     return count;
 }
 
+/* Read for a peer of our own user what it still waits for */
+static ucs_status_t np_carry_lend(np_peer_t *peer, uint32_t epoch,
+                                  uint64_t addr, uint8_t *area, uint32_t len)
+{
+    ucs_status_t status = UCS_ERR_NO_PROGRESS;
+
+    if (peer->process.uid != np_engine.uid) {
+        return UCS_ERR_NO_PROGRESS;
+    }
+
+    /* seq_cst: see np_carry_recall */
+    atomic_store_explicit(&peer->shm->lending, ++peer->lending,
+                          memory_order_seq_cst);
+    if (atomic_load_explicit(&peer->shm->lent_epoch, memory_order_seq_cst) ==
+        epoch) {
+        status = peer->port->ops->lend(addr, area, len);
+    }
+    /* release: what was read was read before */
+    atomic_store_explicit(&peer->shm->lending, ++peer->lending,
+                          memory_order_release);
+    return status;
+}
+
 int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
 {
     /* Read once: what the peer writes after the check does not count */
     const uint64_t addr   = *(const volatile uint64_t*)&slot->rma.addr;
     const uint32_t offset = *(const volatile uint32_t*)&slot->rma.offset;
+    const uint32_t epoch  = *(const volatile uint32_t*)&slot->rma.epoch;
     const np_dir_t dir    = (np_word_kind(word) == NP_SLOT_PUT) ? NP_DIR_PUT :
                             NP_DIR_GET;
     uint32_t len          = np_word_len(word);
     ucs_status_t status   = UCS_ERR_INVALID_PARAM;
 
     if (np_ring_rx_has_payload(&peer->data, offset, len)) {
-        status = peer->port->ops->serve(peer, dir, addr,
+        status = ((dir == NP_DIR_GET) && (np_word_id(word) == NP_CARRY_LENT)) ?
+                 np_carry_lend(peer, epoch, addr, peer->data.payload + offset,
+                               len) :
+                 peer->port->ops->serve(peer, dir, addr,
                                         peer->data.payload + offset, len,
                                         &peer->served);
     }

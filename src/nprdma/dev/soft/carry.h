@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Puts and gets that the data ring carries, where neither side may reach the
- * other's memory: the bytes go through the payload area, and the target's CPU
- * moves them, in order. What it has to say about one is in the slot when its
- * head passes that.
+ * other's memory, and gets of what the target has lent: the bytes go through
+ * the payload area, and the target's CPU moves them, in order. What it has to
+ * say about one is in the slot when its head passes that.
  */
 
 #ifndef NP_SOFT_CARRY_H_
@@ -21,6 +21,10 @@ struct np_carry {
                                   slot says of that is the target's word */
 };
 
+/** Id of a get that the target is to execute only if it has lent the memory
+ *  (mem/lent.h); else it answers UCS_ERR_NO_PROGRESS */
+#define NP_CARRY_LENT  1
+
 /** Find room for a request of @a len bytes. Returns 0 if there is none now. */
 int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len);
 
@@ -28,15 +32,33 @@ int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len);
  *  used again before np_carry_end, and np_port_ops_t::carried tells what the
  *  target has said of it.
  *
- * @param [in] dir  NP_DIR_PUT: its bytes are where np_carry_bytes() says. */
+ * @param [in] dir  NP_DIR_PUT: its bytes are where np_carry_bytes() says.
+ * @param [in] id   0, or NP_CARRY_LENT. */
 void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
-                   uint64_t addr);
+                   uint64_t addr, uint8_t id);
 
 /** Take what the target has passed; returns how many have ended */
 unsigned np_carry_progress(np_link_t *link);
 
 /** Has the target passed any that np_carry_progress would take? */
 int np_carry_has_news(np_link_t *link);
+
+/** What the target says of this one is not taken any more: another way is
+ *  faster. The target may still come to it, and write where its bytes are to
+ *  be, of which nothing is used until then. */
+void np_carry_leave(np_link_t *link, np_carry_t *carry);
+
+/**
+ * Have the target read nothing more for what was sent with NP_CARRY_LENT until
+ * now. What it reads just now is in its way.
+ *
+ * @return for np_carry_is_recalled.
+ */
+uint32_t np_carry_recall(np_link_t *link);
+
+/** Is there room for so much, and for others after that? What is sent with
+ *  NP_CARRY_LENT leaves room for them, should the target not come to it. */
+int np_carry_has_room_beside(np_link_t *link, size_t len);
 
 /** What is out keeps its slot no longer: its end is not taken any more */
 void np_carry_drop(np_link_t *link);
@@ -50,6 +72,16 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word);
 static UCS_F_ALWAYS_INLINE void np_carry_end(np_carry_t *carry)
 {
     ucs_list_del(&carry->list);
+}
+
+/** Does the target read for none of what was recalled? */
+static UCS_F_ALWAYS_INLINE int
+np_carry_is_recalled(const np_link_t *link, uint32_t recalled)
+{
+    /* acquire: it has read before */
+    return (recalled == 0) ||
+           (atomic_load_explicit(&link->shm->lending, memory_order_acquire) !=
+            recalled);
 }
 
 /** Its bytes */

@@ -136,6 +136,14 @@ void np_chunks_rest(np_chunks_t *chunks)
     }
 }
 
+void np_chunks_again(np_chunks_t *chunks, size_t offset)
+{
+    np_assertv(offset <= chunks->offset, "from %zu on, not yet at %zu",
+               chunks->offset, offset);
+    chunks->offset     = offset;
+    chunks->is_claimed = 0;
+}
+
 void np_chunks_stop(np_chunks_t *chunks)
 {
     uint32_t first;

@@ -60,6 +60,9 @@ ucs_status_t np_chunks_next(np_link_t *link, np_chunks_t *chunks,
 /** Claim all that is left: the target begins no other chunk */
 void np_chunks_rest(np_chunks_t *chunks);
 
+/** What this side has claimed is to be moved again from @a offset on */
+void np_chunks_again(np_chunks_t *chunks, size_t offset);
+
 /** Neither side begins another chunk */
 void np_chunks_stop(np_chunks_t *chunks);
 

@@ -448,13 +448,19 @@ int np_link_is_alive(np_link_t *link)
 
 int np_link_has_lost(np_link_t *link)
 {
+    uint32_t tail;
+
     if ((link->shm == NULL) || (link->data.tail == 0)) {
         return 0;
     }
 
+    /* what nobody waits for is not lost */
+    tail = (link->data.tail == link->left_end) ? link->left_begin :
+                                                 link->data.tail;
+
     /* acquire: the head was written before */
     return !atomic_load_explicit(&link->shm->left, memory_order_acquire) ||
-           !np_ring_tx_is_read(&link->data, link->data.tail - 1);
+           !np_ring_tx_is_read(&link->data, tail - 1);
 }
 
 np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
@@ -466,6 +472,13 @@ np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
     link->table       = np_remote_table(link->remote, arena);
     link->table_arena = arena;
     return link->table;
+}
+
+int np_link_could_widen(const np_link_t *link)
+{
+    return !np_link_is_widened(link) &&
+           (link->is_wide ||
+            (link->port->num_wide < link->port->config.wide_links));
 }
 
 static int np_link_may_widen(np_link_t *link)

@@ -32,6 +32,9 @@ struct np_link {
     uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
                                         np_clock() */
     unsigned         drops;        /**< see NP_LINK_DROPS */
+    uint32_t         left_begin;   /**< the last of its slots that were left
+                                        (np_carry_leave), one after the other */
+    uint32_t         left_end;
     ucs_list_link_t  carried;      /**< by the data ring, in the order of
                                         sending, in which they end */
     uint32_t         answers_used; /**< bitmap of requests; see mail.h */
@@ -70,6 +73,13 @@ struct np_link {
                                         to the target */
     uint64_t         no_fetch;     /**< np_fault_page: the last page whose
                                         coming in no entry will tell; 0: none */
+    uint64_t         lent_from;    /**< what the target has lent does not come
+                                        through the rings before; np_clock(), 0:
+                                        it may */
+    uint64_t         lent_pause;   /**< ns, of which that was the last; 0: the
+                                        last one came */
+    uint64_t         lent_since;   /**< nothing of it has come; np_clock(), 0:
+                                        since the next look */
     np_seen_t        seen[NP_SEEN_PAGES];
     ucs_list_link_t  copies;       /**< transfers in pieces, in the order of
                                         posting */
@@ -115,6 +125,9 @@ int np_link_has_lost(np_link_t *link);
  * from where the target reads, neither waits for the other's cache lines.
  */
 void np_link_busy(np_link_t *link);
+
+/** Would np_link_busy have it use that, now or when the ring is empty? */
+int np_link_could_widen(const np_link_t *link);
 
 /** Is there room in the data ring? Looked at only if the last one that was
  *  refused found none (np_link_full). */

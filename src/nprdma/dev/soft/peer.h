@@ -45,6 +45,8 @@ struct np_peer {
     ucs_spinlock_t  ctl_lock;     /**< its holder takes from ctl */
     _Atomic int     has_atomic;   /**< one of its atomics is being executed; set
                                        under ctl_lock */
+    uint32_t        lending;      /**< what shm->lending says: its word is ours
+                                       alone */
     uint32_t        served;       /**< bytes of the request at the data ring's
                                        head that are done already */
     int             is_fenced;    /**< see np_moving_own_t; constant */

@@ -42,3 +42,11 @@ void np_ring_tx_widen(np_ring_tx_t *ring)
     /* the next refresh reads where the payload of the last slot ended */
     ring->payload_end[(ring->tail - 1) & ring->mask] = 0;
 }
+
+void np_ring_tx_align(np_ring_tx_t *ring, uint32_t part)
+{
+    np_assert(np_ring_tx_is_empty(ring));
+    ring->payload_tail = ucs_align_up_pow2(ring->payload_tail, part);
+    ring->payload_head = ring->payload_tail;
+    ring->payload_end[(ring->tail - 1) & ring->mask] = ring->payload_tail;
+}

@@ -62,6 +62,11 @@ static UCS_F_ALWAYS_INLINE int np_ring_tx_is_empty(const np_ring_tx_t *ring)
 void np_ring_tx_widen(np_ring_tx_t *ring);
 
 
+/** Have the next payload begin where @a part, a power of two, begins. The ring
+ *  must be empty. */
+void np_ring_tx_align(np_ring_tx_t *ring, uint32_t part);
+
+
 /** Has the reader passed slot @a index? */
 static UCS_F_ALWAYS_INLINE int
 np_ring_tx_is_read(np_ring_tx_t *ring, uint32_t index)

@@ -165,20 +165,15 @@ static const char *np_vm_cure(char *buf, size_t size)
 void np_vm_explain_refusal(int pid)
 {
     static _Atomic int told;
-    char name[64], cure[256];
+    char cure[256];
 
-    if (atomic_exchange(&told, 1)) {
-        return;
+    if (!atomic_exchange(&told, 1)) {
+        np_warn("the kernel does not let this process reach the memory of "
+                "process %d%s; data goes through the rings, which is slower. "
+                "Cure: %s", pid,
+                (pid == 0) ? " (one of another pid namespace)" : "",
+                np_vm_cure(cure, sizeof(cure)));
     }
-
-    if (pid == 0) {
-        snprintf(name, sizeof(name), "a process of another pid namespace");
-    } else {
-        snprintf(name, sizeof(name), "process %d", pid);
-    }
-    np_warn("the kernel does not let this process reach the memory of %s; data "
-            "goes through the rings, which is slower. Cure: %s", name,
-            np_vm_cure(cure, sizeof(cure)));
 }
 
 const char *np_vm_missing(char *buf, size_t size)

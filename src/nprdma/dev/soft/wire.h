@@ -43,7 +43,8 @@ typedef enum np_slot_kind {
     NP_SLOT_AM,         /**< active message, whole in the slot */
     NP_SLOT_AM_LONG,    /**< active message in the payload area */
     NP_SLOT_PUT,        /**< write for a target that we may not reach */
-    NP_SLOT_GET,        /**< read from a target that we may not reach */
+    NP_SLOT_GET,        /**< read from a target that we may not reach; or, with
+                             NP_CARRY_LENT as its id, what it has lent */
     NP_SLOT_ATOMIC,     /**< control: atomic, executed by the target's CPU */
     NP_SLOT_FAULT,      /**< control: bring memory in and finish a transfer */
     NP_SLOT_SHARE,      /**< control, no answer: help with a copy */
@@ -56,6 +57,7 @@ typedef struct np_slot_rma {
     uint64_t addr;
     uint32_t offset;    /**< in the payload area */
     int32_t  status;    /**< written by the target */
+    uint32_t epoch;     /**< with NP_CARRY_LENT: of what is waited for */
 } np_slot_rma_t;
 
 /** What a FAULT asks for, and how the data is to move */
@@ -198,8 +200,15 @@ typedef struct np_link_shm {
     _Atomic uint32_t accepted;           /**< the answer is on the socket */
     _Atomic uint32_t left;               /**< it has closed its port in peace */
 
+    /* written by the target: odd while it reads what it has lent */
+    _Atomic uint32_t lending NP_LINE_ALIGNED;
+
     /* written by the initiator when it gives up what is outstanding */
     _Atomic uint32_t epoch NP_LINE_ALIGNED;
+
+    /* written by the initiator when it does not wait any more for what the
+     * target has lent: that of other numbers is not read for it */
+    _Atomic uint32_t lent_epoch;
 
     np_share_t       shares[NP_LINK_SHARES];
     np_moving_t      moving[NP_MOVER_LAST];

@@ -11,6 +11,7 @@
 #include "copy.h"
 
 #include "fault.h"
+#include "lend.h"
 #include "piece.h"
 #include "rma.h"
 
@@ -129,21 +130,36 @@ static void np_copy_run(np_link_t *link, np_sop_t *op)
 /* Send our next pieces through the ring, as many as there is room for */
 static void np_copy_run_rings(np_link_t *link, np_sop_t *op)
 {
-    const size_t max = np_rma_ring_piece(&link->port->config);
-    np_copy_t *copy  = &op->copy;
+    np_copy_t *copy = &op->copy;
     np_iov_t piece[NP_MAX_IOV];
     ucs_status_t status;
-    size_t offset, len, count;
+    size_t offset, len, count, max;
     np_sop_t *request;
 
+    if (np_link_is_busy(link)) {
+        /* Not before it is empty: the target may not come to what is in it,
+         * and a link that is to become wide sends nothing until then */
+        if (np_ring_tx_refresh(&link->data) &&
+            np_ring_tx_is_empty(&link->data)) {
+            np_link_busy(link);
+        } else if (copy->is_lent && np_link_could_widen(link)) {
+            return;
+        }
+    }
+
+    max = np_rma_ring_piece(link);
     while (np_copy_next(link, op, &offset, &len)) {
-        len    = ucs_min(max, len);
+        len = ucs_min(max, len);
+        if (copy->is_lent && !np_carry_has_room_beside(link, len)) {
+            return;
+        }
+
         count  = np_iov_slice(copy->iov, copy->iovcnt, offset, len, piece);
         status = !np_copy_may_touch(op, piece, count) ? UCS_ERR_INVALID_ADDR :
                  np_rma_send(link,
                              (copy->dir == NP_DIR_PUT) ? NP_OP_PUT : NP_OP_GET,
-                             piece, count, len, copy->remote + offset, &request,
-                             NULL);
+                             piece, count, len, copy->remote + offset,
+                             copy->is_lent ? NP_CARRY_LENT : 0, &request, NULL);
         if (status != UCS_OK) {
             if (status != UCS_ERR_NO_RESOURCE) {
                 np_copy_stop(op, status);
@@ -170,6 +186,9 @@ void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status)
     np_assert((copy_op->super.kind == NP_OP_COPY) &&
               (copy_op->copy.pending > 0));
     --copy_op->copy.pending;
+    if (copy_op->copy.is_lent) {
+        np_link_of(copy_op->super.flight)->lent_since = 0;
+    }
     if ((status != UCS_OK) && (copy_op->super.status == UCS_OK)) {
         np_copy_stop(copy_op, status);
     }
@@ -199,27 +218,33 @@ static int np_copy_advance(np_link_t *link, np_sop_t *op)
 
     return np_fault_send_todo(link, op) &&
            np_chunks_is_claimed(&copy->chunks) && (copy->pending == 0) &&
+           np_carry_is_recalled(link, copy->recalled) &&
            np_chunks_is_over(link, &copy->chunks, op->super.status == UCS_OK);
 }
 
 static void np_copy_count(np_link_t *link, const np_sop_t *op)
 {
-    if ((op->super.status == UCS_OK) && !op->copy.has_asked &&
-        !op->copy.by_rings) {
+    if ((op->super.status != UCS_OK) || op->copy.has_asked) {
+        return;
+    }
+
+    if (op->copy.is_lent) {
+        np_lend_came(link);
+    } else if (!op->copy.by_rings) {
         np_stats_moved(link->port->flights.stats, op->copy.dir, op->copy.len);
     }
 }
 
 ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
 {
+    const int is_first = ucs_list_is_empty(&link->copies);
     ucs_status_t status;
 
     np_op_order(&link->flight, &op->super, op->copy.remote, op->copy.len,
                 op->copy.dir == NP_DIR_PUT);
 
     /* The first one begins at once, and may be done at once */
-    if (ucs_list_is_empty(&link->copies) && !op->copy.by_rings &&
-        np_copy_advance(link, op)) {
+    if (is_first && !op->copy.by_rings && np_copy_advance(link, op)) {
         np_copy_count(link, op);
         np_op_trace(&op->super);
         status = op->super.status;
@@ -230,6 +255,12 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
 
     ucs_list_add_tail(&link->copies, &op->queue);
     np_sop_post(link, op);
+    if (op->copy.is_lent && ucs_list_is_empty(&link->carried)) {
+        link->lent_since = 0; /* nothing has been waited for */
+    }
+    if (is_first && op->copy.by_rings) {
+        np_copy_run_rings(link, op); /* its end is for progress to tell */
+    }
     return UCS_INPROGRESS;
 }
 
@@ -247,7 +278,8 @@ int np_copy_has_work(np_link_t *link)
     np_sop_t *op;
 
     ucs_list_for_each(op, &link->copies, queue) {
-        if (np_copy_is_ready(link, &op->copy)) {
+        /* nothing wakes us when it is late, nor when it has read */
+        if (op->copy.is_lent || np_copy_is_ready(link, &op->copy)) {
             return 1;
         }
     }
@@ -304,6 +336,9 @@ unsigned np_copy_progress(np_link_t *link)
     do {
         is_done = 0;
         ucs_list_for_each_safe(op, next, queue, queue) {
+            if (op->copy.is_lent && np_lend_is_late(link)) {
+                np_lend_leave(link, op);
+            }
             if (np_copy_is_ready(link, &op->copy)) {
                 if (np_copy_has_waited(&op->copy)) {
                     np_copy_look_again(link, op);

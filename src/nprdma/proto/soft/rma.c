@@ -13,6 +13,7 @@
 #include "copy.h"
 #include "../ep.h"
 #include "fault.h"
+#include "lend.h"
 #include "piece.h"
 
 #include "../../dev/soft/fast.h"
@@ -27,11 +28,13 @@
 /* No piece of a transfer through the rings takes more than this part of the
  * payload area, so that pieces can follow each other closely */
 #define NP_RMA_RING_PARTS  4
+#define NP_RMA_RING_PIECE  32768u
 
 
-uint32_t np_rma_ring_piece(const np_port_config_t *config)
+uint32_t np_rma_ring_piece(const np_link_t *link)
 {
-    return ucs_min(config->payload_size / NP_RMA_RING_PARTS, 32768u);
+    return ucs_min((link->data.payload_mask + 1) / NP_RMA_RING_PARTS,
+                   NP_RMA_RING_PIECE);
 }
 
 size_t np_rma_max_bcopy(const np_port_config_t *config)
@@ -82,11 +85,18 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     return op;
 }
 
-/* The whole of it in pieces: large, shared, or through the rings */
+/* How a transfer in pieces goes */
+typedef enum np_rma_way {
+    NP_RMA_SHARED, /* by both sides, if it is large */
+    NP_RMA_RINGS,
+    NP_RMA_LENT    /* through the rings, what the target has lent */
+} np_rma_way_t;
+
+/* The whole of it in pieces */
 static ucs_status_t
 np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                  const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
-                 int by_rings, void *comp)
+                 np_rma_way_t way, void *comp)
 {
     np_sop_t *op;
 
@@ -95,13 +105,43 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->copy.by_rings = by_rings;
-    if (by_rings) {
+    op->copy.by_rings = way != NP_RMA_SHARED;
+    op->copy.is_lent  = way == NP_RMA_LENT;
+    if (op->copy.by_rings) {
         np_chunks_rest(&op->copy.chunks);
     } else {
         np_chunks_plan(&op->copy.chunks);
     }
     return np_copy_post(link, op);
+}
+
+/* Does it fit one piece? */
+static int np_rma_is_one_piece(uint64_t addr, size_t len)
+{
+    return (len <= NP_DMA_MAX) && !np_model_is_on &&
+           (len < np_engine.config.share_min) && np_arena_has(addr, len);
+}
+
+/* Does it go in pieces, and how? Else in one, here and now. */
+static int np_rma_is_in_pieces(np_link_t *link, const np_piece_t *piece,
+                               np_rma_way_t *way)
+{
+    if ((piece->direct == NULL) && !np_link_has_vm(link)) {
+        *way = NP_RMA_RINGS;
+        return 1;
+    }
+
+    if (ucs_unlikely(np_lend_is_large(piece->dir, piece->len)) &&
+        (piece->direct == NULL) &&
+        np_lend_may(link, piece->iov, piece->iovcnt, piece->len,
+                    piece->addr)) {
+        *way = NP_RMA_LENT;
+        return 1;
+    }
+
+    *way = NP_RMA_SHARED;
+    return !np_rma_is_one_piece(piece->addr, piece->len) ||
+           np_chunks_is_cold(piece->dir, piece->iov, piece->iovcnt, piece->len);
 }
 
 /* All of it was tried; what is missing comes by the target's help */
@@ -146,16 +186,10 @@ np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
     return status;
 }
 
-/* Does it fit one piece? */
-static int np_rma_is_one_piece(uint64_t addr, size_t len)
-{
-    return (len <= NP_DMA_MAX) && !np_model_is_on &&
-           (len < np_engine.config.share_min) && np_arena_has(addr, len);
-}
-
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
-                         uint64_t addr, np_sop_t **op_p, void *comp)
+                         uint64_t addr, uint8_t id, np_sop_t **op_p,
+                         void *comp)
 {
     ucs_status_t status;
     np_carry_t carry;
@@ -183,7 +217,8 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     op->rma.len   = len;
     np_sop_post(link, op);
     np_carry_send(link, &op->rma.carry,
-                  (kind == NP_OP_PUT) ? NP_DIR_PUT : NP_DIR_GET, len, addr);
+                  (kind == NP_OP_PUT) ? NP_DIR_PUT : NP_DIR_GET, len, addr,
+                  id);
     *op_p = op;
     return UCS_OK;
 }
@@ -221,6 +256,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     const uint64_t begin = np_trace_begin();
     np_ranges_t missing;
     ucs_status_t status;
+    np_rma_way_t way;
 
     status = np_rma_begin(link, key, addr, len, dir == NP_DIR_PUT,
                           &piece.direct);
@@ -234,22 +270,16 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
         return UCS_OK;
     }
 
-    if ((piece.direct == NULL) && !np_link_has_vm(link)) {
-        return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len, addr,
-                                1, comp);
-    }
-
-    if (!np_rma_is_one_piece(addr, len) ||
-        np_chunks_is_cold(dir, iov, iovcnt, len)) {
+    if (np_rma_is_in_pieces(link, &piece, &way)) {
         return np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
-                                addr, 0, comp);
+                                addr, way, comp);
     }
 
     status = np_rma_move_piece(link, &piece, &missing);
     if (ucs_unlikely(status == UCS_ERR_UNSUPPORTED)) {
         if (dir == NP_DIR_GET) {
             return np_rma_post_copy(dir, link, key, NULL, iov, iovcnt, len,
-                                    addr, 1, comp);
+                                    addr, NP_RMA_RINGS, comp);
         }
         status = UCS_OK; /* inside messages: a part may be written */
     }
@@ -396,7 +426,7 @@ np_rma_send_put(np_link_t *link, const np_key_t *key, const np_iov_t *iov,
     ucs_status_t status;
     np_sop_t *op;
 
-    status = np_rma_send(link, NP_OP_PUT, iov, 1, len, addr, &op, NULL);
+    status = np_rma_send(link, NP_OP_PUT, iov, 1, len, addr, 0, &op, NULL);
     if (status == UCS_OK) {
         np_rma_order(link, key, op, addr, len);
     }
@@ -533,7 +563,7 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         }
     }
 
-    status = np_rma_send(link, NP_OP_GET, NULL, 0, len, addr, &op, comp);
+    status = np_rma_send(link, NP_OP_GET, NULL, 0, len, addr, 0, &op, comp);
     if (status != UCS_OK) {
         return status;
     }

@@ -17,13 +17,14 @@
 size_t np_rma_max_bcopy(const np_port_config_t *config);
 
 /** Bytes of one piece of a transfer through the rings */
-uint32_t np_rma_ring_piece(const np_port_config_t *config);
+uint32_t np_rma_ring_piece(const np_link_t *link);
 
 /**
  * Send one request through the data ring.
  *
  * @param [in]  kind  NP_OP_PUT: @a iov is copied; NP_OP_GET: the caller fills
  *                    into the operation what to do with the bytes.
+ * @param [in]  id    See np_carry_send.
  * @param [out] op_p  The operation, which is outstanding.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE; UCS_ERR_NO_MEMORY; UCS_ERR_INVALID_ADDR:
@@ -31,7 +32,8 @@ uint32_t np_rma_ring_piece(const np_port_config_t *config);
  */
 ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
-                         uint64_t addr, np_sop_t **op_p, void *comp);
+                         uint64_t addr, uint8_t id, np_sop_t **op_p,
+                         void *comp);
 
 /** np_way_ops_t */
 ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,

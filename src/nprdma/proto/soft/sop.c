@@ -12,6 +12,7 @@
 
 #include "copy.h"
 #include "fault.h"
+#include "lend.h"
 #include "rma.h"
 #include "serve.h"
 
@@ -177,7 +178,10 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
         }
     }
 
-    if (op->rma.copy != NULL) {
+    if ((op->rma.copy != NULL) && op->rma.copy->copy.is_lent &&
+        (status == UCS_ERR_NO_PROGRESS)) {
+        np_lend_leave(link, op->rma.copy);
+    } else if (op->rma.copy != NULL) {
         np_copy_piece_done(op->rma.copy, status);
         np_op_drop(&op->super);
     } else {
@@ -234,6 +238,7 @@ static const np_way_ops_t np_sop_ways = {
 const np_port_ops_t np_proto_ops = {
     .ways      = &np_sop_ways,
     .serve     = np_serve_carried,
+    .lend      = np_serve_lent,
     .execute   = np_serve_job,
     .answered  = np_sop_answered,
     .carried   = np_sop_carried,

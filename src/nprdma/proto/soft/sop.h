@@ -26,6 +26,9 @@ typedef struct np_copy {
     np_window_t *window;      /**< NULL: by process_vm_*, or rings */
     void        *window_addr; /**< of remote */
     int         by_rings;
+    int         is_lent;      /**< of these, by what the target has lent; if it
+                                   does not come, in another way */
+    uint32_t    recalled;     /**< that was left: np_carry_is_recalled */
     int         has_asked;    /**< a part of it was not there: a FAULT was
                                    sent */
     unsigned    pending;      /**< pieces that others work on */

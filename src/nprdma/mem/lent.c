@@ -1,0 +1,172 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the program has lent.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "lent.h"
+
+#include "swapper.h"
+
+#include "../thread.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#define NP_LENT_WORD 64
+
+/* A look at a range must not meet the writes of those that read another one */
+typedef struct np_lent_range {
+    _Atomic uint64_t va;
+    _Atomic uint64_t end;     /* 0: not lent. Written by the one who has it */
+    _Atomic uint32_t readers; /* threads that are reading it, or have begun to
+                                 look whether they may */
+} NP_LINE_ALIGNED np_lent_range_t;
+
+/* Guards np_lent_used. No thread waits for a reader under it. */
+static pthread_mutex_t np_lent_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Bitmap: has somebody this range? The last bit is of none. */
+static uint64_t np_lent_used[(NP_LENT_MAX + 1) / NP_LENT_WORD];
+
+/* Aligned: few ranges touch one page */
+static np_lent_range_t np_lent[NP_LENT_MAX] __attribute__((aligned(4096)));
+
+/* All that are used are below it; relaxed: who needs a range knows that it has
+ * been lent before */
+static _Atomic unsigned np_lent_top;
+
+static pthread_once_t np_lent_once = PTHREAD_ONCE_INIT;
+
+
+/* Its parent's threads do not read here, nor hold the lock */
+static void np_lent_after_fork(void)
+{
+    unsigned i;
+
+    pthread_mutex_init(&np_lent_lock, NULL);
+    for (i = 0; i < NP_LENT_MAX; ++i) {
+        atomic_store_explicit(&np_lent[i].readers, 0, memory_order_relaxed);
+    }
+}
+
+static void np_lent_init(void)
+{
+    np_at_fork(NULL, NULL, np_lent_after_fork);
+}
+
+/* One that nobody has; NP_LENT_MAX: none. Under the lock. */
+static unsigned np_lent_get(void)
+{
+    unsigned word, i = NP_LENT_MAX;
+
+    for (word = 0; word < ucs_static_array_size(np_lent_used); ++word) {
+        if (~np_lent_used[word] != 0) {
+            i = (word * NP_LENT_WORD) + __builtin_ctzll(~np_lent_used[word]);
+            break;
+        }
+    }
+
+    if (i < NP_LENT_MAX) {
+        np_lent_used[word] |= UCS_BIT(i % NP_LENT_WORD);
+    }
+    return i;
+}
+
+unsigned np_lent_begin(uint64_t va, uint64_t len)
+{
+    np_lent_range_t *range;
+    unsigned i;
+
+    if ((len < NP_LENT_MIN) || (len > (UINT64_MAX - va))) {
+        return 0;
+    }
+
+    pthread_once(&np_lent_once, np_lent_init);
+    pthread_mutex_lock(&np_lent_lock);
+    i = np_lent_get();
+    if (i < NP_LENT_MAX) {
+        range = &np_lent[i];
+        atomic_store_explicit(&range->va, va, memory_order_relaxed);
+        /* release: who sees the end sees the beginning */
+        atomic_store_explicit(&range->end, va + len, memory_order_release);
+        if (i >= atomic_load_explicit(&np_lent_top, memory_order_relaxed)) {
+            atomic_store_explicit(&np_lent_top, i + 1, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&np_lent_lock);
+    return (i < NP_LENT_MAX) ? (i + 1) : 0;
+}
+
+void np_lent_end(unsigned id)
+{
+    np_lent_range_t *range;
+
+    if (id == 0) {
+        return;
+    }
+
+    np_assertv(id <= NP_LENT_MAX, "range %u of what is lent", id);
+    range = &np_lent[id - 1];
+    /* seq_cst, as np_lent_enter: either it sees the end, or we see it */
+    atomic_store_explicit(&range->end, 0, memory_order_seq_cst);
+    while (atomic_load_explicit(&range->readers, memory_order_seq_cst) != 0) {
+        sched_yield();
+    }
+
+    pthread_mutex_lock(&np_lent_lock);
+    np_lent_used[(id - 1) / NP_LENT_WORD] &= ~UCS_BIT((id - 1) % NP_LENT_WORD);
+    pthread_mutex_unlock(&np_lent_lock);
+}
+
+static int np_lent_has(np_lent_range_t *range, uint64_t va, size_t len)
+{
+    /* acquire: see np_lent_begin. In this order: if the range has become
+     * another one meanwhile, np_lent_enter looks once more while it cannot. */
+    const uint64_t end = atomic_load_explicit(&range->end,
+                                              memory_order_acquire);
+
+    return (end != 0) && (va < end) && (len <= (end - va)) &&
+           (atomic_load_explicit(&range->va, memory_order_relaxed) <= va);
+}
+
+/* Have the range stay while it is read; returns 0 if it has ended */
+static int np_lent_enter(np_lent_range_t *range, uint64_t va, size_t len)
+{
+    atomic_fetch_add_explicit(&range->readers, 1, memory_order_seq_cst);
+    if ((atomic_load_explicit(&range->end, memory_order_seq_cst) != 0) &&
+        np_lent_has(range, va, len)) {
+        return 1;
+    }
+
+    atomic_fetch_sub_explicit(&range->readers, 1, memory_order_release);
+    return 0;
+}
+
+int np_lent_read(void *dst, uint64_t va, size_t len)
+{
+    const unsigned top = atomic_load_explicit(&np_lent_top,
+                                              memory_order_relaxed);
+    np_lent_range_t *range;
+
+    if (np_swap_range_touches(va, len)) {
+        return 0; /* its swapper takes pages away while they are registered */
+    }
+
+    for (range = np_lent; range < &np_lent[top]; ++range) {
+        if (np_lent_has(range, va, len) && np_lent_enter(range, va, len)) {
+            memcpy(dst, (const void*)va, len);
+            /* release: what was read was read before */
+            atomic_fetch_sub_explicit(&range->readers, 1,
+                                      memory_order_release);
+            /* a swapper that has come meanwhile may have taken some */
+            return !np_swap_range_touches(va, len);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,42 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the program has lent: memory that it has registered, and has not
+ * deregistered yet. UCX wants such memory to stay mapped while a peer may use
+ * it, so this process may read it for that peer as the program itself does,
+ * without the kernel between. What is not known here is read in ways to which
+ * it does not matter whether it is mapped.
+ *
+ * A registration cache deregisters late: what is known here may be gone when no
+ * peer uses it any more. So nothing is read here but what a peer waits for
+ * (carry.h), and for peers of our own user, which could harm us anyway.
+ */
+
+#ifndef NP_LENT_H_
+#define NP_LENT_H_
+
+#include "../np.h"
+
+/** Ranges that are known at a time; more are lent, but not known */
+#define NP_LENT_MAX   255
+
+/** Smaller ranges are not worth it */
+#define NP_LENT_MIN   (16 * UCS_KBYTE)
+
+/**
+ * [@a va, @a va + @a len) is lent from now on. Any thread. Takes no memory.
+ *
+ * @return for np_lent_end, at most NP_LENT_MAX; 0: it is not known here.
+ */
+unsigned np_lent_begin(uint64_t va, uint64_t len);
+
+/** It is not any more: waits for threads that are reading it. Any thread.
+ *  @param [in] id  Of np_lent_begin; 0: nothing is done. */
+void np_lent_end(unsigned id);
+
+/** Read [@a va, @a va + @a len) if one range that is lent has all of it, and
+ *  the program does not swap any of it by itself. May wait for the pages, as
+ *  any load. Any thread. Returns 0 if it was not read. */
+int np_lent_read(void *dst, uint64_t va, size_t len);
+
+#endif
