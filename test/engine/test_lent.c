@@ -284,6 +284,34 @@ static int lent_child_room(void)
     return 0;
 }
 
+/* After one that was left and passed there is no room, and a target that does
+ * not come: that is late as well */
+static int lent_child_full(void)
+{
+    const struct timespec pause = {.tv_nsec = 8000000};
+    lent_world_t world;
+    unsigned i;
+
+    TAP_CHILD_CHECK(lent_open(&world, 1));
+    TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
+    for (i = 0; i < 100; ++i) {
+        pair_progress(world.pair.target);
+    }
+    nanosleep(&pause, NULL);
+    for (i = 0; i < 16; ++i) {
+        pair_send(&world.pair.link);
+    }
+    TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(lent_get(&world, 1) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
+    TAP_CHILD_CHECK(lent_wait(&world, 1, 0) && lent_is_right(&world, 1));
+    TAP_CHILD_CHECK(lent_count(&world, 0, 3));
+    np_lent_end(world.id);
+    pair_close(&world.pair);
+    return 0;
+}
+
 /* It is in the middle of a piece that was left: what the get was for may not go
  * before it has read */
 static int lent_child_reads(void)
@@ -341,10 +369,12 @@ static int lent_child_cancelled(void)
     TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
     TAP_CHILD_CHECK(lent_get(&world, 1) == UCS_INPROGRESS);
     pair_progress(world.pair.target);
+    pair_progress(world.pair.initiator); /* and sends more */
     np_ep_cancel(&world.pair.link.flight, UCS_ERR_CANCELED);
     TAP_CHILD_CHECK((world.done[0] == UCS_ERR_CANCELED) &&
                     (world.done[1] == UCS_ERR_CANCELED));
     memset(world.ours, 0x33, LENT_COPIES * LENT_SIZE);
+    munmap(world.theirs, LENT_SIZE); /* nobody reads it any more */
     for (i = 0; i < 100; ++i) {
         pair_progress(world.pair.target);
         pair_progress(world.pair.initiator);
@@ -479,6 +509,8 @@ void test_lent_children(void)
               "lent: what nobody waits for is not read");
     TAP_CHECK(tap_child(lent_child_room),
               "lent: there is room for others beside it");
+    TAP_CHECK(tap_child(lent_child_full),
+              "lent: what finds no room is late as well");
     TAP_CHECK(tap_child(lent_child_reads),
               "lent: the end of a get waits for a target that reads for it");
     TAP_CHECK(tap_child(lent_child_closes),

@@ -134,7 +134,20 @@ int np_carry_has_room_beside(np_link_t *link, size_t len)
 
 void np_carry_drop(np_link_t *link)
 {
+    np_patience_t patience;
+    uint32_t recalled;
+
     link->data.is_kept = 0;
+    if (!np_flights_are_ours(&link->port->flights) || (link->shm == NULL) ||
+        ucs_list_is_empty(&link->carried)) {
+        return;
+    }
+
+    recalled = np_carry_recall(link);
+    np_patience_init(&patience, &link->drain);
+    while (!np_carry_is_recalled(link, recalled) &&
+           (np_patience_look(&patience) == UCS_INPROGRESS)) {
+    }
 }
 
 /* The first of those that are out, if the target has passed it; else NULL */
@@ -183,7 +196,7 @@ static ucs_status_t np_carry_lend(np_peer_t *peer, uint32_t epoch,
 {
     ucs_status_t status = UCS_ERR_NO_PROGRESS;
 
-    if (peer->process.uid != np_engine.uid) {
+    if ((peer->process.uid != np_engine.uid) || peer->is_gone) {
         return UCS_ERR_NO_PROGRESS;
     }
 

@@ -60,7 +60,8 @@ uint32_t np_carry_recall(np_link_t *link);
  *  NP_CARRY_LENT leaves room for them, should the target not come to it. */
 int np_carry_has_room_beside(np_link_t *link, size_t len);
 
-/** What is out keeps its slot no longer: its end is not taken any more */
+/** What is out keeps its slot no longer: its end is not taken any more, and the
+ *  target reads nothing for it when this returns, if it runs at all */
 void np_carry_drop(np_link_t *link);
 
 /** np_port_ops_t::serve for a slot of the data ring, whose answer goes into it.

@@ -253,11 +253,11 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
         return status;
     }
 
+    if (op->copy.is_lent) {
+        np_lend_begin(link);
+    }
     ucs_list_add_tail(&link->copies, &op->queue);
     np_sop_post(link, op);
-    if (op->copy.is_lent && ucs_list_is_empty(&link->carried)) {
-        link->lent_since = 0; /* nothing has been waited for */
-    }
     if (is_first && op->copy.by_rings) {
         np_copy_run_rings(link, op); /* its end is for progress to tell */
     }
@@ -278,7 +278,8 @@ int np_copy_has_work(np_link_t *link)
     np_sop_t *op;
 
     ucs_list_for_each(op, &link->copies, queue) {
-        /* nothing wakes us when it is late, nor when it has read */
+        /* nothing wakes us when it is late; nor when the target has read for
+         * what was left, which counts as ready */
         if (op->copy.is_lent || np_copy_is_ready(link, &op->copy)) {
             return 1;
         }

@@ -13,6 +13,7 @@
 #include "../../clock.h"
 #include "../../mem/mapper.h"
 #include "../../mem/model.h"
+#include "../../mem/region.h"
 
 /* A target that fills the rings has come to its next piece within this time,
  * unless it computes, sleeps, or has no processor. As long as the first touch
@@ -28,7 +29,9 @@
 /* Has a target that was late passed the pieces that were left? */
 static int np_lend_has_passed(np_link_t *link)
 {
-    return np_ring_tx_is_read(&link->data, link->left_end - 1);
+    /* what is more than a lap away has been passed long ago */
+    return ((link->data.tail - link->left_end) > link->data.mask) ||
+           np_ring_tx_is_read(&link->data, link->left_end - 1);
 }
 
 int np_lend_may(np_link_t *link, const np_iov_t *iov, size_t iovcnt, size_t len,
@@ -38,7 +41,8 @@ int np_lend_may(np_link_t *link, const np_iov_t *iov, size_t iovcnt, size_t len,
     size_t i;
 
     if ((np_engine.config.ring_get_min == 0) || np_model_is_on ||
-        link->port->is_model || (link->process.uid != np_engine.uid) ||
+        link->port->is_model || np_region_is_exact() ||
+        (link->process.uid != np_engine.uid) || (link->data.mask == 0) ||
         !np_arena_has(addr, len)) {
         return 0;
     }
@@ -76,6 +80,18 @@ static void np_lend_pause(np_link_t *link)
     link->lent_from  = now + link->lent_pause;
 }
 
+void np_lend_begin(np_link_t *link)
+{
+    np_sop_t *op;
+
+    ucs_list_for_each(op, &link->copies, queue) {
+        if (op->copy.is_lent) {
+            return;
+        }
+    }
+    link->lent_since = 0;
+}
+
 void np_lend_leave(np_link_t *link, np_sop_t *copy_op)
 {
     np_copy_t *copy = &copy_op->copy;
@@ -91,6 +107,9 @@ void np_lend_leave(np_link_t *link, np_sop_t *copy_op)
             np_carry_leave(link, carry);
             np_op_drop(&piece->super);
             --copy->pending;
+            /* For the next copy: it is late, or the target passes this one.
+             * Where none was sent there is no such sign, and no new time. */
+            link->lent_since = 0;
         }
     }
 
@@ -112,11 +131,8 @@ int np_lend_is_late(np_link_t *link)
     uint64_t now;
 
     if (ucs_unlikely(link->lent_from != 0) &&
-        ucs_list_is_empty(&link->carried)) {
-        if (!np_lend_has_passed(link)) {
-            return 1;
-        }
-        link->lent_since = 0;
+        ucs_list_is_empty(&link->carried) && !np_lend_has_passed(link)) {
+        return 1;
     }
 
     now = np_clock();

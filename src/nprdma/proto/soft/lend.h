@@ -19,6 +19,10 @@
 int np_lend_may(np_link_t *link, const np_iov_t *iov, size_t iovcnt, size_t len,
                 uint64_t addr);
 
+/** A copy that is tried so is about to be posted: if no other one waits,
+ *  nothing has been waited for. */
+void np_lend_begin(np_link_t *link);
+
 /** Has nothing that the target has lent come for too long? After another copy
  *  that was left nothing is waited for, unless the target has come since. */
 int np_lend_is_late(np_link_t *link);
