@@ -12,6 +12,7 @@
 
 #include "thread.h"
 #include "trace.h"
+#include "mem/lent.h"
 #include "mem/model.h"
 #include "mem/table.h"
 
@@ -34,6 +35,7 @@ static void np_start_prepare_forks(void)
     np_at_fork(NULL, NULL, np_start_after_fork);
     /* should it fail, the first table says so */
     (void)np_table_prepare_forks();
+    np_lent_prepare_forks();
 }
 
 static ucs_status_t np_start(const np_engine_config_t *config)

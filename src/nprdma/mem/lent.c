@@ -28,34 +28,36 @@ typedef struct np_lent_range {
                                  look whether they may */
 } NP_LINE_ALIGNED np_lent_range_t;
 
-/* Guards np_lent_used. No thread waits for a reader under it. */
-static pthread_mutex_t np_lent_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Bitmap: has somebody this range? The last bit is of none. */
-static uint64_t np_lent_used[(NP_LENT_MAX + 1) / NP_LENT_WORD];
-
-/* Aligned: few ranges touch one page */
-static np_lent_range_t np_lent[NP_LENT_MAX] __attribute__((aligned(4096)));
-
-/* All that are used are below it; relaxed: who needs a range knows that it has
- * been lent before */
-static _Atomic unsigned np_lent_top;
-
-static pthread_once_t np_lent_once = PTHREAD_ONCE_INIT;
+/* Aligned: the first registrations touch one page */
+static struct {
+    /* guards used[]; no thread waits for a reader under it */
+    pthread_mutex_t  lock;
+    /* bitmap: has somebody this range? The last bit is of none. */
+    uint64_t         used[(NP_LENT_MAX + 1) / NP_LENT_WORD];
+    /* all that are used are below it; relaxed: who needs a range knows that it
+     * has been lent before */
+    _Atomic unsigned top;
+    np_lent_range_t  ranges[NP_LENT_MAX];
+} np_lent __attribute__((aligned(4096))) = {
+    .lock = PTHREAD_MUTEX_INITIALIZER
+};
 
 
 /* Its parent's threads do not read here, nor hold the lock */
 static void np_lent_after_fork(void)
 {
+    const unsigned top = atomic_load_explicit(&np_lent.top,
+                                              memory_order_relaxed);
     unsigned i;
 
-    pthread_mutex_init(&np_lent_lock, NULL);
-    for (i = 0; i < NP_LENT_MAX; ++i) {
-        atomic_store_explicit(&np_lent[i].readers, 0, memory_order_relaxed);
+    pthread_mutex_init(&np_lent.lock, NULL);
+    for (i = 0; i < top; ++i) {
+        atomic_store_explicit(&np_lent.ranges[i].readers, 0,
+                              memory_order_relaxed);
     }
 }
 
-static void np_lent_init(void)
+void np_lent_prepare_forks(void)
 {
     np_at_fork(NULL, NULL, np_lent_after_fork);
 }
@@ -65,15 +67,15 @@ static unsigned np_lent_get(void)
 {
     unsigned word, i = NP_LENT_MAX;
 
-    for (word = 0; word < ucs_static_array_size(np_lent_used); ++word) {
-        if (~np_lent_used[word] != 0) {
-            i = (word * NP_LENT_WORD) + __builtin_ctzll(~np_lent_used[word]);
+    for (word = 0; word < ucs_static_array_size(np_lent.used); ++word) {
+        if (~np_lent.used[word] != 0) {
+            i = (word * NP_LENT_WORD) + __builtin_ctzll(~np_lent.used[word]);
             break;
         }
     }
 
     if (i < NP_LENT_MAX) {
-        np_lent_used[word] |= UCS_BIT(i % NP_LENT_WORD);
+        np_lent.used[word] |= UCS_BIT(i % NP_LENT_WORD);
     }
     return i;
 }
@@ -87,19 +89,18 @@ unsigned np_lent_begin(uint64_t va, uint64_t len)
         return 0;
     }
 
-    pthread_once(&np_lent_once, np_lent_init);
-    pthread_mutex_lock(&np_lent_lock);
+    pthread_mutex_lock(&np_lent.lock);
     i = np_lent_get();
     if (i < NP_LENT_MAX) {
-        range = &np_lent[i];
+        range = &np_lent.ranges[i];
         atomic_store_explicit(&range->va, va, memory_order_relaxed);
         /* release: who sees the end sees the beginning */
         atomic_store_explicit(&range->end, va + len, memory_order_release);
-        if (i >= atomic_load_explicit(&np_lent_top, memory_order_relaxed)) {
-            atomic_store_explicit(&np_lent_top, i + 1, memory_order_relaxed);
+        if (i >= atomic_load_explicit(&np_lent.top, memory_order_relaxed)) {
+            atomic_store_explicit(&np_lent.top, i + 1, memory_order_relaxed);
         }
     }
-    pthread_mutex_unlock(&np_lent_lock);
+    pthread_mutex_unlock(&np_lent.lock);
     return (i < NP_LENT_MAX) ? (i + 1) : 0;
 }
 
@@ -112,16 +113,17 @@ void np_lent_end(unsigned id)
     }
 
     np_assertv(id <= NP_LENT_MAX, "range %u of what is lent", id);
-    range = &np_lent[id - 1];
+    range = &np_lent.ranges[id - 1];
     /* seq_cst, as np_lent_enter: either it sees the end, or we see it */
     atomic_store_explicit(&range->end, 0, memory_order_seq_cst);
     while (atomic_load_explicit(&range->readers, memory_order_seq_cst) != 0) {
         sched_yield();
     }
 
-    pthread_mutex_lock(&np_lent_lock);
-    np_lent_used[(id - 1) / NP_LENT_WORD] &= ~UCS_BIT((id - 1) % NP_LENT_WORD);
-    pthread_mutex_unlock(&np_lent_lock);
+    pthread_mutex_lock(&np_lent.lock);
+    np_lent.used[(id - 1) / NP_LENT_WORD] &=
+            ~UCS_BIT((id - 1) % NP_LENT_WORD);
+    pthread_mutex_unlock(&np_lent.lock);
 }
 
 static int np_lent_has(np_lent_range_t *range, uint64_t va, size_t len)
@@ -150,7 +152,7 @@ static int np_lent_enter(np_lent_range_t *range, uint64_t va, size_t len)
 
 int np_lent_read(void *dst, uint64_t va, size_t len)
 {
-    const unsigned top = atomic_load_explicit(&np_lent_top,
+    const unsigned top = atomic_load_explicit(&np_lent.top,
                                               memory_order_relaxed);
     np_lent_range_t *range;
 
@@ -158,7 +160,7 @@ int np_lent_read(void *dst, uint64_t va, size_t len)
         return 0; /* its swapper takes pages away while they are registered */
     }
 
-    for (range = np_lent; range < &np_lent[top]; ++range) {
+    for (range = np_lent.ranges; range < &np_lent.ranges[top]; ++range) {
         if (np_lent_has(range, va, len) && np_lent_enter(range, va, len)) {
             memcpy(dst, (const void*)va, len);
             /* release: what was read was read before */

@@ -23,6 +23,9 @@
 /** Smaller ranges are not worth it */
 #define NP_LENT_MIN   (16 * UCS_KBYTE)
 
+/** Before the first range, once */
+void np_lent_prepare_forks(void);
+
 /**
  * [@a va, @a va + @a len) is lent from now on. Any thread. Takes no memory.
  *
