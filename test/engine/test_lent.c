@@ -106,6 +106,19 @@ static int lent_wait(lent_world_t *world, unsigned copy, int attended)
     return world->done[copy] == UCS_OK;
 }
 
+/* A get, to whose pieces the target does not come */
+static int lent_is_left(lent_world_t *world, unsigned copy)
+{
+    return (lent_get(world, copy) == UCS_INPROGRESS) &&
+           lent_wait(world, copy, 0) && lent_is_right(world, copy);
+}
+
+static void lent_close(lent_world_t *world)
+{
+    np_lent_end(world->id);
+    pair_close(&world->pair);
+}
+
 static int lent_count(const lent_world_t *world, unsigned came, unsigned left)
 {
     const np_stats_t *stats = world->pair.initiator->flights.stats;
@@ -123,8 +136,7 @@ static int lent_child_comes(void)
     TAP_CHILD_CHECK(np_port_arm(world.pair.initiator) == UCS_ERR_BUSY);
     TAP_CHILD_CHECK(lent_wait(&world, 0, 1) && lent_is_right(&world, 0));
     TAP_CHILD_CHECK(lent_count(&world, 1, 0));
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -203,8 +215,7 @@ static int lent_child_computes(void)
     TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
     TAP_CHILD_CHECK(lent_wait(&world, 0, 1) && lent_is_right(&world, 0));
     TAP_CHILD_CHECK(lent_count(&world, 1, LENT_COPIES));
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -217,8 +228,7 @@ static int lent_child_messages(void)
 
     TAP_CHILD_CHECK(lent_open(&world, 1));
     pair_received = 0;
-    TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
+    TAP_CHILD_CHECK(lent_is_left(&world, 0));
     for (i = 0; i < 32; ++i) {
         pair_send(&world.pair.link); /* as far as there is room */
     }
@@ -229,8 +239,7 @@ static int lent_child_messages(void)
     pair_send(&world.pair.link);
     TAP_CHILD_CHECK(pair_wait_received(world.pair.target,
                                        world.pair.initiator, 1));
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -242,15 +251,13 @@ static int lent_child_gone(void)
     unsigned i;
 
     TAP_CHILD_CHECK(lent_open(&world, 1));
-    TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
+    TAP_CHILD_CHECK(lent_is_left(&world, 0));
     munmap(world.theirs, LENT_SIZE);
     for (i = 0; i < 100; ++i) {
         pair_progress(world.pair.target);
     }
     TAP_CHILD_CHECK(!world.pair.peer->is_malformed);
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -266,8 +273,7 @@ static int lent_child_room(void)
     link = &world.pair.link;
     TAP_CHILD_CHECK(np_mapper_fault_in((uintptr_t)world.theirs, LENT_SIZE,
                                        1) == UCS_OK);
-    TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
+    TAP_CHILD_CHECK(lent_is_left(&world, 0));
     TAP_CHILD_CHECK(np_rma_may_put(link, (uintptr_t)world.theirs,
                                    sizeof(flag)) == UCS_OK);
     TAP_CHILD_CHECK(np_ep_put_copied(&link->flight, world.key, flag,
@@ -279,8 +285,7 @@ static int lent_child_room(void)
     pair_send(link);
     TAP_CHILD_CHECK(pair_wait_received(world.pair.target,
                                        world.pair.initiator, 1));
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -293,8 +298,7 @@ static int lent_child_full(void)
     unsigned i;
 
     TAP_CHILD_CHECK(lent_open(&world, 1));
-    TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
+    TAP_CHILD_CHECK(lent_is_left(&world, 0));
     for (i = 0; i < 100; ++i) {
         pair_progress(world.pair.target);
     }
@@ -307,8 +311,7 @@ static int lent_child_full(void)
     TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
     TAP_CHILD_CHECK(lent_wait(&world, 1, 0) && lent_is_right(&world, 1));
     TAP_CHILD_CHECK(lent_count(&world, 0, 3));
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -330,8 +333,7 @@ static int lent_child_reads(void)
     TAP_CHILD_CHECK(np_port_arm(world.pair.initiator) == UCS_ERR_BUSY);
     atomic_store(&world.pair.link.shm->lending, 8);
     TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -343,8 +345,7 @@ static int lent_child_closes(void)
 
     TAP_CHILD_CHECK(lent_open(&world, 1));
     link = &world.pair.link;
-    TAP_CHILD_CHECK(lent_get(&world, 0) == UCS_INPROGRESS);
-    TAP_CHILD_CHECK(lent_wait(&world, 0, 0) && lent_is_right(&world, 0));
+    TAP_CHILD_CHECK(lent_is_left(&world, 0));
     atomic_store(&link->shm->left, 1);
     TAP_CHILD_CHECK(!np_link_has_lost(link));
     pair_send(link); /* but a message would be */
@@ -354,8 +355,7 @@ static int lent_child_closes(void)
     }
     TAP_CHILD_CHECK(!np_link_has_lost(link));
     atomic_store(&link->shm->left, 0);
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -382,8 +382,7 @@ static int lent_child_cancelled(void)
     for (i = 0; i < (LENT_COPIES * LENT_SIZE); ++i) {
         TAP_CHILD_CHECK(world.ours[i] == 0x33);
     }
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 
@@ -414,8 +413,7 @@ static int lent_child_rights(void)
     TAP_CHILD_CHECK(slot.rma.status == UCS_ERR_NO_PROGRESS);
     munmap(mem, LENT_SIZE);
     TAP_CHILD_CHECK(!np_lent_read(byte, (uintptr_t)mem, sizeof(byte)));
-    np_lent_end(world.id);
-    pair_close(&world.pair);
+    lent_close(&world);
     return 0;
 }
 

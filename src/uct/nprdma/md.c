@@ -345,8 +345,7 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
         return status;
     }
 
-    lent    = (length < NP_LENT_MIN) ? 0 :
-              np_lent_begin((uintptr_t)address, length);
+    lent    = np_lent_begin((uintptr_t)address, length);
     *memh_p = (void*)(UCT_NPRDMA_MEMH_ARENAS |
                       ((uint64_t)arenas.first << UCT_NPRDMA_MEMH_FIRST) |
                       ((uint64_t)arenas.count << UCT_NPRDMA_MEMH_COUNT) |
@@ -365,7 +364,6 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     const unsigned flags = UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags,
                                                         FIELD_FLAGS, 0);
     int can_invalidate   = ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate;
-    const unsigned lent  = (uintptr_t)params->memh >> UCT_NPRDMA_MEMH_LENT;
     np_region_t *region;
 
     if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) && !can_invalidate) {
@@ -390,9 +388,8 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 
     if (region != NULL) {
         np_region_put(region);
-    } else if (((uintptr_t)params->memh & UCT_NPRDMA_MEMH_ARENAS) &&
-               (lent > 0)) {
-        np_lent_end(lent);
+    } else if ((uintptr_t)params->memh & UCT_NPRDMA_MEMH_ARENAS) {
+        np_lent_end((uintptr_t)params->memh >> UCT_NPRDMA_MEMH_LENT);
     }
     return UCS_OK;
 }

@@ -483,8 +483,7 @@ int np_link_could_widen(const np_link_t *link)
 
 static int np_link_may_widen(np_link_t *link)
 {
-    if (!link->is_wide &&
-        (link->port->num_wide < link->port->config.wide_links)) {
+    if (!link->is_wide && np_link_could_widen(link)) {
         ++link->port->num_wide;
         link->is_wide = 1;
     }
