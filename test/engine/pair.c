@@ -49,9 +49,15 @@ np_port_t *pair_port_of_slots(unsigned slots)
         .data_slots   = slots,
         .payload_size = ucs_max(4096u, slots * NP_LINE)
     };
+
+    return pair_port_of(&config);
+}
+
+np_port_t *pair_port_of(const np_port_config_t *config)
+{
     np_port_t *port;
 
-    return (np_port_open(&config, &np_proto_ops, &pair_user, &port) == UCS_OK) ?
+    return (np_port_open(config, &np_proto_ops, &pair_user, &port) == UCS_OK) ?
            port : NULL;
 }
 

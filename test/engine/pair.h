@@ -29,6 +29,7 @@ void pair_close(pair_t *pair);
  * Its links have rings of 8 slots. */
 np_port_t *pair_port(void);
 np_port_t *pair_port_of_slots(unsigned slots);
+np_port_t *pair_port_of(const np_port_config_t *config);
 
 /* A link that has not connected yet */
 void pair_link(np_port_t *from, np_port_t *to, np_link_t *link);

@@ -100,6 +100,7 @@ void test_mem(void);
 void test_stage(void);
 void test_touch(void);
 void test_ring(void);
+void test_room(void);
 void test_link(void);
 void test_hostile(void);
 void test_stranger(void);

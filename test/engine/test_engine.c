@@ -50,6 +50,7 @@ int main(void)
     test_stage();
     test_touch();
     test_ring();
+    test_room();
     test_link();
     test_hostile();
     test_chunks();

@@ -43,12 +43,6 @@
 #define NP_LINK_DEAF_NS UINT64_C(5000000)
 #define NP_LINK_BEHIND  64
 
-/* Times that the payload area was filled before a link becomes wide */
-#define NP_LINK_BUSY_LAPS 64
-
-/* Positions are compared as signed differences: as far ahead as that allows */
-#define NP_LINK_BUSY_NEVER UCS_BIT(30)
-
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
 {
@@ -256,13 +250,6 @@ np_link_init_ring(np_ring_tx_t *ring, np_slot_t *slots, uint32_t num_slots,
     return UCS_OK;
 }
 
-/* Bytes of payload after which a link is a busy one */
-static uint32_t np_link_busy_bytes(uint32_t payload_size)
-{
-    return ucs_min((uint64_t)payload_size * NP_LINK_BUSY_LAPS,
-                   (uint64_t)NP_LINK_BUSY_NEVER);
-}
-
 static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
 {
     const np_port_config_t *config = &link->port->config;
@@ -292,7 +279,7 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
                                np_link_shm_payload(shm, config->data_slots),
                                config->payload_wide, &link->shm->data_head);
     link->data.payload_mask = config->payload_size - 1;
-    link->data.busy_at      = np_link_busy_bytes(config->payload_size);
+    np_link_init_room(link);
     if (status == UCS_OK) {
         status = np_link_init_ring(&link->ctl,
                                    np_link_shm_ctl(shm, config->data_slots),
@@ -472,65 +459,6 @@ np_table_t *np_link_table_slow(np_link_t *link, uint32_t arena)
     link->table       = np_remote_table(link->remote, arena);
     link->table_arena = arena;
     return link->table;
-}
-
-int np_link_could_widen(const np_link_t *link)
-{
-    return !np_link_is_widened(link) &&
-           (link->is_wide ||
-            (link->port->num_wide < link->port->config.wide_links));
-}
-
-static int np_link_may_widen(np_link_t *link)
-{
-    if (!link->is_wide && np_link_could_widen(link)) {
-        ++link->port->num_wide;
-        link->is_wide = 1;
-    }
-
-    return link->is_wide;
-}
-
-void np_link_busy(np_link_t *link)
-{
-    np_ring_tx_t *ring = &link->data;
-    uint32_t size      = ring->payload_mask + 1;
-
-    if (np_link_is_widened(link)) {
-        ring->busy_at = ring->payload_tail + NP_LINK_BUSY_NEVER;
-    } else if (!np_link_may_widen(link)) {
-        ring->busy_at = ring->payload_tail + np_link_busy_bytes(size);
-    } else if (np_ring_tx_refresh(ring) && np_ring_tx_is_empty(ring)) {
-        np_ring_tx_widen(ring);
-        ring->busy_at = ring->payload_tail + NP_LINK_BUSY_NEVER;
-    } else {
-        ring->busy_at = ring->payload_tail + (size / 4);
-    }
-}
-
-/* For a caller that has found no room in the data ring */
-static int np_link_has_ring_room(np_link_t *link)
-{
-    uint32_t start;
-
-    /* A link that is to become wide does so when all is read */
-    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
-        np_link_busy(link);
-        return np_link_is_widened(link);
-    }
-
-    /* Half of the payload area: a sender that has waited once shall not wait
-     * for each message that follows */
-    return np_ring_tx_has_payload(&link->data,
-                                  link->port->config.payload_size / 2,
-                                  &start) &&
-           np_ring_tx_has_slot(&link->data);
-}
-
-int np_link_has_room(np_link_t *link)
-{
-    link->flight.is_full = link->flight.is_full && !np_link_has_ring_room(link);
-    return !link->flight.is_full;
 }
 
 ucs_status_t np_link_vm_refused(np_link_t *link)

@@ -51,6 +51,10 @@ struct np_link {
     ucs_list_link_t  deaf;
     int              no_vm;        /**< process_vm_* was refused */
     int              is_wide;      /**< uses, or will use, payload_wide */
+    uint32_t         rewind_at;    /**< payload_tail at the last look whether
+                                        payload may begin anew .. */
+    uint32_t         rewind_after; /**< .. and the bytes to the next one */
+    unsigned         rewind_taken; /**< port->taken, when that was last seen */
     uint32_t         shares_used;  /**< bitmap; see share.h, as are: */
     uint16_t         share_generation;
     int              no_share;     /**< the target cannot help */
@@ -120,9 +124,13 @@ int np_link_is_alive(np_link_t *link);
  *  died, or has never taken us in, or has closed its port before. */
 int np_link_has_lost(np_link_t *link);
 
+/** It has a new data ring (room.c) */
+void np_link_init_room(np_link_t *link);
+
 /**
  * The link has carried much payload: may it use the whole payload area? Far
- * from where the target reads, neither waits for the other's cache lines.
+ * from where the target reads, neither waits for the other's cache lines. If it
+ * does already: may the payload begin anew?
  */
 void np_link_busy(np_link_t *link);
 

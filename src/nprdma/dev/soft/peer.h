@@ -296,6 +296,7 @@ np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
         count += np_help_progress(port);
     }
 
+    port->taken += count;
     if (ucs_unlikely(--port->countdown == 0)) {
         np_port_clock(port);
     }

@@ -124,6 +124,7 @@ struct np_port {
     unsigned            num_hot;
     unsigned            countdown;    /**< to the next look at the clock */
     unsigned            period;       /**< where the countdown begins */
+    unsigned            taken;        /**< messages, requests, chunks */
     uint64_t            last_clock;   /**< nanoseconds of CLOCK_MONOTONIC */
     uint64_t            last_look;    /**< at the sockets; 0: look at once */
     _Atomic unsigned    num_peers;    /**< length of peers[]; changed under the

@@ -31,8 +31,8 @@ typedef struct np_ring_tx {
     int              is_kept;
     uint32_t         payload_full; /**< mask of the whole area; payload_mask is
                                         that of the part in use */
-    uint32_t         busy_at;    /**< position of payload_tail at which to ask
-                                      whether the whole area should be used */
+    uint32_t         busy_at;    /**< position of payload_tail at which its user
+                                      asks what part of the area to use */
 } np_ring_tx_t;
 
 /** Reading end. Owner: the peer; guarded as the port is. */

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A link that has become wide: where its payload begins anew, and that nothing
+ * is written over what has not been read. */
+
+#include "pair.h"
+#include "tap.h"
+
+#include "nprdma/face/soft.h"
+#include "nprdma/proto/ep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOM_NARROW   (32 * 1024u)
+#define ROOM_WIDE     (512 * 1024u)
+#define ROOM_LEN      8000u
+#define ROOM_MESSAGES 400
+#define ROOM_RANDOM   60000
+
+/* Two ports with a link each way; messages go over the first */
+static struct {
+    np_port_t *from;
+    np_port_t *to;
+    np_link_t link;
+    np_link_t back;
+    unsigned  sent;
+    unsigned  taken;
+    int       is_wrong; /* a message was not the one that was sent */
+    uint32_t  farthest; /* offset in the payload area, since it was set to 0 */
+} room;
+
+
+/* Lengths and bytes follow from the number of the message */
+static unsigned room_len(unsigned number)
+{
+    return 100 + ((number * 7919) % ROOM_LEN);
+}
+
+static void room_am(void *arg, uint8_t id, void *data, unsigned len)
+{
+    const uint8_t *bytes = data;
+    unsigned i;
+
+    room.is_wrong |= len != room_len(room.taken);
+    for (i = 0; i < len; ++i) {
+        room.is_wrong |= bytes[i] != (uint8_t)(room.taken + i);
+    }
+    ++room.taken;
+}
+
+static void room_am_back(void *arg, uint8_t id, void *data, unsigned len) {}
+
+/* Returns whether there was room */
+static int room_send(void)
+{
+    const unsigned len = room_len(room.sent);
+    uint8_t *bytes;
+    uint32_t start;
+    void *data;
+    unsigned i;
+
+    if (np_fast_reserve(&room.link, len, &data, &start) != UCS_OK) {
+        np_link_has_room(&room.link); /* or it becomes wide */
+        return 0;
+    }
+
+    bytes = data;
+    for (i = 0; i < len; ++i) {
+        bytes[i] = room.sent + i;
+    }
+    room.farthest = ucs_max(room.farthest,
+                            (uint32_t)(bytes - room.link.data.payload));
+    np_fast_send(&room.link, 1, start, len);
+    ++room.sent;
+    return 1;
+}
+
+static void room_take_all(void)
+{
+    while (np_port_poll(room.to, room_am, NULL) > 0) {
+    }
+}
+
+/* Something comes from the peer */
+static void room_answer(void)
+{
+    pair_send(&room.back);
+    np_port_poll(room.from, room_am_back, NULL);
+}
+
+/* Messages of which @a behind are not read when the next one is sent. Returns
+ * how far the payload went. */
+static uint32_t room_stream(unsigned messages, unsigned behind, int is_answered)
+{
+    unsigned i;
+
+    room_take_all();
+    room.farthest = 0;
+    for (i = 0; i < messages; ++i) {
+        room_send();
+        if ((i % (behind + 1)) == behind) {
+            room_take_all();
+        }
+        if (is_answered) {
+            room_answer();
+        }
+    }
+    return room.farthest;
+}
+
+static int room_open(void)
+{
+    const np_port_config_t config = {
+        .data_slots   = 128,
+        .payload_size = ROOM_NARROW,
+        .payload_wide = ROOM_WIDE,
+        .wide_links   = 1
+    };
+
+    memset(&room, 0, sizeof(room));
+    room.from = pair_port_of(&config);
+    room.to   = pair_port_of(&config);
+    pair_link(room.from, room.to, &room.link);
+    pair_link(room.to, room.from, &room.back);
+    return pair_meet(room.from, room.to, &room.link) &&
+           pair_meet(room.to, room.from, &room.back);
+}
+
+static void room_close(void)
+{
+    np_ep_close(&room.link.flight);
+    np_ep_close(&room.back.flight);
+    np_proto_close(room.from);
+    np_proto_close(room.to);
+}
+
+/* As many as there is room for, or few; taken sooner or later */
+static void room_mix(void)
+{
+    unsigned seed = 1, left;
+
+    while (room.sent < ROOM_RANDOM) {
+        for (left = rand_r(&seed) % 70; left > 0; --left) {
+            if ((room.sent == ROOM_RANDOM) || !room_send()) {
+                break;
+            }
+        }
+        if ((rand_r(&seed) % 3) == 0) {
+            room_answer();
+        }
+        if ((rand_r(&seed) % 4) == 0) {
+            room_take_all();
+        } else {
+            np_port_poll(room.to, room_am, NULL);
+        }
+    }
+    room_take_all();
+}
+
+void test_room(void)
+{
+    uint32_t alone, answered, behind;
+
+    TAP_CHECK(room_open(), "room: two links");
+    TAP_CHECK(room_stream(ROOM_MESSAGES, 0, 1) < ROOM_NARROW,
+              "room: the narrow area comes first");
+    room_stream(2 * ROOM_MESSAGES, 0, 1);
+    TAP_CHECK(np_link_is_widened(&room.link), "room: then the wide one");
+
+    room_stream(ROOM_MESSAGES, 0, 1);
+    answered = room_stream(ROOM_MESSAGES, 0, 1);
+    TAP_CHECK((answered >= ROOM_NARROW) &&
+              (answered < (ROOM_NARROW + (2 * ROOM_LEN))),
+              "room: what is answered begins anew soon (%u)", answered);
+    alone = room_stream(ROOM_MESSAGES, 0, 0);
+    TAP_CHECK((alone >= (4 * ROOM_NARROW)) &&
+              (alone < ((4 * ROOM_NARROW) + (2 * ROOM_LEN))),
+              "room: what is not answered, later (%u)", alone);
+    behind = room_stream(ROOM_MESSAGES, ROOM_MESSAGES, 1);
+    TAP_CHECK(behind > (ROOM_WIDE / 2), "room: what is not read stays (%u)",
+              behind);
+
+    room_mix();
+    TAP_CHECK((room.taken == ROOM_RANDOM) && !room.is_wrong,
+              "room: %u messages, each as it was sent", room.taken);
+    room_close();
+}
