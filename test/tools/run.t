@@ -59,7 +59,7 @@ if [[ $ucx == *ersion?1.13.* ]]; then
         [ "$at" -gt 4194304 -a "$at" -lt 4294967 ]
     at=$(border A=)
     tap_check "else where no message has two fragments: ${at:=0}" \
-        [ "$at" -eq 8256 ]
+        [ "$at" -eq 12352 ]
 else
     tap_skip "where rendezvous begins" "UCX's newer protocols are the default"
 fi

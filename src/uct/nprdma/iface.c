@@ -26,7 +26,7 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
 
     {"RING_BYTES", "32k",
      "Payload that may be under way to a peer: a power of two from 1k to 1g.\n"
-     "Half of it, at most 8256 bytes, is the largest active message.",
+     "Half of it, at most 12352 bytes, is the largest active message.",
      ucs_offsetof(uct_nprdma_iface_config_t, soft.ring_bytes),
      UCS_CONFIG_TYPE_MEMUNITS},
 

@@ -10,8 +10,9 @@
 
 #include "sop.h"
 
-/** Largest buffered message: 8 KiB and its headers */
-#define NP_RMA_BCOPY  8256
+/** Largest buffered message: 12 KiB and its headers. A message costs both sides
+ *  some 50 ns each, whatever its size (decisions.md). */
+#define NP_RMA_BCOPY  12352
 
 /** Largest put_packed and get_unpack: what surely fits the rings at once */
 size_t np_rma_max_bcopy(const np_port_config_t *config);
