@@ -340,7 +340,7 @@ static int foreign_child_sleeps(void)
     msg.type = NP_MSG_WAKE;
     TAP_CHILD_CHECK(np_sock_send(pair.peer->fd, &msg, NULL, 0) == UCS_OK);
     TAP_CHILD_CHECK(poll(&pfd, 1, 0) == 1);
-    np_port_disarm(port);
+    np_port_chores(port);
 
     if (foreign_case != FOREIGN_WAKE) {
         while (np_sock_send(pair.peer->fd, &msg, NULL, 0) == UCS_OK) {
@@ -351,7 +351,7 @@ static int foreign_child_sleeps(void)
         /* nothing would wake it now */
         TAP_CHILD_CHECK((np_port_arm(port) != UCS_OK) ||
                         (poll(&pfd, 1, 0) == 1));
-        np_port_disarm(port);
+        np_port_chores(port);
     }
 
     if (foreign_case == FOREIGN_SEGMENT) {

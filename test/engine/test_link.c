@@ -135,6 +135,8 @@ static void link_numbers(void)
     link->ctl.tail            = number;
     link->ctl.limit           = number + NP_CTL_SLOTS;
     world.pair.peer->ctl.head = number;
+    world.pair.peer->ctl.next =
+            &world.pair.peer->ctl.slots[number & (NP_CTL_SLOTS - 1)];
     atomic_store(&link->shm->ctl_head, number);
     for (i = 0; i < 6; ++i) {
         done = UCS_INPROGRESS;

@@ -30,6 +30,7 @@ static void ring_make(uint32_t slots)
     ring.tx.head         = &ring.head;
     ring.rx.slots        = ring.tx.slots;
     ring.rx.mask         = slots - 1;
+    ring.rx.next         = ring.tx.slots;
     ring.rx.payload      = ring.payload;
     ring.rx.payload_size = PAYLOAD;
     ring.rx.shared_head  = &ring.head;
@@ -73,8 +74,8 @@ static int ring_stream(uint32_t slots, unsigned messages)
             return 0; /* no room in an empty ring, or more than it has */
         }
 
-        while ((word = np_ring_rx_peek(&ring.rx)) != 0) {
-            slot = np_ring_rx_slot(&ring.rx);
+        while (np_ring_rx_is_ready(&ring.rx, &word)) {
+            slot = ring.rx.next;
             len  = np_word_len(word);
             if (len != (read * 37) % (PAYLOAD / 2)) {
                 return 0;
@@ -84,7 +85,7 @@ static int ring_stream(uint32_t slots, unsigned messages)
                     return 0;
                 }
             }
-            ++ring.rx.head;
+            np_ring_rx_advance(&ring.rx);
             ++read;
         }
         np_ring_rx_publish(&ring.rx);

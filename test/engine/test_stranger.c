@@ -95,7 +95,7 @@ static void stranger_crowd(void)
     }
     TAP_CHECK((i < PROGRESS_MAX) && (target->accept_at == 0),
               "strangers: an owner that goes to sleep meets all");
-    np_port_disarm(target);
+    np_port_chores(target);
     TAP_CHECK(target->num_strangers == NP_PORT_STRANGERS,
               "strangers: %u are kept", target->num_strangers);
     TAP_CHECK((stranger_count_let_go(fds, count) ==

@@ -85,6 +85,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
     }
 
     ucs_list_add_tail(&peer->port->helps, &help->list);
+    peer->port->has_chores = 1;
     return 1;
 }
 

@@ -94,7 +94,7 @@ void np_inbox_answer(const np_job_t *job, ucs_status_t status, uint64_t result,
 static int np_inbox_may_take(np_peer_t *peer, uint64_t word)
 {
     if ((np_word_kind(word) != NP_SLOT_ATOMIC) || !np_inbox_can_answer(word)) {
-        return word != 0;
+        return word != 0; /* 0: of a slot that was never written */
     }
 
     if (atomic_load_explicit(&peer->has_atomic, memory_order_acquire)) {
@@ -113,14 +113,11 @@ int np_inbox_take(np_peer_t *peer, np_job_t *job)
         return 0; /* another thread is at it */
     }
 
-    job->word = np_ring_rx_peek(&peer->ctl);
-    if (np_inbox_may_take(peer, job->word)) {
+    if (np_ring_rx_is_ready(&peer->ctl, &job->word) &&
+        np_inbox_may_take(peer, job->word)) {
         job->peer = peer;
-        memcpy(job->slot.data, np_ring_rx_slot(&peer->ctl)->data,
-               sizeof(job->slot.data));
-        /* relaxed: a thread that looks without the lock looks again with it */
-        __atomic_store_n(&peer->ctl.head, peer->ctl.head + 1,
-                         __ATOMIC_RELAXED);
+        memcpy(job->slot.data, peer->ctl.next->data, sizeof(job->slot.data));
+        np_ring_rx_advance(&peer->ctl);
         np_peer_publish(peer, &peer->ctl);
         is_taken = 1;
     }

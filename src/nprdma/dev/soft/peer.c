@@ -200,6 +200,8 @@ static void np_peer_init_ring(np_ring_rx_t *ring, np_slot_t *slots,
     ring->slots        = slots;
     ring->mask         = num_slots - 1;
     ring->payload      = payload;
+    ring->next         = slots;
+    ring->ahead        = payload;
     ring->payload_size = payload_size;
     ring->shared_head  = head;
 
@@ -538,11 +540,7 @@ ucs_status_t np_peer_create(np_port_t *port, int fd, const np_msg_t *msg,
 /* Poll a peer that has woken up, and from now on all the time */
 static unsigned np_peer_poll_cold(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
 {
-    if ((peer == NULL) || (peer->shm == NULL) || peer->is_hot) {
-        return 0;
-    }
-
-    if (peer->is_malformed || !np_peer_has_data(peer)) {
+    if ((peer == NULL) || peer->is_hot || !np_peer_has_data(peer)) {
         return 0;
     }
 

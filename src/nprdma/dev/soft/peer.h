@@ -25,6 +25,9 @@ typedef void (*np_am_cb_t)(void *arg, uint8_t id, void *data, unsigned len);
 /** Lines that are asked for at once: what a core can have outstanding */
 #define NP_PEER_PREFETCH 32
 
+/** And before anything has come: a header, and what fits beside it */
+#define NP_PEER_AHEAD    3
+
 /** Owner: its port. */
 struct np_peer {
     np_event_t      event;        /**< first member */
@@ -135,9 +138,11 @@ np_peer_bind(np_peer_t *peer, np_dma_t *dma, uint32_t epoch)
 /** Is there anything in its rings? */
 static inline int np_peer_has_data(np_peer_t *peer)
 {
+    uint64_t word;
+
     return (peer->shm != NULL) && !peer->is_malformed &&
-           ((np_ring_rx_peek(&peer->data) != 0) ||
-            (np_ring_rx_peek(&peer->ctl) != 0));
+           (np_ring_rx_is_ready(&peer->data, &word) ||
+            np_ring_rx_is_ready(&peer->ctl, &word));
 }
 
 static UCS_F_ALWAYS_INLINE void np_peer_wake_armed(np_peer_t *peer)
@@ -181,6 +186,17 @@ static UCS_F_ALWAYS_INLINE void np_peer_prefetch(const void *data, uint32_t len)
     }
 }
 
+/** Have the payload that comes next on its way while its slot is: lines that
+ *  are waited for in turn cost twice as much */
+static UCS_F_ALWAYS_INLINE void np_peer_prefetch_ahead(const np_ring_rx_t *ring)
+{
+    unsigned i;
+
+    for (i = 0; i < NP_PEER_AHEAD; ++i) {
+        __builtin_prefetch(ring->ahead + (i * NP_LINE));
+    }
+}
+
 /** Does what a slot of the data ring points to lie in the payload area? */
 static UCS_F_ALWAYS_INLINE int
 np_ring_rx_has_payload(const np_ring_rx_t *ring, uint32_t offset, uint32_t len)
@@ -188,8 +204,7 @@ np_ring_rx_has_payload(const np_ring_rx_t *ring, uint32_t offset, uint32_t len)
 #ifdef NP_FUZZ_MUTANT
     return 1; /* the deliberate fault that fuzzing must find */
 #endif
-    return (offset <= ring->payload_size) &&
-           (len <= (ring->payload_size - offset));
+    return ((uint64_t)offset + len) <= ring->payload_size;
 }
 
 /** Take one slot of the data ring. Returns 0 if it cannot be served yet, or the
@@ -198,15 +213,22 @@ static UCS_F_ALWAYS_INLINE int
 np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
 {
     np_ring_rx_t *ring = &peer->data;
-    np_slot_t *slot    = np_ring_rx_slot(ring);
+    np_slot_t *slot    = ring->next;
     uint32_t len       = np_word_len(word);
     uint32_t offset;
+    uint8_t *data;
 
     switch (np_word_kind(word)) {
+    case NP_SLOT_NONE:
+        if (word == 0) {
+            return 0; /* the number of a slot that was never written */
+        }
+        break;
     case NP_SLOT_AM:
         if (ucs_unlikely(len > NP_SLOT_INLINE)) {
             break;
         }
+        ring->lag += NP_LINE;
         am_cb(arg, np_word_id(word), slot->data, len);
         return 1;
     case NP_SLOT_AM_LONG:
@@ -214,9 +236,11 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset, len))) {
             break;
         }
-        np_peer_prefetch(ring->payload + offset, len);
-        am_cb(arg, np_word_id(word), ring->payload + offset, len);
-        ring->lag += len;
+        data        = ring->payload + offset;
+        ring->ahead = data + len + NP_LINE - 1; /* in the line behind it */
+        ring->lag  += NP_LINE + len;
+        np_peer_prefetch(data, len);
+        am_cb(arg, np_word_id(word), data, len);
         return 1;
     case NP_SLOT_PUT:
     case NP_SLOT_GET:
@@ -235,38 +259,53 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
     return 0;
 }
 
+/** Take what is ready in the data ring, from the slot with @a word on. Returns
+ *  how many messages. Not inline: most looks find nothing. */
+static __attribute__((noinline)) unsigned
+np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
+{
+    np_ring_rx_t *ring = &peer->data;
+    unsigned count     = 0;
+    int is_ready;
+
+    do {
+        if (ucs_unlikely(!np_peer_take(peer, word, am_cb, arg))) {
+            if (peer->is_malformed) {
+                return count;
+            }
+            is_ready = 0; /* nothing else can be done now */
+            break;
+        }
+
+        np_ring_rx_advance(ring);
+        if (ring->lag >= ring->lag_max) {
+            np_peer_publish(peer, ring);
+        }
+
+        is_ready = np_ring_rx_is_ready(ring, &word);
+    } while ((++count < NP_PORT_BATCH) && is_ready);
+
+    /* Nothing else to do: free what we have read */
+    if (!is_ready && (ring->lag > 0)) {
+        np_peer_publish(peer, ring);
+    }
+
+    return count;
+}
+
 static UCS_F_ALWAYS_INLINE unsigned
 np_peer_poll(np_peer_t *peer, np_am_cb_t am_cb, void *arg)
 {
     unsigned count = 0;
     uint64_t word;
 
-    while ((word = np_ring_rx_peek(&peer->data)) != 0) {
-        if (ucs_unlikely(!np_peer_take(peer, word, am_cb, arg))) {
-            if (peer->is_malformed) {
-                return count;
-            }
-            word = 0; /* nothing else can be done now */
-            break;
-        }
-
-        ++peer->data.head;
-        peer->data.lag += NP_LINE;
-        if (peer->data.lag >= peer->data.lag_max) {
-            np_peer_publish(peer, &peer->data);
-        }
-
-        if (++count == NP_PORT_BATCH) {
-            break;
-        }
+    np_peer_prefetch_ahead(&peer->data);
+    if (np_ring_rx_is_ready(&peer->data, &word)) {
+        count = np_peer_take_batch(peer, word, am_cb, arg);
     }
 
-    /* Nothing else to do: free what we have read */
-    if ((word == 0) && (peer->data.lag > 0)) {
-        np_peer_publish(peer, &peer->data);
-    }
-
-    if (ucs_unlikely(np_ring_rx_peek(&peer->ctl) != 0)) {
+    if (ucs_unlikely(np_ring_rx_is_ready(&peer->ctl, &word)) &&
+        !peer->is_malformed) {
         count += np_inbox_progress(peer);
     }
 
@@ -280,8 +319,8 @@ np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
 {
     unsigned count = 0, i;
 
-    if (ucs_unlikely(port->is_armed)) {
-        np_port_disarm(port);
+    if (ucs_unlikely(port->has_chores)) {
+        count = np_port_chores(port);
     }
 
     for (i = 0; i < port->num_hot; ++i) {
@@ -290,10 +329,6 @@ np_port_poll(np_port_t *port, np_am_cb_t am_cb, void *arg)
 
     if (ucs_unlikely(port->num_peers > port->num_hot)) {
         count += np_port_poll_cold(port, am_cb, arg);
-    }
-
-    if (ucs_unlikely(!ucs_list_is_empty(&port->helps))) {
-        count += np_help_progress(port);
     }
 
     port->taken += count;

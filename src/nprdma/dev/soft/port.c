@@ -451,6 +451,20 @@ static int np_port_has_data(np_port_t *port)
     return 0;
 }
 
+/* Awake again */
+static void np_port_disarm(np_port_t *port)
+{
+    unsigned i;
+
+    port->is_armed  = 0;
+    port->countdown = 1; /* a socket may have woken us */
+    port->last_look = 0;
+    atomic_store_explicit(&port->shm->armed, 0, memory_order_relaxed);
+    for (i = 0; i < port->num_hot; ++i) {
+        np_peer_poll_set(port->hot[i], 1);
+    }
+}
+
 ucs_status_t np_port_arm(np_port_t *port)
 {
     unsigned i;
@@ -460,7 +474,8 @@ ucs_status_t np_port_arm(np_port_t *port)
         np_peer_publish_all(port->hot[i]);
     }
     np_port_resume_accepting(port); /* an owner that sleeps has time for them */
-    port->is_armed = 1;
+    port->is_armed   = 1;
+    port->has_chores = 1;
     atomic_store_explicit(&port->shm->armed, 1, memory_order_relaxed);
 
     /* From here on a writer sees that it must wake us, or we see its slot */
@@ -477,15 +492,15 @@ ucs_status_t np_port_arm(np_port_t *port)
     return UCS_OK;
 }
 
-void np_port_disarm(np_port_t *port)
+unsigned np_port_chores(np_port_t *port)
 {
-    unsigned i;
+    unsigned count;
 
-    port->is_armed  = 0;
-    port->countdown = 1; /* a socket may have woken us */
-    port->last_look = 0;
-    atomic_store_explicit(&port->shm->armed, 0, memory_order_relaxed);
-    for (i = 0; i < port->num_hot; ++i) {
-        np_peer_poll_set(port->hot[i], 1);
+    if (port->is_armed) {
+        np_port_disarm(port);
     }
+
+    count            = np_help_progress(port);
+    port->has_chores = !ucs_list_is_empty(&port->helps);
+    return count;
 }

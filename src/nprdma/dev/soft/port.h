@@ -132,6 +132,8 @@ struct np_port {
                                            without it by the owner */
     unsigned            sweep;        /**< next cold peer to look at anyway */
     int                 is_armed;
+    int                 has_chores;   /**< it is armed, or helps may be not
+                                           empty: np_port_chores */
     np_port_shm_t       *shm;
     np_peer_t           *hot[NP_PORT_HOT];
 
@@ -249,7 +251,8 @@ void np_port_unwatch(np_port_t *port, int fd);
  */
 ucs_status_t np_port_arm(np_port_t *port);
 
-/** Awake again; progress calls it */
-void np_port_disarm(np_port_t *port);
+/** Before a progress looks at the rings: awake again, and other seldom things.
+ *  Returns how many chunks were moved for others. */
+unsigned np_port_chores(np_port_t *port);
 
 #endif

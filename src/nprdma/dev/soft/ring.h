@@ -44,6 +44,9 @@ typedef struct np_ring_rx {
     uint32_t         lag_max;    /**< tell it at the latest then */
     uint32_t         payload_size;
     uint8_t          *payload;
+    np_slot_t        *next;      /**< slot of head */
+    const uint8_t    *ahead;     /**< where the next payload is likely to begin;
+                                      never read, only prefetched */
     _Atomic uint32_t *shared_head;
 } np_ring_rx_t;
 
@@ -150,22 +153,29 @@ np_ring_tx_publish(np_ring_tx_t *ring, np_slot_t *slot, uint32_t len,
     ++ring->tail;
 }
 
-/** The word of the next slot, 0 if it is not ready */
-static UCS_F_ALWAYS_INLINE uint64_t np_ring_rx_peek(np_ring_rx_t *ring)
+/** Is the next slot ready? Then @a word is its word. Others may take from a
+ *  control ring meanwhile: then this is only a hint, to be asked again under
+ *  its lock. */
+static UCS_F_ALWAYS_INLINE int
+np_ring_rx_is_ready(np_ring_rx_t *ring, uint64_t *word)
 {
-    /* read once: others may take from a control ring meanwhile, and then this
-     * is only a hint */
-    const uint32_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
-    uint64_t word;
+    np_slot_t *next = __atomic_load_n(&ring->next, __ATOMIC_RELAXED);
 
-    word = atomic_load_explicit(&ring->slots[head & ring->mask].word,
-                                memory_order_acquire);
-    return ((uint32_t)word == (uint32_t)(head + 1)) ? word : 0;
+    *word = atomic_load_explicit(&next->word, memory_order_acquire);
+    return (uint32_t)*word ==
+           (__atomic_load_n(&ring->head, __ATOMIC_RELAXED) + 1);
 }
 
-static UCS_F_ALWAYS_INLINE np_slot_t *np_ring_rx_slot(np_ring_rx_t *ring)
+/** The next slot has been read. relaxed: a thread that looks at a control ring
+ *  without its lock looks again with it. */
+static UCS_F_ALWAYS_INLINE void np_ring_rx_advance(np_ring_rx_t *ring)
 {
-    return &ring->slots[ring->head & ring->mask];
+    const uint32_t head = ring->head + 1;
+
+    __atomic_store_n(&ring->head, head, __ATOMIC_RELAXED);
+    __atomic_store_n(&ring->next,
+                     ((head & ring->mask) != 0) ? (ring->next + 1) :
+                     ring->slots, __ATOMIC_RELAXED);
 }
 
 /** Tell the writer what is free */
