@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Command line: OSU's letters, plus --fresh and --dirty.
+ * Command line: OSU's letters, plus --fresh, --dirty and --digits.
  */
 
 #include "osu.h"
@@ -15,7 +15,8 @@
 
 enum {
     OSU_OPT_FRESH = 256,
-    OSU_OPT_DIRTY
+    OSU_OPT_DIRTY,
+    OSU_OPT_DIGITS
 };
 
 static const struct {
@@ -63,6 +64,8 @@ static const struct {
      "the sender rewrites the whole buffer before every send (not in OSU). "
      "The rewriting is inside the timed part and is not subtracted. Every "
      "message of a window then has a buffer of its own"},
+    {{"digits", 1, NULL, OSU_OPT_DIGITS}, 0, 0, "N (0 to 6)",
+     "digits after the point (not in OSU; default 2, as there)"},
     {{"help", 0, NULL, 'h'}, 0, 0, NULL, "print this"},
     {{"version", 0, NULL, 'v'}, 0, 0, NULL, "print the version"},
 };
@@ -261,6 +264,8 @@ static int osu_option_apply(int c, const char *arg, osu_options_t *opts)
     case OSU_OPT_DIRTY:
         opts->dirty = 1;
         return 0;
+    case OSU_OPT_DIGITS:
+        return osu_parse_int(arg, 0, 6, &opts->digits);
     default:
         return -1;
     }
@@ -283,6 +288,7 @@ static void osu_options_default(const osu_bench_t *bench, osu_options_t *opts)
     opts->skip_large       = counts[bench->kind][3];
     opts->window           = 64;
     opts->rate             = 1;
+    opts->digits           = 2;
     opts->mem_limit        = 512ul << 20;
     opts->win              = OSU_WIN_ALLOCATE;
     opts->sync             = OSU_SYNC_FLUSH;
@@ -330,6 +336,7 @@ static void osu_option_complain(const osu_bench_t *bench, int c, char **argv,
                                 int from)
 {
     const char *given = argv[from];
+    char letter[2];
     size_t i;
 
     if (c == ':') {
@@ -345,8 +352,11 @@ static void osu_option_complain(const osu_bench_t *bench, int c, char **argv,
                 given, bench->name);
     } else {
         i = osu_option_find(c);
-        fprintf(stderr, "%s: bad value '%s' for -%c: wanted %s; see %s -h\n",
-                bench->name, optarg, c, osu_option_table[i].arg, bench->name);
+        snprintf(letter, sizeof(letter), "%c", c);
+        fprintf(stderr, "%s: bad value '%s' for -%s%s: wanted %s; see %s -h\n",
+                bench->name, optarg, (c < 256) ? "" : "-",
+                (c < 256) ? letter : osu_option_table[i].opt.name,
+                osu_option_table[i].arg, bench->name);
     }
 }
 

@@ -70,6 +70,7 @@ typedef struct {
     int        dirty;
     int        multiple;         /* a buffer of its own per window slot */
     int        rate;
+    int        digits;           /* after the point */
     size_t     mem_limit;
     osu_win_t  win;
     osu_sync_t sync;

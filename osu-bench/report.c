@@ -121,6 +121,7 @@ void osu_report_row(osu_run_t *run)
 {
     double value = 0, rate = 0, min = 0, max = 0;
     int bandwidth = run->bench->kind == OSU_KIND_BANDWIDTH;
+    int digits    = run->opts.digits;
 
     if (bandwidth) {
         osu_report_bandwidth(run, &value, &rate);
@@ -133,17 +134,17 @@ void osu_report_row(osu_run_t *run)
     }
 
     if (run->bench->caps & OSU_CAP_NO_DATA) {
-        printf("%*.2f", OSU_ALONE_WIDTH, value);
+        printf("%*.*f", OSU_ALONE_WIDTH, digits, value);
     } else {
-        printf("%-*zu%*.2f", OSU_SIZE_WIDTH, run->size, OSU_FIELD_WIDTH,
-               value);
+        printf("%-*zu%*.*f", OSU_SIZE_WIDTH, run->size, OSU_FIELD_WIDTH,
+               digits, value);
     }
     if ((run->bench->caps & OSU_CAP_RATE) && run->opts.rate) {
-        printf("%*.2f", OSU_FIELD_WIDTH, rate);
+        printf("%*.*f", OSU_FIELD_WIDTH, digits, rate);
     }
     if (run->opts.full) {
-        printf("%*.2f%*.2f%*d", OSU_FIELD_WIDTH, min, OSU_FIELD_WIDTH, max,
-               OSU_ITERS_WIDTH, run->iterations);
+        printf("%*.*f%*.*f%*d", OSU_FIELD_WIDTH, digits, min, OSU_FIELD_WIDTH,
+               digits, max, OSU_ITERS_WIDTH, run->iterations);
     }
     if (run->opts.validate) {
         printf("%*s", OSU_FIELD_WIDTH, run->errors == 0 ? "Pass" : "Fail");

@@ -97,6 +97,18 @@ expect_usage() {
     fi
 }
 
+# expect_digits N PROGRAM ARGUMENTS...: so many of them after the point
+expect_digits() {
+    local name="${*:2} prints $1 digits"
+    run "OSU_SPOIL_CALL=0" "${@:2}" -i 3 -x 1
+    if [ "$status" = 0 ] &&
+        grep -qE "^(8|[ ])+ [0-9]+\.[0-9]{$1}\$" "$work/out"; then
+        report ok "$name"
+    else
+        report not "$name (status $status)"
+    fi
+}
+
 flip="OSU_SPOIL_HOW=flip"
 leave="OSU_SPOIL_HOW=leave"
 few=(-c -i 3 -x 1)
@@ -139,6 +151,10 @@ for program in osu_allreduce osu_alltoall osu_bcast; do
     expect_fail "$flip OSU_SPOIL_CALL=2" "$program" "${few[@]}" "${one[@]}"
 done
 
+expect_digits 2 osu_latency -m 8:8
+expect_digits 4 osu_latency -m 8:8 --digits 4
+expect_digits 5 osu_barrier --digits 5
+expect_usage "bad value '7' for --digits" osu_latency --digits 7
 expect_usage "unknown option -Q" osu_latency -Q
 expect_usage "unknown option --frsh" osu_latency --frsh
 expect_usage "bad value '12x' for -i" osu_bw -i 12x

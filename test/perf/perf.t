@@ -79,6 +79,35 @@ test_bench() {
         [ "$(wc -l <"$TAP_DIR/bench/samples.tsv")" = 9 ]
 }
 
+# A run in which the cores were far from each other is made again: an
+# installation whose line says so once, after 15 looks and one before the run
+test_far() {
+    local fake=$TAP_DIR/far
+    local own=$fake/libexec/nprdma
+    mkdir -p "$own"
+    ln -sfn "$NPRDMA_PREFIX/bin" "$fake/bin"
+    ln -sfn "$NPRDMA_PREFIX/libexec/nprdma/osu" "$own/osu"
+    mkdir -p "$own/bench"
+    ln -sf "$programs"/* "$own/bench"
+    rm "$own/bench/line"
+    cat >"$own/bench/line" <<END
+#!/bin/sh
+echo >>"$fake/looks"
+[ \$(wc -l <"$fake/looks") = 17 ] && echo 150.0 || echo 50.0
+END
+    chmod +x "$own/bench/line"
+    run 120 "$bench" --prefix "$fake" --out "$fake/out" --quick --rounds 1 \
+        --only uct_am_lat
+    if grep -q 'one CPU' "$TAP_OUT"; then
+        tap_skip "a run with the cores apart" "there is only one CPU"
+        return
+    fi
+    tap_check "a run with the cores apart is made again" \
+        grep -q 'after a run, 1 runs were made again, 0 were kept' "$TAP_OUT"
+    tap_check "and only the second one is kept" \
+        [ "$(wc -l <"$fake/out/samples.tsv")" = 3 ]
+}
+
 # paging_all PATTERN AWK-CONDITION: there are such samples, and all fulfil it
 paging_all() {
     awk -F '\t' "/$1/ { ++n; bad += !($2) } END { exit !n || bad }" \
@@ -199,6 +228,25 @@ test_report_against() {
     done
 }
 
+test_line() {
+    local cpus
+    mapfile -t cpus < <(taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' |
+        while IFS=- read -r a b; do seq "$a" "${b:-$a}"; done)
+    if [ ${#cpus[@]} -lt 2 ]; then
+        tap_skip "line measures" "there is only one CPU"
+    else
+        run 10 "$programs/line" "${cpus[0]},${cpus[1]}"
+        tap_check "line says how long one takes" \
+            grep -qE '^[0-9]+\.[0-9]$' "$TAP_OUT"
+    fi
+    run 10 "$programs/line" "${cpus[0]},1023"
+    tap_expect_error "line: a CPU that is not there" "line: the second CPU"
+    run 10 "$programs/line" 0,0
+    tap_expect_error "line: one CPU" "line: two CPUs"
+    run 10 "$programs/line" 0
+    tap_expect_error "line: too few CPUs" "usage: line CPU,CPU"
+}
+
 test_mistakes() {
     run 10 "$bench" --rounds many
     tap_expect_error "bench.sh: a wrong number" "from 1 up, not 'many'"
@@ -232,6 +280,8 @@ test_reg
 test_dirty
 test_memory
 test_bench
+test_far
+test_line
 test_paging
 test_paging_report
 test_overlap
