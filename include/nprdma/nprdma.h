@@ -271,6 +271,8 @@ typedef struct nprdma_counters {
                                    the target */
     uint64_t lent_left;       /**< reads for which it did not come to that in
                                    time */
+    uint64_t yields;          /**< times that a progress that found nothing let
+                                   others have the CPU */
 } nprdma_counters_t;
 
 /**

@@ -116,6 +116,7 @@ int np_engine_config_is_same(const np_engine_config_t *a,
            (a->mr_scope == b->mr_scope) &&
            (a->inline_max == b->inline_max) &&
            (a->service == b->service) &&
+           (a->yield == b->yield) &&
            (a->intra_node == b->intra_node) &&
            (a->mapper == b->mapper) &&
            (a->prepare == b->prepare) &&

@@ -162,6 +162,7 @@ typedef struct np_engine_config {
     np_mr_scope_t    mr_scope;
     size_t           inline_max;   /**< bytes that travel in a FAULT */
     np_service_mode_t service;
+    int              yield;        /**< see yield.h */
     np_intra_node_t  intra_node;
     np_mapper_mode_t mapper;
     np_prepare_mode_t prepare;

@@ -38,7 +38,8 @@
     X(prepared,        "ranges of announced buffers that were brought in") \
     X(prepare_drops,   "times that announced buffers had to wait, for want of memory") \
     X(lent,            "reads that came through rings that the target filled") \
-    X(lent_left,       "reads for which it did not come to that")
+    X(lent_left,       "reads for which it did not come to that") \
+    X(yields,          "times that progress let others have the CPU")
 
 /** One writer's counters. Owner: one thread at a time (a port's, or a service
  *  thread); readers load without order. */

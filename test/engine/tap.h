@@ -99,6 +99,7 @@ void test_chunks(void);
 void test_mem(void);
 void test_stage(void);
 void test_touch(void);
+void test_yield(void);
 void test_ring(void);
 void test_room(void);
 void test_link(void);

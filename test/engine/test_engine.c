@@ -49,6 +49,7 @@ int main(void)
     test_mem();
     test_stage();
     test_touch();
+    test_yield();
     test_ring();
     test_room();
     test_link();

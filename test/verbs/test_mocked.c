@@ -10,6 +10,8 @@
 
 #include "mocked.h"
 
+#include "../engine/rival.h"
+
 #include "nprdma/extension.h"
 #include "nprdma/dev/soft/drain.h"
 #include "nprdma/dev/verbs/hello.h"
@@ -1242,6 +1244,28 @@ static int swapped_atomic_is_executed_once(void)
     return swapped_atomic(1);
 }
 
+/* A port that waits gives way to a process that wants its CPU */
+static int gives_way(void)
+{
+    const time_t end = time(NULL) + 10;
+    pid_t rival;
+
+    TAP_CHILD_CHECK(mocked_start(NP_SERVICE_OFF, 0, NULL));
+    rival = rival_start();
+    TAP_CHILD_CHECK(rival > 0);
+    np_engine.config.yield = 0;
+    while ((ours->flights.stats->yields < 100) && (time(NULL) < end)) {
+        np_vport_progress(ours);
+        TAP_CHILD_CHECK(np_engine.config.yield ||
+                        (ours->flights.stats->yields == 0));
+        np_engine.config.yield = time(NULL) > (end - 9);
+    }
+    rival_stop(rival);
+    TAP_CHILD_CHECK(ours->flights.stats->yields == 100);
+    mocked_end();
+    return 0;
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -1294,6 +1318,8 @@ int main(void)
     TAP_CHECK(tap_child(large_is_whole), "4 GiB and more arrive whole");
     TAP_CHECK(tap_child(stranger_costs_nothing),
               "no way is made to where a stranger says that it is");
+    TAP_CHECK(tap_child(gives_way),
+              "progress that finds nothing gives way, if it may");
     TAP_CHECK(tap_child(views_leave_nothing), "threads that built views are gone");
     TAP_CHECK(tap_child(atomic_is_executed_once),
               "an atomic whose executor is given up meanwhile is executed once");

@@ -146,6 +146,13 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.service),
      UCS_CONFIG_TYPE_ENUM(np_service_mode_names)},
 
+    {"YIELD", "y",
+     "Let other processes have the CPU where progress finds nothing, if they\n"
+     "have taken it from this thread within the last millisecond: one of them\n"
+     "may be the one that is waited for.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.yield),
+     UCS_CONFIG_TYPE_BOOL},
+
     {"INTRA_NODE", "soft",
      "How peers on this host are reached:\n"
      " - soft  - by soft0, also where there is an RDMA device.\n"

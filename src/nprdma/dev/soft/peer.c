@@ -201,7 +201,7 @@ static void np_peer_init_ring(np_ring_rx_t *ring, np_slot_t *slots,
     ring->mask         = num_slots - 1;
     ring->payload      = payload;
     ring->next         = slots;
-    ring->ahead        = payload;
+    ring->ahead        = (const uint8_t*)ring; /* ours: not waited for */
     ring->payload_size = payload_size;
     ring->shared_head  = head;
 

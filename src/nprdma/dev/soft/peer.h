@@ -175,12 +175,14 @@ static inline void np_peer_publish_all(np_peer_t *peer)
     }
 }
 
-/** Have payload on its way from the other core while its header is matched */
+/** Have payload on its way from the other core while its header is matched: all
+ *  that was not prefetched ahead */
 static UCS_F_ALWAYS_INLINE void np_peer_prefetch(const void *data, uint32_t len)
 {
     uint32_t offset;
 
-    for (offset = 0; offset < ucs_min(len, NP_PEER_PREFETCH * NP_LINE);
+    for (offset = NP_PEER_AHEAD * NP_LINE;
+         offset < ucs_min(len, NP_PEER_PREFETCH * NP_LINE);
          offset += NP_LINE) {
         __builtin_prefetch(UCS_PTR_BYTE_OFFSET(data, offset));
     }

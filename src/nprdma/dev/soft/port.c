@@ -33,6 +33,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -375,11 +376,27 @@ static void np_port_adapt_period(np_port_t *port, uint64_t now)
     port->countdown = port->period;
 }
 
+/* Nothing has come since the last look: what we wait for may want our CPU */
+static void np_port_give_way(np_port_t *port, uint64_t now)
+{
+    if (ucs_likely(!np_yield_is_wanted(&port->yield, now))) {
+        return;
+    }
+
+    port->countdown = NP_PORT_HOUSEKEEP_MIN;
+    if (port->was_taken == port->taken) {
+        NP_STATS_INC(port->flights.stats, yields);
+        sched_yield();
+    }
+    port->was_taken = port->taken;
+}
+
 unsigned np_port_clock(np_port_t *port)
 {
     uint64_t now = np_clock();
 
     np_port_adapt_period(port, now);
+    np_port_give_way(port, now);
     if ((now - port->last_look) < NP_PORT_LOOK_TIME) {
         return 0;
     }

@@ -20,6 +20,7 @@
 #include "../flight.h"
 #include "../../stats.h"
 #include "../../svc/service.h"
+#include "../../yield.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -124,7 +125,10 @@ struct np_port {
     unsigned            num_hot;
     unsigned            countdown;    /**< to the next look at the clock */
     unsigned            period;       /**< where the countdown begins */
-    unsigned            taken;        /**< messages, requests, chunks */
+    unsigned            taken;        /**< messages, requests, chunks, and our
+                                           own operations that have ended */
+    unsigned            was_taken;    /**< see np_port_give_way */
+    np_yield_t          yield;
     uint64_t            last_clock;   /**< nanoseconds of CLOCK_MONOTONIC */
     uint64_t            last_look;    /**< at the sockets; 0: look at once */
     _Atomic unsigned    num_peers;    /**< length of peers[]; changed under the

@@ -19,6 +19,7 @@
 
 #include "../../mem/prepare.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,9 @@
 /* Between two looks at the send queues while they are not half full and no
  * operation waits for a completion: few are asked for */
 #define NP_VPORT_SEND_TICKS  8
+
+/* Progress calls that find nothing before others may have the CPU */
+#define NP_VPORT_IDLE        16
 
 /* Buffers are few when one in so many is left */
 #define NP_VPORT_LOW         4
@@ -344,7 +348,7 @@ void np_vport_look_next(np_vport_t *port)
                           memory_order_relaxed);
 }
 
-unsigned np_vport_progress(np_vport_t *port)
+static unsigned np_vport_progress_turn(np_vport_t *port)
 {
     NP_TURN_OR_RETURN(&port->turn, 0);
     unsigned count, ticks;
@@ -371,6 +375,22 @@ unsigned np_vport_progress(np_vport_t *port)
          !ucs_list_is_empty(&port->connecting) ||
          !ucs_list_is_empty(&port->dying))) {
         np_vport_housekeep(port);
+    }
+    return count;
+}
+
+unsigned np_vport_progress(np_vport_t *port)
+{
+    const unsigned count = np_vport_progress_turn(port);
+
+    /* Without the turn, which a service thread may want */
+    port->idle = (count == 0) ? (port->idle + 1) : 0;
+    if (ucs_unlikely(port->idle >= NP_VPORT_IDLE)) {
+        port->idle = 0;
+        if (np_yield_is_wanted(&port->yield, np_clock_coarse())) {
+            NP_STATS_INC(port->flights.stats, yields);
+            sched_yield();
+        }
     }
     return count;
 }

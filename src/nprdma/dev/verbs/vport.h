@@ -18,6 +18,7 @@
 #include "../../stats.h"
 #include "../../svc/service.h"
 #include "../../svc/turn.h"
+#include "../../yield.h"
 
 #include <ucs/datastruct/khash.h>
 
@@ -197,6 +198,10 @@ struct np_vport {
     np_turn_t               turn;
     np_service_client_t     service;
     int                     is_thread;  /**< a thread of ours has the turn */
+    unsigned                idle;       /**< progress calls in a row that have
+                                             found nothing; the owner's alone,
+                                             as is: */
+    np_yield_t              yield;
     int                     is_closing; /**< nothing more is brought in */
     _Atomic int             is_armed;   /**< the owner sleeps, or is about to;
                                              set and cleared in a turn, read

@@ -217,8 +217,9 @@ unsigned np_port_work_slow(np_port_t *port)
 {
     unsigned count;
 
-    count  = np_flow_progress(port);
-    count += np_flights_report(&port->flights);
+    count        = np_flow_progress(port);
+    count       += np_flights_report(&port->flights);
+    port->taken += count;
     return count;
 }
 
