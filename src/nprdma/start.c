@@ -12,6 +12,7 @@
 
 #include "thread.h"
 #include "trace.h"
+#include "mem/bypass.h"
 #include "mem/lent.h"
 #include "mem/model.h"
 #include "mem/table.h"
@@ -30,12 +31,13 @@ static void np_start_after_fork(void)
     pthread_mutex_init(&np_start_lock, NULL);
 }
 
-static void np_start_prepare_forks(void)
+static void np_start_first(void)
 {
     np_at_fork(NULL, NULL, np_start_after_fork);
     /* should it fail, the first table says so */
     (void)np_table_prepare_forks();
     np_lent_prepare_forks();
+    np_bypass_start();
 }
 
 static ucs_status_t np_start(const np_engine_config_t *config)
@@ -71,7 +73,7 @@ ucs_status_t np_engine_init(const np_engine_config_t *config)
 {
     ucs_status_t status;
 
-    pthread_once(&np_start_once, np_start_prepare_forks);
+    pthread_once(&np_start_once, np_start_first);
     pthread_mutex_lock(&np_start_lock);
     /* first use, or first use in a forked child, which is a new peer */
     status = np_engine_is_owner() ? np_start_again(config) : np_start(config);

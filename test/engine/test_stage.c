@@ -9,6 +9,7 @@
 
 #include "nprdma/mem/arena.h"
 #include "nprdma/mem/mapper.h"
+#include "nprdma/mem/bypass.h"
 #include "nprdma/mem/stage.h"
 
 #include <string.h>
@@ -44,6 +45,34 @@ static int stage_swap_in(void *arg, void *va, size_t len, int write)
     return 0;
 }
 
+/* Copies of every length and alignment, which change nothing beside them */
+static void stage_check_bypass(void)
+{
+    enum { MOST = 260, AROUND = 64, ALIGNMENTS = 65 };
+    uint8_t src[MOST + ALIGNMENTS], dst[MOST + ALIGNMENTS + (2 * AROUND)];
+    unsigned len, to, from, i, wrong = 0;
+    int is_copied;
+
+    for (i = 0; i < sizeof(src); ++i) {
+        src[i] = i * 7;
+    }
+    for (len = 0; len <= MOST; ++len) {
+        for (to = 0; to < ALIGNMENTS; ++to) {
+            from = (to * 5) % ALIGNMENTS;
+            memset(dst, 0xee, sizeof(dst));
+            np_bypass_copy(dst + AROUND + to, src + from, len);
+            for (i = 0; i < sizeof(dst); ++i) {
+                is_copied = (i >= (AROUND + to)) && (i < (AROUND + to + len));
+                wrong    += dst[i] != (is_copied ?
+                                       src[from + i - AROUND - to] : 0xee);
+            }
+        }
+    }
+    TAP_CHECK(wrong == 0, "copies past the caches (%u bytes wrong)", wrong);
+    np_bypass_start();
+    TAP_CHECK(np_bypass_min >= UCS_KBYTE, "from %zu bytes on", np_bypass_min);
+}
+
 static void stage_check(const char *name, uint8_t *mem, size_t len)
 {
     const np_iov_t iov[2] = {{mem, len / 2}, {mem + (len / 2), len - len / 2}};
@@ -66,12 +95,16 @@ static void stage_check(const char *name, uint8_t *mem, size_t len)
               ucs_status_string(status));
 
     memset(data, 'c', len);
-    status = np_stage_own(iov, 2, data, 1);
+    status = np_stage_own(iov, 2, data, NP_STAGE_IN);
     TAP_CHECK((status == UCS_OK) && (memcmp(mem, data, len) == 0),
               "%s: into memory of an operation (%s)", name,
               ucs_status_string(status));
+    memset(data, 'd', len);
+    status = np_stage_own(iov, 2, data, NP_STAGE_PAST);
+    TAP_CHECK((status == UCS_OK) && (memcmp(mem, data, len) == 0),
+              "%s: past the caches (%s)", name, ucs_status_string(status));
     memset(back, 0, len);
-    status = np_stage_own(iov, 2, back, 0);
+    status = np_stage_own(iov, 2, back, NP_STAGE_OUT);
     TAP_CHECK((status == UCS_OK) && (memcmp(back, data, len) == 0),
               "%s: and out of it (%s)", name, ucs_status_string(status));
     np_stage_cleanup(&stage);
@@ -107,6 +140,7 @@ void test_stage(void)
     const np_swapper_t swapper = {stage_swap_in, &pager};
     np_arenas_t arenas;
 
+    stage_check_bypass();
     pager.mem = mmap(NULL, STAGE_LEN, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     np_arenas_share((uintptr_t)pager.mem, STAGE_LEN, &arenas);

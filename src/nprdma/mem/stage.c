@@ -15,6 +15,7 @@
 #include "stage.h"
 
 #include "access.h"
+#include "bypass.h"
 #include "swapper.h"
 #include "table.h"
 
@@ -290,7 +291,7 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
 }
 
 ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
-                          int to_memory)
+                          np_stage_way_t way)
 {
     ucs_status_t status = UCS_OK;
     size_t i;
@@ -302,10 +303,12 @@ ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
         }
 
         if (ucs_unlikely(np_stage_is_swapped(&iov[i]))) {
-            status = np_stage_pages(NULL, &iov[i], data, to_memory);
+            status = np_stage_pages(NULL, &iov[i], data, way != NP_STAGE_OUT);
+        } else if (way == NP_STAGE_PAST) {
+            np_bypass_copy(iov[i].base, data, iov[i].len);
         } else {
-            memcpy(to_memory ? iov[i].base : data,
-                   to_memory ? data : iov[i].base, iov[i].len);
+            memcpy((way == NP_STAGE_IN) ? iov[i].base : data,
+                   (way == NP_STAGE_IN) ? data : iov[i].base, iov[i].len);
         }
     }
     return status;

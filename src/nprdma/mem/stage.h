@@ -46,6 +46,13 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
                            size_t iovcnt, void *data, int to_memory,
                            int may_sleep);
 
+/** How np_stage_own copies */
+typedef enum np_stage_way {
+    NP_STAGE_OUT,  /**< from memory */
+    NP_STAGE_IN,   /**< into it */
+    NP_STAGE_PAST  /**< into it, past the caches (bypass.h) */
+} np_stage_way_t;
+
 /**
  * The same, if it may sleep, for memory of the program's own operations, on a
  * way where only the CPU copies (soft0's rings). Memory that the program does
@@ -53,7 +60,7 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
  * there: any other copy takes three times as long.
  */
 ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
-                          int to_memory);
+                          np_stage_way_t way);
 
 /** Would np_stage_copy find the memory there? It may be gone at once. */
 int np_stage_is_there(uint64_t addr, size_t len, int to_memory);

@@ -18,6 +18,7 @@
 
 #include "../../dev/soft/fast.h"
 
+#include "../../mem/bypass.h"
 #include "../../mem/stage.h"
 
 #include <limits.h>
@@ -156,7 +157,9 @@ np_sop_take_get(np_link_t *link, np_sop_t *op)
                              op->rma.offset, op->rma.len, piece);
         return !np_copy_may_touch(op->rma.copy, piece, count) ?
                UCS_ERR_INVALID_ADDR :
-               np_stage_own(piece, count, data, 1);
+               np_stage_own(piece, count, data,
+                            (op->rma.copy->copy.chunks.len >= np_bypass_min) ?
+                            NP_STAGE_PAST : NP_STAGE_IN);
     } else if (op->rma.buffer != NULL) {
         memcpy(op->rma.buffer, data, op->rma.len);
     } else {
