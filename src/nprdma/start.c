@@ -12,6 +12,7 @@
 
 #include "thread.h"
 #include "trace.h"
+#include "mem/arena.h"
 #include "mem/bypass.h"
 #include "mem/lent.h"
 #include "mem/model.h"
@@ -36,7 +37,8 @@ static void np_start_first(void)
     np_at_fork(NULL, NULL, np_start_after_fork);
     /* should it fail, the first table says so */
     (void)np_table_prepare_forks();
-    np_lent_prepare_forks();
+    np_lent_start();
+    np_arenas_start();
     np_bypass_start();
 }
 

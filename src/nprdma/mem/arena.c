@@ -90,6 +90,17 @@ static np_arena_state_t *np_arena_get(uint32_t number)
     return np_arena_find(number);
 }
 
+void np_arenas_start(void)
+{
+    np_arena_state_t *state;
+
+    /* a library lies where the system maps memory */
+    state = np_arena_get(np_arena_of((uintptr_t)np_arenas_start));
+    if (state != NULL) {
+        atomic_fetch_or_explicit(state, 0, memory_order_relaxed);
+    }
+}
+
 int np_arena_get_table(uint32_t number)
 {
     np_arena_state_t *state;

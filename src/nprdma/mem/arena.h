@@ -97,6 +97,10 @@ np_arenas_of(uint64_t va, uint64_t len, np_arenas_t *arenas)
     return UCS_OK;
 }
 
+/** Bring in the part of the table that most registrations need, before the
+ *  first of them does. Once. */
+void np_arenas_start(void);
+
 /**
  * Let peers reach [va, va + len): looks up its arenas and marks them shared.
  * Touches no page of the range. Any thread.

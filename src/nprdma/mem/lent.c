@@ -57,9 +57,12 @@ static void np_lent_after_fork(void)
     }
 }
 
-void np_lent_prepare_forks(void)
+void np_lent_start(void)
 {
     np_at_fork(NULL, NULL, np_lent_after_fork);
+    /* this page is written now, and not by the first registration */
+    pthread_mutex_lock(&np_lent.lock);
+    pthread_mutex_unlock(&np_lent.lock);
 }
 
 /* One that nobody has; NP_LENT_MAX: none. Under the lock. */

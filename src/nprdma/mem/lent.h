@@ -24,7 +24,7 @@
 #define NP_LENT_MIN   (16 * UCS_KBYTE)
 
 /** Before the first range, once */
-void np_lent_prepare_forks(void);
+void np_lent_start(void);
 
 /**
  * [@a va, @a va + @a len) is lent from now on. Any thread. Takes no memory.
