@@ -147,7 +147,9 @@ line_usual() {
 # A hypervisor may move its processors apart, where all that two ranks share
 # takes several times as long: has it?
 is_far() {
-    [ "$(line_now)" -gt $((usual * 2)) ]
+    local now
+    now=$(line_now) || exit 1
+    [ "$now" -gt $((usual * 2)) ]
 }
 
 # run_near SIDE CASE: bench_run with the cores where they usually are, as long

@@ -15,7 +15,9 @@
 #include "yield.h"
 
 #include "engine.h"
+#include "thread.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 /* ns to the next look: while nobody wants the CPU, and while somebody does. A
@@ -23,6 +25,41 @@
 #define NP_YIELD_LOOK   NP_CLOCK_MSEC
 #define NP_YIELD_AGAIN  (100 * NP_CLOCK_USEC)
 
+/* Guards the list and who is in it; the last lock that a thread takes */
+static pthread_mutex_t np_yield_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static UCS_LIST_HEAD(np_yield_list);
+
+static pthread_once_t np_yield_once = PTHREAD_ONCE_INIT;
+
+
+/* A child has no use of its parent's ports, and does not close them */
+static void np_yield_after_fork(void)
+{
+    pthread_mutex_init(&np_yield_lock, NULL);
+    ucs_list_head_init(&np_yield_list);
+}
+
+static void np_yield_init(void)
+{
+    np_at_fork(NULL, NULL, np_yield_after_fork);
+}
+
+void np_yield_open(np_yield_t *yield, const unsigned *found)
+{
+    pthread_once(&np_yield_once, np_yield_init);
+    yield->found = found;
+    pthread_mutex_lock(&np_yield_lock);
+    ucs_list_add_tail(&np_yield_list, &yield->list);
+    pthread_mutex_unlock(&np_yield_lock);
+}
+
+void np_yield_close(np_yield_t *yield)
+{
+    pthread_mutex_lock(&np_yield_lock);
+    ucs_list_del(&yield->list);
+    pthread_mutex_unlock(&np_yield_lock);
+}
 
 int np_yield_look(np_yield_t *yield, uint64_t now)
 {
@@ -36,4 +73,18 @@ int np_yield_look(np_yield_t *yield, uint64_t now)
     }
     yield->look_at = now + (yield->is_wanted ? NP_YIELD_AGAIN : NP_YIELD_LOOK);
     return yield->is_wanted;
+}
+
+int np_yield_turn(np_yield_t *yield)
+{
+    const unsigned before = yield->sum;
+    const np_yield_t *other;
+
+    yield->sum = 0;
+    pthread_mutex_lock(&np_yield_lock);
+    ucs_list_for_each(other, &np_yield_list, list) {
+        yield->sum += __atomic_load_n(other->found, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&np_yield_lock);
+    return (yield->sum == before) && !yield->is_never;
 }

@@ -15,21 +15,44 @@
 
 #include "clock.h"
 
-/** Owner: a port, or what else is progressed; guarded as that is. Where several
- *  threads progress it, a turn of another one counts as a switch. */
+#include <ucs/datastruct/list.h>
+
+/** Owner: a port; guarded as that is. Where several threads progress it, a turn
+ *  of another one counts as a switch. */
 typedef struct np_yield {
-    uint64_t look_at;   /**< when the switches are counted again, np_clock() */
-    long     switches;  /**< ru_nivcsw of the thread that did; 0: none yet */
-    int      is_wanted; /**< had they grown by then? */
+    ucs_list_link_t list;     /**< of all; guarded by its lock */
+    const unsigned  *found;   /**< counts what the port's progress finds; read
+                                   by other ports, as a hint */
+    unsigned        sum;      /**< of all of these at the last turn */
+    int             is_never; /**< others may wait for what the caller holds in
+                                   its progress; set by the port's user */
+    int             is_wanted;
+    uint64_t        look_at;  /**< when the switches are counted again,
+                                   np_clock() */
+    long            switches; /**< ru_nivcsw of the thread that did; 0: none
+                                   yet */
 } np_yield_t;
 
-/** np_yield_is_wanted(), which asks the kernel (getrusage, 0.2 us) */
+/** A port opens, which counts what it finds in @a found */
+void np_yield_open(np_yield_t *yield, const unsigned *found);
+
+void np_yield_close(np_yield_t *yield);
+
+/** np_yield_is_wanted(), where it is time to count the switches */
 int np_yield_look(np_yield_t *yield, uint64_t now);
+
+/**
+ * A turn of a port, one in some progress calls, while the CPU is wanted.
+ *
+ * @return Whether the caller shall yield: since its last turn nothing was found
+ *         by any port of this process. Others may be the same thread's.
+ */
+int np_yield_turn(np_yield_t *yield);
 
 
 /**
- * Has somebody else wanted this thread's CPU lately? Looks once in a
- * millisecond, and where it has been so far more often.
+ * Has somebody else wanted this thread's CPU lately? Asks the kernel once in a
+ * millisecond (getrusage, 0.2 us), and more often while somebody does.
  *
  * @param [in] now  np_clock(), or np_clock_coarse().
  *

@@ -108,6 +108,36 @@ static uint32_t room_stream(unsigned messages, unsigned behind, int is_answered)
     return room.farthest;
 }
 
+/* Positions of its payload go round after a few laps, and its slots' numbers */
+static void room_turn_back(np_link_t *link, np_peer_t *peer)
+{
+    np_ring_tx_t *tx      = &link->data;
+    const uint32_t number = -ROOM_MESSAGES & ~(uint32_t)tx->mask;
+    uint32_t i;
+
+    tx->payload_tail = -20 * ROOM_WIDE;
+    tx->payload_head = tx->payload_tail;
+    tx->busy_at      = tx->payload_tail + ROOM_NARROW;
+    for (i = 0; i <= tx->mask; ++i) {
+        tx->payload_end[i] = tx->payload_tail;
+    }
+    tx->tail        = number;
+    tx->limit       = number + tx->mask + 1;
+    peer->data.head = number;
+    peer->data.next = peer->data.slots;
+    atomic_store(tx->head, number);
+}
+
+/* A word of zeroes is no message, also where its number would be 0 */
+static void room_zero(void)
+{
+    np_ring_rx_t ring = room.to->peers[0]->data;
+
+    ring.head = UINT32_MAX;
+    atomic_store(&ring.slots[ring.head & ring.mask].word, 0);
+    TAP_CHECK(!np_ring_rx_has_any(&ring), "room: a word of 0 is no message");
+}
+
 static int room_open(void)
 {
     const np_port_config_t config = {
@@ -162,10 +192,13 @@ void test_room(void)
     uint32_t alone, answered, behind;
 
     TAP_CHECK(room_open(), "room: two links");
+    room_zero();
     TAP_CHECK(room_stream(ROOM_MESSAGES, 0, 1) < ROOM_NARROW,
               "room: the narrow area comes first");
     room_stream(2 * ROOM_MESSAGES, 0, 1);
     TAP_CHECK(np_link_is_widened(&room.link), "room: then the wide one");
+    room_take_all();
+    room_turn_back(&room.link, room.to->peers[0]);
 
     room_stream(ROOM_MESSAGES, 0, 1);
     answered = room_stream(ROOM_MESSAGES, 0, 1);

@@ -20,11 +20,12 @@
 
 static uint64_t yield_count(const pair_t *pair)
 {
-    return atomic_load(&pair->target->flights.stats->yields);
+    return atomic_load(&pair->target->flights.stats->yields) +
+           atomic_load(&pair->initiator->flights.stats->yields);
 }
 
-/* The target polls for so long, or until it has given way often. A message
- * comes before each look if @a is_busy. Returns how often it has. */
+/* Both ports poll for so long, or until they have given way often. A message
+ * comes before each look if @a is_busy. Returns how often they have. */
 static uint64_t yield_poll(pair_t *pair, uint64_t time, int is_busy)
 {
     const uint64_t end = np_clock() + time;
@@ -34,12 +35,14 @@ static uint64_t yield_poll(pair_t *pair, uint64_t time, int is_busy)
             pair_send(&pair->link);
         }
         pair_progress(pair->target);
+        pair_progress(pair->initiator);
     }
     return yield_count(pair);
 }
 
-/* With a rival. Returns how often the port has given way, or -1. */
-static int64_t yield_beside(int is_on, uint64_t time, int is_busy)
+/* With a rival. Returns how often the ports have given way, or -1. */
+static int64_t
+yield_beside(int is_on, int is_never, uint64_t time, int is_busy)
 {
     pair_t pair;
     int64_t count;
@@ -49,8 +52,10 @@ static int64_t yield_beside(int is_on, uint64_t time, int is_busy)
         return -1;
     }
 
-    np_engine.config.yield = is_on;
-    pid = rival_start();
+    np_engine.config.yield         = is_on;
+    pair.target->yield.is_never    = is_never;
+    pair.initiator->yield.is_never = is_never;
+    pid                            = rival_start();
     if (pid < 0) {
         return -1;
     }
@@ -62,19 +67,26 @@ static int64_t yield_beside(int is_on, uint64_t time, int is_busy)
 
 static int yield_on(void)
 {
-    TAP_CHILD_CHECK(yield_beside(1, YIELD_WAIT, 0) == YIELD_TIMES);
+    TAP_CHILD_CHECK(yield_beside(1, 0, YIELD_WAIT, 0) >= YIELD_TIMES);
     return 0;
 }
 
 static int yield_off(void)
 {
-    TAP_CHILD_CHECK(yield_beside(0, YIELD_NEVER, 0) == 0);
+    TAP_CHILD_CHECK(yield_beside(0, 0, YIELD_NEVER, 0) == 0);
     return 0;
 }
 
+static int yield_never(void)
+{
+    TAP_CHILD_CHECK(yield_beside(1, 1, YIELD_NEVER, 0) == 0);
+    return 0;
+}
+
+/* One of them finds something, the other one waits */
 static int yield_busy(void)
 {
-    TAP_CHILD_CHECK(yield_beside(1, YIELD_NEVER, 1) == 0);
+    TAP_CHILD_CHECK(yield_beside(1, 0, YIELD_NEVER, 1) == 0);
     return 0;
 }
 
@@ -82,5 +94,6 @@ void test_yield(void)
 {
     TAP_CHECK(tap_child(yield_on), "yield: to one that wants the CPU");
     TAP_CHECK(tap_child(yield_off), "yield: not if it shall not");
+    TAP_CHECK(tap_child(yield_never), "yield: nor with a lock of its caller's");
     TAP_CHECK(tap_child(yield_busy), "yield: nor while messages come");
 }

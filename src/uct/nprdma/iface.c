@@ -289,8 +289,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
         return status;
     }
 
-    if (ucs_derived_of(worker, uct_priv_worker_t)->thread_mode ==
-        UCS_THREAD_MODE_MULTI) {
+    if (uct_nprdma_thread_mode(worker) == UCS_THREAD_MODE_MULTI) {
         uct_nprdma_mt_wrap(ops);
     }
 

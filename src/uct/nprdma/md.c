@@ -148,8 +148,8 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"YIELD", "y",
      "Let other processes have the CPU where progress finds nothing, if they\n"
-     "have taken it from this thread within the last millisecond: one of them\n"
-     "may be the one that is waited for.",
+     "have lately taken it from this thread: one of them may be the one that\n"
+     "is waited for. Not in workers that several threads use.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.yield),
      UCS_CONFIG_TYPE_BOOL},
 

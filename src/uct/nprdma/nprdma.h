@@ -179,6 +179,18 @@ unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface);
 void uct_nprdma_mt_wrap(uct_iface_ops_t *ops);
 
 
+/** How many threads use what belongs to it */
+static inline ucs_thread_mode_t uct_nprdma_thread_mode(uct_worker_h worker)
+{
+    return ucs_derived_of(worker, uct_priv_worker_t)->thread_mode;
+}
+
+/** Is a lock held in progress, ours or UCP's, for which others may spin? */
+static inline int uct_nprdma_never_yields(uct_worker_h worker)
+{
+    return uct_nprdma_thread_mode(worker) != UCS_THREAD_MODE_SINGLE;
+}
+
 static UCS_F_ALWAYS_INLINE uct_nprdma_iface_t *
 uct_nprdma_ep_iface(uct_nprdma_ep_t *ep)
 {

@@ -312,6 +312,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
         return status;
     }
 
+    self->port->yield.is_never = uct_nprdma_never_yields(worker);
     np_inbox_begin(self->port);
     self->super.links     = &self->port->flights;
     self->super.max_bcopy = np_rma_max_bcopy(&port_config);

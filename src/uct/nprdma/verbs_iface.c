@@ -345,6 +345,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
         return status;
     }
 
+    self->port->yield.is_never = uct_nprdma_never_yields(worker);
     np_vport_query(self->port, &self->attr);
     self->super.links     = &self->port->flights;
     self->super.max_bcopy = self->attr.max_message;

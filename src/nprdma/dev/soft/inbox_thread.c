@@ -40,10 +40,9 @@ _Static_assert(_Alignof(np_job_t) <= _Alignof(np_service_job_t),
 static np_peer_t *np_inbox_peer(const np_port_t *port, unsigned number)
 {
     np_peer_t *peer = port->peers[number];
-    uint64_t word;
 
     return ((peer != NULL) && (peer->shm != NULL) && !peer->is_malformed &&
-            np_ring_rx_is_ready(&peer->ctl, &word)) ? peer : NULL;
+            np_ring_rx_has_any(&peer->ctl)) ? peer : NULL;
 }
 
 /* A request of one of the port's peers, each in turn and looked at once.

@@ -138,11 +138,8 @@ np_peer_bind(np_peer_t *peer, np_dma_t *dma, uint32_t epoch)
 /** Is there anything in its rings? */
 static inline int np_peer_has_data(np_peer_t *peer)
 {
-    uint64_t word;
-
     return (peer->shm != NULL) && !peer->is_malformed &&
-           (np_ring_rx_is_ready(&peer->data, &word) ||
-            np_ring_rx_is_ready(&peer->ctl, &word));
+           (np_ring_rx_has_any(&peer->data) || np_ring_rx_has_any(&peer->ctl));
 }
 
 static UCS_F_ALWAYS_INLINE void np_peer_wake_armed(np_peer_t *peer)
@@ -230,8 +227,8 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         if (ucs_unlikely(len > NP_SLOT_INLINE)) {
             break;
         }
-        ring->lag += NP_LINE;
         am_cb(arg, np_word_id(word), slot->data, len);
+        ring->lag += NP_LINE;
         return 1;
     case NP_SLOT_AM_LONG:
         offset = slot->offset;
@@ -240,9 +237,9 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         }
         data        = ring->payload + offset;
         ring->ahead = data + len + NP_LINE - 1; /* in the line behind it */
-        ring->lag  += NP_LINE + len;
         np_peer_prefetch(data, len);
         am_cb(arg, np_word_id(word), data, len);
+        ring->lag += NP_LINE + len;
         return 1;
     case NP_SLOT_PUT:
     case NP_SLOT_GET:
@@ -288,7 +285,7 @@ np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
     } while ((++count < NP_PORT_BATCH) && is_ready);
 
     /* Nothing else to do: free what we have read */
-    if (!is_ready && (ring->lag > 0)) {
+    if (!is_ready) {
         np_peer_publish(peer, ring);
     }
 

@@ -307,6 +307,7 @@ ucs_status_t np_port_open(const np_port_config_t *config,
         return status;
     }
 
+    np_yield_open(&port->yield, &port->taken);
     np_vm_allow_peers();
     np_mapper_set_flush(np_drain);
     np_mapper_set_refresh(np_drain_refresh);
@@ -336,6 +337,7 @@ void np_port_close(np_port_t *port)
         }
     }
 
+    np_yield_close(&port->yield);
     np_port_drop_strangers(port);
     np_port_close_fds(port);
     np_stats_put(port->flights.stats);
@@ -384,11 +386,10 @@ static void np_port_give_way(np_port_t *port, uint64_t now)
     }
 
     port->countdown = NP_PORT_HOUSEKEEP_MIN;
-    if (port->was_taken == port->taken) {
+    if (np_yield_turn(&port->yield) && !np_prepare_has_work()) {
         NP_STATS_INC(port->flights.stats, yields);
         sched_yield();
     }
-    port->was_taken = port->taken;
 }
 
 unsigned np_port_clock(np_port_t *port)

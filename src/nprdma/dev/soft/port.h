@@ -125,9 +125,9 @@ struct np_port {
     unsigned            num_hot;
     unsigned            countdown;    /**< to the next look at the clock */
     unsigned            period;       /**< where the countdown begins */
-    unsigned            taken;        /**< messages, requests, chunks, and our
-                                           own operations that have ended */
-    unsigned            was_taken;    /**< see np_port_give_way */
+    unsigned            taken;        /**< what progress has found: messages,
+                                           requests, chunks, pieces of our own
+                                           copies, operations that have ended */
     np_yield_t          yield;
     uint64_t            last_clock;   /**< nanoseconds of CLOCK_MONOTONIC */
     uint64_t            last_look;    /**< at the sockets; 0: look at once */

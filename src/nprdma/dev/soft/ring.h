@@ -2,11 +2,12 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Rings with one writer and one reader: slots of one line each, and for what
- * does not fit a payload area that is used round and round.
+ * does not fit a payload area that is used round and round, or from its
+ * beginning again when all was read.
  *
  * A slot is ready when its word carries the sequence number that its index has
  * in this lap, so nothing is cleared and no index is shared but the reader's
- * head, which the writer reads only when it runs out of slots.
+ * head, which the writer reads when it runs out of slots, and seldom else.
  */
 
 #ifndef NP_SOFT_RING_H_
@@ -153,17 +154,30 @@ np_ring_tx_publish(np_ring_tx_t *ring, np_slot_t *slot, uint32_t len,
     ++ring->tail;
 }
 
-/** Is the next slot ready? Then @a word is its word. Others may take from a
- *  control ring meanwhile: then this is only a hint, to be asked again under
- *  its lock. */
+/** Is the next slot ready? Then @a word is its word. For the owner of a data
+ *  ring, under the lock of a control ring, or for one who comes again: while
+ *  another takes from it this may say no where there is more. */
 static UCS_F_ALWAYS_INLINE int
-np_ring_rx_is_ready(np_ring_rx_t *ring, uint64_t *word)
+np_ring_rx_is_ready(const np_ring_rx_t *ring, uint64_t *word)
 {
     np_slot_t *next = __atomic_load_n(&ring->next, __ATOMIC_RELAXED);
 
     *word = atomic_load_explicit(&next->word, memory_order_acquire);
     return (uint32_t)*word ==
            (__atomic_load_n(&ring->head, __ATOMIC_RELAXED) + 1);
+}
+
+/** The same for one who may not miss anything, since it would sleep: while
+ *  another takes from the ring this may say yes of what is taken already. A
+ *  word of 0 was never written, whatever its number. */
+static inline int np_ring_rx_has_any(const np_ring_rx_t *ring)
+{
+    const uint32_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+    uint64_t word;
+
+    word = atomic_load_explicit(&ring->slots[head & ring->mask].word,
+                                memory_order_acquire);
+    return ((uint32_t)word == (uint32_t)(head + 1)) && (word != 0);
 }
 
 /** The next slot has been read. relaxed: a thread that looks at a control ring

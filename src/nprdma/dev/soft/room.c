@@ -61,7 +61,8 @@ static int np_link_may_widen(np_link_t *link)
 static void np_link_rewind(np_link_t *link)
 {
     const uint32_t narrow = link->port->config.payload_size;
-    const uint32_t most   = 4 * narrow;
+    const uint32_t most   = ucs_min(UINT64_C(4) * narrow,
+                                    (uint64_t)NP_LINK_BUSY_MAX);
     np_ring_tx_t *ring    = &link->data;
     const uint32_t since  = ring->payload_tail - link->rewind_at;
     const int has_come    = link->rewind_taken != link->port->taken;

@@ -32,8 +32,8 @@
  * operation waits for a completion: few are asked for */
 #define NP_VPORT_SEND_TICKS  8
 
-/* Progress calls that find nothing before others may have the CPU */
-#define NP_VPORT_IDLE        16
+/* Progress calls between two turns to give way (yield.h) */
+#define NP_VPORT_GIVE_WAY    16
 
 /* Buffers are few when one in so many is left */
 #define NP_VPORT_LOW         4
@@ -379,18 +379,24 @@ static unsigned np_vport_progress_turn(np_vport_t *port)
     return count;
 }
 
+/* Without the turn, which a service thread may want */
+static void np_vport_give_way(np_vport_t *port)
+{
+    port->calls = 0;
+    if (np_yield_is_wanted(&port->yield, np_clock_coarse()) &&
+        np_yield_turn(&port->yield)) {
+        NP_STATS_INC(port->flights.stats, yields);
+        sched_yield();
+    }
+}
+
 unsigned np_vport_progress(np_vport_t *port)
 {
     const unsigned count = np_vport_progress_turn(port);
 
-    /* Without the turn, which a service thread may want */
-    port->idle = (count == 0) ? (port->idle + 1) : 0;
-    if (ucs_unlikely(port->idle >= NP_VPORT_IDLE)) {
-        port->idle = 0;
-        if (np_yield_is_wanted(&port->yield, np_clock_coarse())) {
-            NP_STATS_INC(port->flights.stats, yields);
-            sched_yield();
-        }
+    port->found += count;
+    if (ucs_unlikely(++port->calls >= NP_VPORT_GIVE_WAY)) {
+        np_vport_give_way(port);
     }
     return count;
 }

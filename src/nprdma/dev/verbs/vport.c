@@ -455,6 +455,7 @@ ucs_status_t np_vport_open(const np_vport_config_t *config,
     np_vport_fill(port);
     np_vport_arm_low(port);
     port->service.fd = port->service_fd;
+    np_yield_open(&port->yield, &port->found);
     np_bringer_open();
     np_service_add(&port->service);
     *port_p = port;
@@ -513,6 +514,7 @@ void np_vport_close(np_vport_t *port)
         return;
     }
 
+    np_yield_close(&port->yield);
     np_service_remove(&port->service);
     np_bringer_leave(port); /* the owner's for good */
     port->is_closing = 1;

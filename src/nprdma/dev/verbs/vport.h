@@ -198,9 +198,9 @@ struct np_vport {
     np_turn_t               turn;
     np_service_client_t     service;
     int                     is_thread;  /**< a thread of ours has the turn */
-    unsigned                idle;       /**< progress calls in a row that have
-                                             found nothing; the owner's alone,
-                                             as is: */
+    unsigned                calls;      /**< of progress since the last turn to
+                                             give way; the owner's alone, as: */
+    unsigned                found;      /**< by all of them */
     np_yield_t              yield;
     int                     is_closing; /**< nothing more is brought in */
     _Atomic int             is_armed;   /**< the owner sleeps, or is about to;

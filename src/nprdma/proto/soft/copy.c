@@ -124,6 +124,7 @@ static void np_copy_run(np_link_t *link, np_sop_t *op)
 
         np_chunks_moved(&copy->chunks, len);
         budget -= ucs_min(budget, len);
+        ++link->port->taken;
     }
 }
 
