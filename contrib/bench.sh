@@ -8,6 +8,8 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=contrib/bench/cases.sh
 . "$nprdma_top/contrib/bench/cases.sh"
+# shellcheck source=contrib/bench/near.sh
+. "$nprdma_top/contrib/bench/near.sh"
 
 rounds=
 quick=0
@@ -18,9 +20,7 @@ osu=
 out=$nprdma_top/build/bench
 again_rounds=3 # rows that noise has spoilt: so often as many rounds more
 again_cases=20 # and only if they are so few
-far_tries=3    # of a run, if the cores were far from each other in it
-far_left=180   # seconds in all that such runs may cost
-far_again=0 far_kept=0
+near_seconds=180 # that runs with the cores apart may cost
 
 usage() {
     sed -n '3,5s/^# //p' "$0"
@@ -127,57 +127,10 @@ find_programs() {
     cases=("${found[@]}")
 }
 
-# Tenths of ns that a line takes between the cores now
-line_now() {
-    local ns
-    ns=$("$prefix/libexec/nprdma/bench/line" "${cpus[0]},${cpus[1]}") ||
-        die "line failed: see above"
-    echo "${ns/./}"
-}
-
-# line_usual: the median of a second, as this machine mostly is
-line_usual() {
-    local i
-    for ((i = 0; i < 15; ++i)); do
-        line_now
-        sleep 0.07
-    done | sort -n | sed -n 8p
-}
-
-# A hypervisor may move its processors apart, where all that two ranks share
-# takes several times as long: has it?
-is_far() {
-    local now
-    now=$(line_now) || exit 1
-    [ "$now" -gt $((usual * 2)) ]
-}
-
-# run_near SIDE CASE: bench_run with the cores where they usually are, as long
-# as there is time left for that
-run_near() {
-    local try begun
-    for ((try = 1; ; ++try)); do
-        while [ "$far_left" -gt 0 ] && is_far; do
-            sleep 1
-            far_left=$((far_left - 1))
-        done
-        begun=$SECONDS
-        # Not in a pipe, where die would end only its own part
-        bench_run "$1" "$2" >"$work/run"
-        is_far || return 0
-        if [ "$try" -eq "$far_tries" ] || [ "$far_left" -le 0 ]; then
-            far_kept=$((far_kept + 1))
-            return 0
-        fi
-        far_again=$((far_again + 1))
-        far_left=$((far_left - (SECONDS - begun)))
-    done
-}
-
 # sample ROUND SIDE CASE: one run, kept
 sample() {
     local name size value
-    run_near "$2" "$3"
+    near_run "$work/run" bench_run "$2" "$3"
     while read -r name size value; do
         printf '%d\t%s\t%s\t%s\t%s\n' "$1" "$2" "$name" "$size" "$value"
     done <"$work/run" >>"$samples"
@@ -288,7 +241,7 @@ expected=$(printf '%s\n' "${seconds[@]}" |
 echo "${#cases[@]} cases, $rounds rounds, CPUs ${cpus[0]} and ${cpus[1]}:" \
     "about $((expected / 60 + 1)) min" >&2
 began=$SECONDS
-usual=$(line_usual)
+near_begin "$prefix/libexec/nprdma/bench/line" "$near_seconds"
 measure_rounds "$expected" "${cases[@]}"
 measure_again
 if [ -t 2 ]; then
@@ -303,8 +256,7 @@ cat <<END
 Medians of $rounds rounds: of ucx_perftest's 50th percentile for its latencies,
 of its overall value for the rest; self is $compared against $compared again.
 *: self is off by more than 10 %, so that the row tells nothing.
-A line took $((usual / 10)) ns from core to core at the beginning. Where it took
-twice as long after a run, $far_again runs were made again, $far_kept were kept.
+$(near_report)
 UCX $(ucx_info -v | sed -n '1s/.*[ =]//p'), $(nproc) CPUs, $(
     sed -n '/^model name/{s/.*: //p;q}' /proc/cpuinfo), $(date -I), took $((
     SECONDS - began)) s, load at the end $(cut -d ' ' -f 1 /proc/loadavg).

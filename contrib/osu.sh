@@ -6,6 +6,8 @@
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=contrib/bench/near.sh
+. "$nprdma_top/contrib/bench/near.sh"
 
 rounds=5
 budget=90
@@ -21,6 +23,7 @@ results=(table.txt latency.txt bw.txt osu.svg osu.png)
 # shellcheck disable=SC2016 # the fields are awk's
 noise='function is_noisy() { return $8 > 0 && ($8 < 0.9 || $8 > 1.1) }'
 again_rows=8 # so few rows that noise has spoilt are measured again
+near_seconds=30 # that runs with the cores apart may cost
 
 usage() {
     sed -n '3,5s/^# //p' "$0"
@@ -156,9 +159,9 @@ run_round() {
                 arguments=(-i 20 -x 2)
             fi
             printf '.'
-            measure "$series" "$bench" "${arguments[@]}" |
-                awk -v key="$bench $series" \
-                    '/^[0-9]/ { print key, $1, $2 }' >>"$out/runs"
+            near_run "$out/run" measure "$series" "$bench" "${arguments[@]}"
+            awk -v key="$bench $series" '/^[0-9]/ { print key, $1, $2 }' \
+                "$out/run" >>"$out/runs"
         done
     done
 }
@@ -180,9 +183,10 @@ measure_again() {
     while read -r bench size; do
         for ((round = 0; round < done_rounds; ++round)); do
             for series in nprdma posix ob1 again; do
-                measure "$series" "$bench" "${common[@]}" -m "$size:$size" |
-                    awk -v key="$bench $series" -v size="$size" \
-                        '$1 == size { print key, $1, $2 }' >>"$out/runs"
+                near_run "$out/run" measure "$series" "$bench" \
+                    "${common[@]}" -m "$size:$size"
+                awk -v key="$bench $series" -v size="$size" \
+                    '$1 == size { print key, $1, $2 }' "$out/run" >>"$out/runs"
             done
         done
         printf '.'
@@ -218,7 +222,7 @@ reduce() {
             for (b in benches) for (s in sizes) {
                 both = median[b " both " s]
                 ob1 = median[b " ob1 " s]
-                printf "%s %d %.2f %.2f %.2f %.2f %.2f %.2f\n", b, s,
+                printf "%s %d %.4f %.4f %.4f %.4f %.2f %.2f\n", b, s,
                        median[b " nprdma " s], both, ob1, median[b " tcp " s],
                        ratio(median[b " nprdma " s], better(b, both, ob1)),
                        ratio(median[b " again " s], median[b " posix " s])
@@ -269,6 +273,7 @@ ob1: --mca pml ob1 --mca btl $(nprdma_ob1_btl). ratio: nprdma to the better of
 these two; less is better for latency, more for bandwidth. self: posix to
 itself, which is what noise does.
 END
+    near_report
     if [[ $(noisy) != "0 "* ]]; then
         cat <<END
 *: self is off by more than 10 %, so that the row tells nothing: $(noisy).
@@ -322,6 +327,14 @@ binding=(--map-by core --bind-to core)
 if [ "$(nproc)" -lt 2 ]; then
     echo "only one core: both ranks share it, the figures say little"
     binding=(--oversubscribe --bind-to none)
+elif [ -x "$nprdma_top/build/install/libexec/nprdma/bench/line" ]; then
+    nprdma_find_cpus
+    near_begin "$nprdma_top/build/install/libexec/nprdma/bench/line" \
+        "$near_seconds"
+fi
+# Two digits are 10 % of what 8 bytes take
+if [ "$osu" = "$nprdma_top/build/install/libexec/nprdma/osu" ]; then
+    common+=(--digits 4)
 fi
 mkdir -p "$out"
 rm -f "$out/runs"
@@ -344,4 +357,5 @@ measure_again
 keep_results
 print_table | tee "$out/table.txt"
 make_plots
+rm -f "$out/run"
 [ "$fresh" = yes ] || show_page_faults

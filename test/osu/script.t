@@ -95,6 +95,23 @@ tap_check "the results before are kept" \
     cmp "$TAP_DIR/first" "$results/table.txt.old"
 tap_check "which is said" says "^the results before are kept: $results/"
 
+# The cores are far from each other after the first run: 15 looks, one before
+# it, and this one
+program "$tree/build/install/libexec/nprdma/bench/line" <<'END'
+echo x >>"$FAKE/looks"
+[ "$(wc -l <"$FAKE/looks")" = 17 ] && echo 150.0 || echo 50.0
+END
+run 60 "$osu" --rounds 1
+tap_check "a run with the cores apart is made again" \
+    says 'after a run, 1 runs were made again, 0 were kept'
+program "$tree/build/install/libexec/nprdma/bench/line" <<'END'
+echo "line: no CPU" >&2; exit 1
+END
+run 60 "$osu" --rounds 1
+tap_expect_error "a line that cannot be measured is told" \
+    "^osu.sh: .*/line failed"
+rm "$tree/build/install/libexec/nprdma/bench/line"
+
 # A second one at once
 : >"$FAKE/hold"
 "$osu" --rounds 1 >"$TAP_DIR/first" 2>&1 &
