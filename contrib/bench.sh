@@ -241,7 +241,8 @@ expected=$(printf '%s\n' "${seconds[@]}" |
 echo "${#cases[@]} cases, $rounds rounds, CPUs ${cpus[0]} and ${cpus[1]}:" \
     "about $((expected / 60 + 1)) min" >&2
 began=$SECONDS
-near_begin "$prefix/libexec/nprdma/bench/line" "$near_seconds"
+near_begin "$prefix/libexec/nprdma/bench/line" \
+    $((quick ? near_seconds / 20 : near_seconds))
 measure_rounds "$expected" "${cases[@]}"
 measure_again
 if [ -t 2 ]; then
