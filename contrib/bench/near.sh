@@ -2,15 +2,15 @@
 # Runs with the cores where they usually are. A hypervisor may move its
 # processors apart, for minutes; then all that two ranks share takes several
 # times as long, and what is compared was not measured on the same machine.
-# Needs: cpus[2], nprdma_die (lib.sh).
+# Needs: cpus[2], which are to be of two cores, nprdma_die (lib.sh).
 # shellcheck shell=bash disable=SC2154
 
 near_tries=3 # of a run, if the cores were apart after it
 near_again=0 # runs that were made again
 near_kept=0  # runs with the cores apart that were kept
 near_line=   # prints how long a line takes; empty: no run is made again
-near_usual=  # tenths of ns that it takes mostly
-near_left=   # seconds that there are for all this
+near_usual=0 # tenths of ns that it takes mostly
+near_left=0  # seconds that there are for all this
 
 near_now() {
     local ns

@@ -61,15 +61,30 @@ void np_yield_close(np_yield_t *yield)
     pthread_mutex_unlock(&np_yield_lock);
 }
 
+/* Other ports of this thread ask whose each is */
+static void np_yield_tell_thread(np_yield_t *yield)
+{
+    const pthread_t self = pthread_self();
+
+    if (!yield->has_thread || !pthread_equal(yield->thread, self)) {
+        pthread_mutex_lock(&np_yield_lock);
+        yield->thread     = self;
+        yield->has_thread = 1;
+        pthread_mutex_unlock(&np_yield_lock);
+    }
+}
+
 int np_yield_look(np_yield_t *yield, uint64_t now)
 {
     struct rusage usage;
 
     yield->is_wanted = 0;
-    if (np_engine.config.yield && (getrusage(RUSAGE_THREAD, &usage) == 0)) {
+    if (np_engine.config.yield && !yield->is_never &&
+        (getrusage(RUSAGE_THREAD, &usage) == 0)) {
         yield->is_wanted = (usage.ru_nivcsw != yield->switches) &&
                            (yield->switches > 0);
         yield->switches  = usage.ru_nivcsw;
+        np_yield_tell_thread(yield);
     }
     yield->look_at = now + (yield->is_wanted ? NP_YIELD_AGAIN : NP_YIELD_LOOK);
     return yield->is_wanted;
@@ -77,14 +92,17 @@ int np_yield_look(np_yield_t *yield, uint64_t now)
 
 int np_yield_turn(np_yield_t *yield)
 {
+    const pthread_t self  = pthread_self();
     const unsigned before = yield->sum;
     const np_yield_t *other;
 
     yield->sum = 0;
     pthread_mutex_lock(&np_yield_lock);
     ucs_list_for_each(other, &np_yield_list, list) {
-        yield->sum += __atomic_load_n(other->found, __ATOMIC_RELAXED);
+        if (!other->has_thread || pthread_equal(other->thread, self)) {
+            yield->sum += __atomic_load_n(other->found, __ATOMIC_RELAXED);
+        }
     }
     pthread_mutex_unlock(&np_yield_lock);
-    return (yield->sum == before) && !yield->is_never;
+    return yield->sum == before;
 }

@@ -17,13 +17,18 @@
 
 #include <ucs/datastruct/list.h>
 
-/** Owner: a port; guarded as that is. Where several threads progress it, a turn
+#include <pthread.h>
+
+/** Owner: a port; guarded as that is. Where several threads progress it, a look
  *  of another one counts as a switch. */
 typedef struct np_yield {
     ucs_list_link_t list;     /**< of all; guarded by its lock */
     const unsigned  *found;   /**< counts what the port's progress finds; read
                                    by other ports, as a hint */
-    unsigned        sum;      /**< of all of these at the last turn */
+    pthread_t       thread;   /**< that has looked last; guarded by the lock */
+    int             has_thread;
+    unsigned        sum;      /**< of *found of this thread's ports at the last
+                                   turn */
     int             is_never; /**< others may wait for what the caller holds in
                                    its progress; set by the port's user */
     int             is_wanted;
@@ -45,7 +50,7 @@ int np_yield_look(np_yield_t *yield, uint64_t now);
  * A turn of a port, one in some progress calls, while the CPU is wanted.
  *
  * @return Whether the caller shall yield: since its last turn nothing was found
- *         by any port of this process. Others may be the same thread's.
+ *         by any port of this thread, or of one that is not known yet.
  */
 int np_yield_turn(np_yield_t *yield);
 
@@ -56,7 +61,8 @@ int np_yield_turn(np_yield_t *yield);
  *
  * @param [in] now  np_clock(), or np_clock_coarse().
  *
- * @return 0 also if UCX_NPRDMA_YIELD=n, or if the kernel does not say.
+ * @return 0 also if UCX_NPRDMA_YIELD=n, if the kernel does not say, and if the
+ *         port never yields.
  */
 static inline int np_yield_is_wanted(np_yield_t *yield, uint64_t now)
 {

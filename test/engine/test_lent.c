@@ -6,6 +6,7 @@
 #include "tap.h"
 
 #include "nprdma/clock.h"
+#include "nprdma/mem/bypass.h"
 #include "nprdma/mem/key.h"
 #include "nprdma/mem/lent.h"
 #include "nprdma/mem/mapper.h"
@@ -136,6 +137,12 @@ static int lent_child_comes(void)
     TAP_CHILD_CHECK(np_port_arm(world.pair.initiator) == UCS_ERR_BUSY);
     TAP_CHILD_CHECK(lent_wait(&world, 0, 1) && lent_is_right(&world, 0));
     TAP_CHILD_CHECK(lent_count(&world, 1, 0));
+
+    /* and past the caches */
+    np_bypass_min = LENT_SIZE;
+    TAP_CHILD_CHECK(lent_get(&world, 1) == UCS_INPROGRESS);
+    TAP_CHILD_CHECK(lent_wait(&world, 1, 1) && lent_is_right(&world, 1));
+    TAP_CHILD_CHECK(lent_count(&world, 2, 0));
     lent_close(&world);
     return 0;
 }

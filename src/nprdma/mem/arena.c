@@ -97,7 +97,8 @@ void np_arenas_start(void)
     /* a library lies where the system maps memory */
     state = np_arena_get(np_arena_of((uintptr_t)np_arenas_start));
     if (state != NULL) {
-        atomic_fetch_or_explicit(state, 0, memory_order_relaxed);
+        /* what it is: nobody has shared anything yet */
+        atomic_store_explicit(state, 0, memory_order_relaxed);
     }
 }
 

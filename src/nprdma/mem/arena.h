@@ -98,7 +98,7 @@ np_arenas_of(uint64_t va, uint64_t len, np_arenas_t *arenas)
 }
 
 /** Bring in the part of the table that most registrations need, before the
- *  first of them does. Once. */
+ *  first of them does. Once, before anything is shared. */
 void np_arenas_start(void);
 
 /**

@@ -149,7 +149,7 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
     {"YIELD", "y",
      "Let other processes have the CPU where progress finds nothing, if they\n"
      "have lately taken it from this thread: one of them may be the one that\n"
-     "is waited for. Not in workers that several threads use.",
+     "is waited for. Not in workers that are made for several threads.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.yield),
      UCS_CONFIG_TYPE_BOOL},
 

@@ -134,12 +134,15 @@ static int np_inbox_next(np_service_client_t *client, np_service_job_t *place)
     }
 
     is_taken = np_inbox_turn(port, job);
-    if (is_taken) {
+    if (!is_taken) {
+        /* the owner, or an atomic before it, may have been in the way */
+        is_taken = -np_inbox_has_more(port);
+    } else {
         /* relaxed: under the lock, as is the thread that waits for it to
          * fall */
         atomic_fetch_add_explicit(&job->peer->jobs, 1, memory_order_relaxed);
     }
-    if (is_taken && np_inbox_may_sleep(job)) {
+    if ((is_taken > 0) && np_inbox_may_sleep(job)) {
         /* If its page sleeps, the other thread takes the next request, which
          * rings from now on, or is here already. No lock is taken between the
          * two looks, as it is after the threads have armed: so a fence. */

@@ -269,8 +269,8 @@ np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
 
     do {
         if (ucs_unlikely(!np_peer_take(peer, word, am_cb, arg))) {
-            if (peer->is_malformed) {
-                return count;
+            if (peer->is_malformed || (count == 0)) {
+                return count; /* there is nothing to free */
             }
             is_ready = 0; /* nothing else can be done now */
             break;

@@ -384,7 +384,7 @@ static void np_vport_give_way(np_vport_t *port)
 {
     port->calls = 0;
     if (np_yield_is_wanted(&port->yield, np_clock_coarse()) &&
-        np_yield_turn(&port->yield)) {
+        np_yield_turn(&port->yield) && !np_prepare_has_work()) {
         NP_STATS_INC(port->flights.stats, yields);
         sched_yield();
     }
