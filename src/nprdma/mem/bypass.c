@@ -26,39 +26,37 @@ size_t np_bypass_min = SIZE_MAX;
 
 #ifdef __SSE2__
 
-/* Size of a cache of the first CPU; 0: there is none of this number, or it is
- * not for data */
-static size_t np_bypass_cache(unsigned number)
+/* What the kernel says of a cache of the first CPU, as @a format reads it.
+ * Returns 0 if it says nothing. */
+static int np_bypass_read(unsigned number, const char *name,
+                          const char *format, void *value)
 {
-    size_t size = 0;
-    char path[96], type[16];
+    char path[96];
     FILE *file;
+    int count;
 
     snprintf(path, sizeof(path),
-             "/sys/devices/system/cpu/cpu0/cache/index%u/type", number);
+             "/sys/devices/system/cpu/cpu0/cache/index%u/%s", number, name);
     file = fopen(path, "re");
     if (file == NULL) {
         return 0;
     }
 
-    if (fscanf(file, "%15s", type) != 1) {
-        type[0] = '\0';
-    }
+    count = fscanf(file, format, value);
     fclose(file);
-    if ((strcmp(type, "Unified") != 0) && (strcmp(type, "Data") != 0)) {
-        return 0;
-    }
+    return count == 1;
+}
 
-    snprintf(path, sizeof(path),
-             "/sys/devices/system/cpu/cpu0/cache/index%u/size", number);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        if (fscanf(file, "%zuK", &size) != 1) {
-            size = 0;
-        }
-        fclose(file);
-    }
-    return size * UCS_KBYTE;
+/* Its size; 0: there is none of this number, or it is not for data */
+static size_t np_bypass_cache(unsigned number)
+{
+    char type[16];
+    size_t size;
+
+    return (np_bypass_read(number, "type", "%15s", type) &&
+            ((strcmp(type, "Unified") == 0) || (strcmp(type, "Data") == 0)) &&
+            np_bypass_read(number, "size", "%zuK", &size)) ?
+           (size * UCS_KBYTE) : 0;
 }
 
 void np_bypass_start(void)
