@@ -24,6 +24,7 @@ results=(table.txt latency.txt bw.txt osu.svg osu.png)
 noise='function is_noisy() { return $8 > 0 && ($8 < 0.9 || $8 > 1.1) }'
 again_rows=8 # so few rows that noise has spoilt are measured again
 near_seconds=30 # that runs with the cores apart may cost
+own=$nprdma_top/build/install/libexec/nprdma # programs that make install puts
 
 usage() {
     sed -n '3,5s/^# //p' "$0"
@@ -93,7 +94,7 @@ find_osu() {
     local dir
     dir=$(sed -n 's/^OSU_DIR = //p' "$nprdma_top/build/Makefile")
     if [ -z "$dir" ]; then
-        dir=$nprdma_top/build/install/libexec/nprdma/osu
+        dir=$own/osu
     fi
     if [ ! -x "$dir/osu_latency" ] || [ ! -x "$dir/osu_bw" ]; then
         nprdma_die "no osu_latency and osu_bw in $dir: configure found no" \
@@ -312,7 +313,7 @@ show_page_faults() {
     echo
     echo "8 bytes read from the other rank, nothing pinned, 1000 pages of:"
     env UCX_TLS=nprdma timeout -k 5 30 "$install/bin/nprdma-run" \
-        "$install/libexec/nprdma/bench/paging" -d 2>"$out/error.log" || {
+        "$own/bench/paging" -d 2>"$out/error.log" || {
         tail -n 5 "$out/error.log" >&2
         nprdma_die "the page faults could not be shown: see above"
     }
@@ -327,13 +328,12 @@ binding=(--map-by core --bind-to core)
 if [ "$(nproc)" -lt 2 ]; then
     echo "only one core: both ranks share it, the figures say little"
     binding=(--oversubscribe --bind-to none)
-elif [ -x "$nprdma_top/build/install/libexec/nprdma/bench/line" ]; then
+elif [ -x "$own/bench/line" ]; then
     nprdma_find_cpus
-    near_begin "$nprdma_top/build/install/libexec/nprdma/bench/line" \
-        "$near_seconds"
+    near_begin "$own/bench/line" "$near_seconds"
 fi
 # Two digits are 10 % of what 8 bytes take
-if [ "$osu" = "$nprdma_top/build/install/libexec/nprdma/osu" ]; then
+if [ "$osu" = "$own/osu" ]; then
     common+=(--digits 4)
 fi
 mkdir -p "$out"

@@ -8,8 +8,8 @@
 #include "tap.h"
 
 #include "nprdma/mem/arena.h"
-#include "nprdma/mem/mapper.h"
 #include "nprdma/mem/bypass.h"
+#include "nprdma/mem/mapper.h"
 #include "nprdma/mem/stage.h"
 
 #include <string.h>
