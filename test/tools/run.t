@@ -42,7 +42,7 @@ run 10 env NPRDMA_PLUGIN=/nosuch "$run" ./program
 expect "a plug-in of the user's that is not there" 2 \
     "^nprdma-run: NPRDMA_PLUGIN=/nosuch is missing .*unset NPRDMA_PLUGIN"
 
-# Eager messages of UCP's older protocols
+# Eager messages of UCP, as both kinds of its protocols have them
 ucx=$(ucx_info -v)
 if [[ $ucx == *ersion?1.13.* ]]; then
     # border VARIABLE...: where rendezvous begins
@@ -60,6 +60,22 @@ if [[ $ucx == *ersion?1.13.* ]]; then
     at=$(border A=)
     tap_check "else where no message has two fragments: ${at:=0}" \
         [ "$at" -eq 12352 ]
+
+    # its newer ones say what they take for each size
+    newer_border() {
+        run 20 env -u PMIX_RANK UCX_TLS=nprdma UCX_PROTO_ENABLE=y "$@" "$run" \
+            ucx_info -e -u t -D shm
+        sed -n 's/^# | *\([0-9]*\)\.\.inf .*rendezvous.*/\1/p' "$TAP_OUT"
+    }
+    at=$(newer_border PMIX_RANK=0)
+    tap_check "newer protocols: the same: ${at:=0}" \
+        [ "$at" -gt 250000 -a "$at" -lt 280000 ]
+    at=$(newer_border UCX_NPRDMA_EAGER_MAX=1m)
+    tap_check "newer protocols, where EAGER_MAX says: $((at))" \
+        [ "$at" -gt 1000000 -a "$at" -lt 1100000 ]
+    at=$(newer_border A=)
+    tap_check "newer protocols, no message has two fragments: ${at:=0}" \
+        [ "$at" -gt 8192 -a "$at" -le 12352 ]
 else
     tap_skip "where rendezvous begins" "UCX's newer protocols are the default"
 fi

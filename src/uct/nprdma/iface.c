@@ -44,8 +44,7 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      "Messages up to this size, at most 64m, go through the rings in one go,\n"
      "larger ones by rendezvous. A receive that has begun to get one never\n"
      "ends if its sender dies. auto: 256k in ranks of MPI, whose jobs end\n"
-     "then, else what is one active message. Not with UCX_RNDV_THRESH, nor\n"
-     "with UCX's newer protocols (UCX_PROTO_ENABLE=y).",
+     "then, else what is one active message. Not with UCX_RNDV_THRESH.",
      ucs_offsetof(uct_nprdma_iface_config_t, soft.eager_max),
      UCS_CONFIG_TYPE_MEMUNITS},
 

@@ -22,8 +22,8 @@ typedef struct uct_nprdma_soft_device_addr {
 typedef struct uct_nprdma_soft_iface {
     uct_nprdma_iface_t super;
     np_port_t          *port;
-    size_t             eager_max; /**< UCP's older protocols are to send so
-                                       much eagerly */
+    size_t             eager_max; /**< UCP is to send so much eagerly; less
+                                       than a message: what one has */
 } uct_nprdma_soft_iface_t;
 
 typedef struct uct_nprdma_soft_ep {

@@ -26,19 +26,27 @@
 #define UCT_NPRDMA_OVERHEAD     10e-9
 #define UCT_NPRDMA_BANDWIDTH    (12179.0 * UCS_MBYTE)
 
-/* Up to here UCP's older protocols are to send messages eagerly in ranks of
- * MPI: through the rings, where both sides copy at once and no system call is
- * made. It is what UCP itself takes for sends that may block
- * (UCX_RNDV_SEND_NBR_THRESH). What nobody receives waits in the receiver's
- * memory. */
+/* What UCP's newer protocols are told. Rings cost a message nothing beside its
+ * copies. A large transfer is copied by both processors at once, somewhat
+ * faster than a message in fragments, after messages of rendezvous. */
+#define UCT_NPRDMA_RING_BANDWIDTH 1e12
+#define UCT_NPRDMA_ZCOPY_OVERHEAD 500e-9
+#define UCT_NPRDMA_ZCOPY_FASTER   1.25
+#define UCT_NPRDMA_RNDV_MESSAGES  300e-9
+
+/* Up to here UCP is to send messages eagerly in ranks of MPI: through the
+ * rings, where both sides copy at once and no system call is made. It is what
+ * UCP itself takes for sends that may block (UCX_RNDV_SEND_NBR_THRESH). What
+ * nobody receives waits in the receiver's memory. */
 #define UCT_NPRDMA_EAGER_MPI    (256 * UCS_KBYTE)
 #define UCT_NPRDMA_EAGER_LIMIT  (64 * UCS_MBYTE)
 
-/* What the formula below leaves out is less than this, bytes */
+/* What the formulas below leave out is less than this, bytes */
 #define UCT_NPRDMA_EAGER_MORE   4096
+#define UCT_NPRDMA_EAGER_LESS   2048
 
-/* Performance that those protocols expect of a rendezvous in parts of that of
- * eager messages (UCX_RNDV_PERF_DIFF) */
+/* Performance that UCP expects of a rendezvous in parts of that of eager
+ * messages (UCX_RNDV_PERF_DIFF) */
 #define UCT_NPRDMA_RNDV_DIFF    0.99
 
 
@@ -133,10 +141,33 @@ uct_nprdma_soft_iface_is_reachable(const uct_iface_h tl_iface,
            np_host_is_reachable(&addr->host);
 }
 
-/* What the newer protocols go by: as it is */
+/* What a large get or put is said to cost beside its bytes, so that UCP's newer
+ * protocols begin with rendezvous above @a size bytes. They count of an eager
+ * message each copy, one after the other in the first fragment and at the same
+ * time in the others. */
+static double uct_nprdma_soft_zcopy_overhead(size_t size, size_t fragment,
+                                             double copy_bw)
+{
+    const double eager = (size + ucs_min(size, fragment)) / copy_bw;
+    const double bytes = (size * UCT_NPRDMA_RNDV_DIFF) /
+                         (copy_bw * UCT_NPRDMA_ZCOPY_FASTER);
+
+    return ucs_max(eager - bytes - UCT_NPRDMA_RNDV_MESSAGES,
+                   UCT_NPRDMA_ZCOPY_OVERHEAD);
+}
+
+/* What the newer protocols go by. Both copies of a message are counted by UCP,
+ * with its own figure for a copy, so there is nothing for its bytes here,
+ * unless UCP thinks that none is made. */
 static ucs_status_t
 uct_nprdma_soft_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {
+    uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
+                                                    uct_nprdma_soft_iface_t);
+    const size_t max_bcopy         = iface->super.max_bcopy;
+    const double copy_bw           = ucs_cpu_get_memcpy_bw();
+    double overhead                = UCT_NPRDMA_OVERHEAD;
+    double bandwidth               = UCT_NPRDMA_RING_BANDWIDTH;
     ucs_status_t status;
 
     status = uct_base_iface_estimate_perf(tl_iface, attr);
@@ -144,8 +175,32 @@ uct_nprdma_soft_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
         return status;
     }
 
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_OPERATION) {
+        switch (attr->operation) {
+        case UCT_EP_OP_AM_ZCOPY:
+            bandwidth = copy_bw;
+            break;
+        case UCT_EP_OP_PUT_ZCOPY:
+        case UCT_EP_OP_GET_ZCOPY:
+            /* else no message is to have two fragments */
+            overhead  = uct_nprdma_soft_zcopy_overhead(
+                    (iface->eager_max > max_bcopy) ? iface->eager_max :
+                    (max_bcopy - UCT_NPRDMA_EAGER_LESS), max_bcopy, copy_bw);
+            bandwidth = copy_bw * UCT_NPRDMA_ZCOPY_FASTER;
+            break;
+        default:
+            break;
+        }
+    }
+
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) {
+        attr->send_pre_overhead = overhead;
+    }
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_RECV_OVERHEAD) {
+        attr->recv_overhead = UCT_NPRDMA_OVERHEAD;
+    }
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH) {
-        attr->bandwidth.dedicated = UCT_NPRDMA_BANDWIDTH;
+        attr->bandwidth.dedicated = bandwidth;
     }
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_LATENCY) {
         attr->latency.c = UCT_NPRDMA_LATENCY;

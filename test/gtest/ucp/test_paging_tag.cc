@@ -39,8 +39,9 @@ struct TagParam {
             }
             setenv("UCX_NPRDMA_FAULT_MODE", value, 1);
             setenv("UCX_NPRDMA_PREPARE", prepare, 1);
-            // All sizes by rendezvous
+            // All sizes by rendezvous, and its data not by messages
             setenv("UCX_RNDV_THRESH", "0", 1);
+            setenv("UCX_RNDV_SCHEME", "get_zcopy", 1);
             body(rank);
         });
     }
