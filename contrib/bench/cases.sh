@@ -17,7 +17,8 @@ bench_cases() {
         echo "tag_bw:$size 0.7"
     done
     printf '%s\n' 'dirty 4' 'osu_latency 4' 'osu_bw 5' 'osu_bibw 5' \
-        'osu_alltoall 5' 'idle 2' 'core 2' 'reg 0.5'
+        'osu_put_latency 3' 'osu_put_bw 4' 'osu_get_latency 3' \
+        'osu_get_bw 4' 'osu_alltoall 5' 'idle 2' 'core 2' 'reg 0.5'
 }
 
 # bench_case_of NAME SIZE: what measures this row of the table and few others
@@ -182,7 +183,7 @@ bench_osu() {
         ranks=4
         binding=(--oversubscribe --bind-to none)
         arguments=(-m 1:65536)
-    elif [[ $program == osu_*bw || $program == osu_latency ]]; then
+    elif [[ $program == osu_*bw || $program == osu_*latency ]]; then
         arguments=(-m 1:16777216)
     fi
     if [ -n "$size" ]; then
