@@ -267,10 +267,10 @@ typedef struct nprdma_counters {
                                    brought in */
     uint64_t prepare_drops;   /**< times that announced buffers had to wait for
                                    lack of memory */
-    uint64_t lent;            /**< reads that came through the rings, filled by
-                                   the target */
-    uint64_t lent_left;       /**< reads for which it did not come to that in
-                                   time */
+    uint64_t lent;            /**< transfers that went through the rings, copied
+                                   by the target's progress */
+    uint64_t lent_left;       /**< transfers for which it did not come to that
+                                   in time */
     uint64_t yields;          /**< times that a progress that found nothing let
                                    others have the CPU */
 } nprdma_counters_t;

@@ -109,7 +109,7 @@ int np_engine_config_is_same(const np_engine_config_t *a,
            (a->single_copy == b->single_copy) &&
            (a->share_min == b->share_min) &&
            (a->share_chunk == b->share_chunk) &&
-           (a->ring_get_min == b->ring_get_min) &&
+           (a->lend == b->lend) &&
            (a->write_check == b->write_check) &&
            (a->fault_mode == b->fault_mode) &&
            (a->order == b->order) &&

@@ -154,8 +154,7 @@ typedef struct np_engine_config {
     np_single_copy_t single_copy;
     size_t           share_min;    /**< bytes from which both sides copy */
     size_t           share_chunk;  /**< bytes that one side claims at once */
-    size_t           ring_get_min; /**< bytes from which a get may come through
-                                        the rings; 0, SIZE_MAX: never */
+    int              lend;         /**< see proto/soft/lend.h */
     np_write_check_t write_check;
     np_fault_mode_t  fault_mode;
     np_order_t       order;

@@ -37,8 +37,8 @@
     X(tlb_misses,      "misses in the model of the translation cache") \
     X(prepared,        "ranges of announced buffers that were brought in") \
     X(prepare_drops,   "times that announced buffers had to wait, for want of memory") \
-    X(lent,            "reads that came through rings that the target filled") \
-    X(lent_left,       "reads for which it did not come to that") \
+    X(lent,            "transfers through rings, copied by the target") \
+    X(lent_left,       "transfers for which it did not come to that") \
     X(yields,          "times that progress let others have the CPU")
 
 /** One writer's counters. Owner: one thread at a time (a port's, or a service

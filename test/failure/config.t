@@ -57,11 +57,6 @@ for mistake in WRITE_CHECK=readbak:readback FAULT_MODE=retries:retry \
             END { for (i in seen) if (seen[i] > 1) exit 1 }' "$TAP_OUT"
 done
 
-run 60 env UCX_NPRDMA_RING_GET_MIN=8k "${RUN_PREFIX[@]}" \
-    "$NPRDMA_BUILD/fail_data"
-tap_expect_error "RING_GET_MIN=8k is refused with a line" \
-    'RING_GET_MIN is 8192 bytes: give it at least 16k'
-
 run 60 env UCX_NPRDMA_RINGSIZE=1 "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_data"
 tap_expect_success "a mistyped name does no harm"
 tap_check "and is reported" grep -q 'unused.*UCX_NPRDMA_RINGSIZE' "$TAP_OUT"

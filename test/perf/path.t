@@ -24,9 +24,11 @@ command -v valgrind >/dev/null ||
 # instructions NAME: of one, in the middle of many
 instructions() {
     # memcpy() of a plain processor
-    local caps=-AVX2_Usable,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM
+    local caps=-AVX2_Usable,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM lend=y
 
-    run 120 env UCX_TLS=nprdma "GLIBC_TUNABLES=glibc.cpu.hwcaps=$caps" \
+    [[ $1 != *_own ]] || lend=n # by the kernel
+    run 120 env UCX_TLS=nprdma "UCX_NPRDMA_LEND=$lend" \
+        "GLIBC_TUNABLES=glibc.cpu.hwcaps=$caps" \
         setarch "$(uname -m)" -R "${RUN_PREFIX[@]}" \
         valgrind --tool=callgrind --toggle-collect=measured \
         --callgrind-out-file=/dev/null "$program" "$1" "$count"

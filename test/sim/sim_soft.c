@@ -10,6 +10,7 @@
 
 #include "nprdma/start.h"
 #include "nprdma/dev/soft/peer.h"
+#include "nprdma/mem/lent.h"
 #include "nprdma/mem/mapper.h"
 #include "nprdma/pause.h"
 #include "nprdma/face/soft.h"
@@ -23,6 +24,7 @@
 static np_port_t *sim_ports[SIM_PROCESSES];
 static np_link_t sim_slinks[SIM_PROCESSES][SIM_PROCESSES];
 static np_key_t *sim_keys[SIM_PROCESSES][SIM_PROCESSES];
+static unsigned sim_lent[SIM_PROCESSES][SIM_PROCESSES];
 static int sim_is_paused;
 
 
@@ -70,15 +72,17 @@ static void sim_on_pause(np_pause_point_t point)
 
 static int sim_open_engine(void)
 {
+    const int is_lent         = sim_below(2); /* a model's memory never is */
     np_engine_config_t engine = {
         .single_copy = (sim_below(4) == 0) ? NP_SINGLE_COPY_OFF :
                        NP_SINGLE_COPY_AUTO,
         .write_check = sim_below(NP_WRITE_CHECK_LAST),
         .fault_mode  = sim_below(NP_FAULT_MODE_LAST),
+        .lend        = is_lent,
         .share_min   = (sim_below(2) == 0) ? 32768 : 262144,
         .share_chunk = 16384,
         .inline_max  = (sim_below(2) == 0) ? 64 : NP_INLINE_DEFAULT,
-        .tlb         = sim_below(NP_TLB_LAST),
+        .tlb         = is_lent ? NP_TLB_OFF : sim_below(NP_TLB_LAST),
         .service     = NP_SERVICE_OFF
     };
 
@@ -106,6 +110,9 @@ static int sim_open_link(unsigned from, unsigned to)
     np_port_get_addr(sim_ports[to], &addr);
     np_link_init(&sim_slinks[from][to], sim_ports[from], &addr);
     sim_keys[from][to] = sim_key(from, to);
+    /* often not all of it */
+    sim_lent[from][to] = np_lent_begin(sim_addr(from, to, 0),
+                                       SIM_AREA / (1 + sim_below(3)));
     return 1;
 }
 
@@ -129,6 +136,7 @@ static int sim_close_link(unsigned from, unsigned to)
 {
     np_ep_close(&sim_slinks[from][to].flight);
     np_key_release(sim_keys[from][to]);
+    np_lent_end(sim_lent[from][to]);
     return 1;
 }
 

@@ -15,14 +15,29 @@ ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,
                               size_t len, uint64_t addr)
 {
     uint8_t bytes[NP_RMA_BCOPY];
+    ucs_status_t status;
 
     if (len > NP_RMA_BCOPY) {
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (len > 0) { /* else it may be at NULL */
-        memcpy(bytes, data, len);
+    if (len == 0) {
+        return UCS_OK; /* it may be at NULL */
     }
+
+    status = np_flight_start_key(&link->flight, key, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (np_engine.config.lend && (key->segment_id == 0)) {
+        status = np_lend_put(link, key, data, len, addr);
+        if (status != UCS_ERR_NO_RESOURCE) {
+            return status;
+        }
+    }
+
+    memcpy(bytes, data, len);
     return np_soft_put_ours(link, key, bytes, len, addr);
 }
 

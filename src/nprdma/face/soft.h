@@ -12,6 +12,7 @@
 #define NP_FACE_SOFT_H_
 
 #include "../dev/soft/fast.h"
+#include "../proto/soft/lend.h"
 #include "../proto/soft/rma.h"
 
 /** As np_soft_put_short, for any length up to np_rma_max_bcopy() */

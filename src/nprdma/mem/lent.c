@@ -24,13 +24,13 @@
 typedef struct np_lent_range {
     _Atomic uint64_t va;
     _Atomic uint64_t end;     /* 0: not lent. Written by the one who has it */
-    _Atomic uint32_t readers; /* threads that are reading it, or have begun to
+    _Atomic uint32_t users;   /* threads that are copying it, or have begun to
                                  look whether they may */
 } NP_LINE_ALIGNED np_lent_range_t;
 
 /* Aligned: the first registrations touch one page */
 static struct {
-    /* guards used[]; no thread waits for a reader under it */
+    /* guards used[]; no thread waits for a user under it */
     pthread_mutex_t  lock;
     /* bitmap: has somebody this range? The last bit is of none. */
     uint64_t         used[(NP_LENT_MAX + 1) / NP_LENT_WORD];
@@ -43,7 +43,7 @@ static struct {
 };
 
 
-/* Its parent's threads do not read here, nor hold the lock */
+/* Its parent's threads do not copy here, nor hold the lock */
 static void np_lent_after_fork(void)
 {
     const unsigned top = atomic_load_explicit(&np_lent.top,
@@ -52,7 +52,7 @@ static void np_lent_after_fork(void)
 
     pthread_mutex_init(&np_lent.lock, NULL);
     for (i = 0; i < top; ++i) {
-        atomic_store_explicit(&np_lent.ranges[i].readers, 0,
+        atomic_store_explicit(&np_lent.ranges[i].users, 0,
                               memory_order_relaxed);
     }
 }
@@ -88,7 +88,7 @@ unsigned np_lent_begin(uint64_t va, uint64_t len)
     np_lent_range_t *range;
     unsigned i;
 
-    if ((len < NP_LENT_MIN) || (len > (UINT64_MAX - va))) {
+    if ((len == 0) || (len > (UINT64_MAX - va))) {
         return 0;
     }
 
@@ -119,7 +119,7 @@ void np_lent_end(unsigned id)
     range = &np_lent.ranges[id - 1];
     /* seq_cst, as np_lent_enter: either it sees the end, or we see it */
     atomic_store_explicit(&range->end, 0, memory_order_seq_cst);
-    while (atomic_load_explicit(&range->readers, memory_order_seq_cst) != 0) {
+    while (atomic_load_explicit(&range->users, memory_order_seq_cst) != 0) {
         sched_yield();
     }
 
@@ -140,20 +140,39 @@ static int np_lent_has(np_lent_range_t *range, uint64_t va, size_t len)
            (atomic_load_explicit(&range->va, memory_order_relaxed) <= va);
 }
 
-/* Have the range stay while it is read; returns 0 if it has ended */
+/* Have the range stay while it is copied; returns 0 if it has ended */
 static int np_lent_enter(np_lent_range_t *range, uint64_t va, size_t len)
 {
-    atomic_fetch_add_explicit(&range->readers, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&range->users, 1, memory_order_seq_cst);
     if ((atomic_load_explicit(&range->end, memory_order_seq_cst) != 0) &&
         np_lent_has(range, va, len)) {
         return 1;
     }
 
-    atomic_fetch_sub_explicit(&range->readers, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&range->users, 1, memory_order_release);
     return 0;
 }
 
-int np_lent_read(void *dst, uint64_t va, size_t len)
+/* A word is written once and whole, which memcpy() of a length that it does not
+ * know beforehand does not promise */
+static void np_lent_move(void *dst, const void *src, size_t len)
+{
+    switch (len) {
+    case 8:
+        memcpy(dst, src, 8);
+        break;
+    case 4:
+        memcpy(dst, src, 4);
+        break;
+    case 2:
+        memcpy(dst, src, 2);
+        break;
+    default:
+        memcpy(dst, src, len);
+    }
+}
+
+int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len)
 {
     const unsigned top = atomic_load_explicit(&np_lent.top,
                                               memory_order_relaxed);
@@ -165,10 +184,13 @@ int np_lent_read(void *dst, uint64_t va, size_t len)
 
     for (range = np_lent.ranges; range < &np_lent.ranges[top]; ++range) {
         if (np_lent_has(range, va, len) && np_lent_enter(range, va, len)) {
-            memcpy(dst, (const void*)va, len);
-            /* release: what was read was read before */
-            atomic_fetch_sub_explicit(&range->readers, 1,
-                                      memory_order_release);
+            if (dir == NP_DIR_PUT) {
+                np_lent_move((void*)va, area, len);
+            } else {
+                np_lent_move(area, (const void*)va, len);
+            }
+            /* release: what was copied was copied before */
+            atomic_fetch_sub_explicit(&range->users, 1, memory_order_release);
             /* a swapper that has come meanwhile may have taken some */
             return !np_swap_range_touches(va, len);
         }

@@ -3,12 +3,12 @@
  *
  * What the program has lent: memory that it has registered, and has not
  * deregistered yet. UCX wants such memory to stay mapped while a peer may use
- * it, so this process may read it for that peer as the program itself does,
- * without the kernel between. What is not known here is read in ways to which
- * it does not matter whether it is mapped.
+ * it, so this process may read and write it for that peer as the program itself
+ * does, without the kernel between. What is not known here is moved in ways to
+ * which it does not matter whether it is mapped.
  *
  * A registration cache deregisters late: what is known here may be gone when no
- * peer uses it any more. So nothing is read here but what a peer waits for
+ * peer uses it any more. So nothing is moved here but what a peer waits for
  * (carry.h), and for peers of our own user, which could harm us anyway.
  */
 
@@ -20,9 +20,6 @@
 /** Ranges that are known at a time; more are lent, but not known */
 #define NP_LENT_MAX   255
 
-/** Smaller ranges are not worth it */
-#define NP_LENT_MIN   (16 * UCS_KBYTE)
-
 /** Before the first range, once */
 void np_lent_start(void);
 
@@ -33,13 +30,14 @@ void np_lent_start(void);
  */
 unsigned np_lent_begin(uint64_t va, uint64_t len);
 
-/** It is not any more: waits for threads that are reading it. Any thread.
+/** It is not any more: waits for threads that are moving it. Any thread.
  *  @param [in] id  Of np_lent_begin; 0: nothing is done. */
 void np_lent_end(unsigned id);
 
-/** Read [@a va, @a va + @a len) if one range that is lent has all of it, and
- *  the program does not swap any of it by itself. May wait for the pages, as
- *  any load. Any thread. Returns 0 if it was not read. */
-int np_lent_read(void *dst, uint64_t va, size_t len);
+/** Copy [@a va, @a va + @a len) to @a area, or with NP_DIR_PUT from there, if
+ *  one range that is lent has all of it, and the program swaps none of it by
+ *  itself. May wait for the pages, as any load or store. Any thread. Returns
+ *  0 if it was not copied. */
+int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len);
 
 #endif

@@ -87,13 +87,12 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, engine.share_chunk),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"RING_GET_MIN", "16k",
-     "Size, at least 16k, from which a get of memory that is registered\n"
-     "just then comes through the rings, which the target fills in its\n"
-     "progress; if it does not come to that, as SINGLE_COPY says. \"inf\" for\n"
-     "never.",
-     ucs_offsetof(uct_nprdma_md_config_t, engine.ring_get_min),
-     UCS_CONFIG_TYPE_MEMUNITS},
+    {"LEND", "y",
+     "Puts and gets of memory that is registered just then go through the\n"
+     "rings while its owner makes progress, which copies it; if it does not\n"
+     "come to that, they go as SINGLE_COPY says.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.lend),
+     UCS_CONFIG_TYPE_BOOL},
 
     {"WRITE_CHECK", "auto",
      "How a write to memory that may be absent is confirmed:\n"
@@ -482,12 +481,6 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
         (config->share_chunk > UCS_GBYTE)) {
         np_error("UCX_NPRDMA_SHARE_CHUNK is %zu bytes: give it a value from "
                   "4k to 1g", config->share_chunk);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if (config->ring_get_min < NP_LENT_MIN) {
-        np_error("UCX_NPRDMA_RING_GET_MIN is %zu bytes: give it at least 16k, "
-                 "or inf for never", config->ring_get_min);
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -65,7 +65,7 @@ const std::vector<Setting> SETTINGS = {
      {&C::inlines}, {}, {&C::reverses}, {}, SIZE_MAX},
     {"SmallShares", {{"SHARE_MIN", "4k"}, {"SHARE_CHUNK", "4k"}},
      {&C::inlines}, {}, {&C::reverses}, {}, 4096},
-    {"NotLent", {{"RING_GET_MIN", "inf"}},
+    {"NotLent", {{"LEND", "n"}},
      {&C::inlines}, {&C::lent}, {&C::reverses}, {&C::lent, &C::lent_left}},
     // Rings: the target's CPU copies, and nothing is ever absent for it
     {"Rings", {{"SINGLE_COPY", "off"}},
@@ -79,7 +79,7 @@ void honoured_only(const Setting &setting)
     for (const auto &each : setting.settings) {
         for (const char *name : {"FAULT_MODE", "WRITE_CHECK", "INLINE",
                                  "SOFT_TLB", "SHARE_MIN", "SHARE_CHUNK",
-                                 "SINGLE_COPY", "RING_GET_MIN"}) {
+                                 "SINGLE_COPY", "LEND"}) {
             if (each.first == name) {
                 soft_only(each.first + " has no effect");
             }

@@ -192,10 +192,10 @@ TEST_P(RmaKernel, EverySize)
 {
     run([this](Rank &rank) {
         if (!is_soft()) {
-            throw Skipped("RING_GET_MIN is soft0's");
+            throw Skipped("LEND is soft0's");
         }
         RmaCase rma(rank, kind(), mem_kind(), 1 << 20,
-                    {{"RING_GET_MIN", "inf"}});
+                    {{"LEND", "n"}});
 
         every_size(rma, 0);
     });

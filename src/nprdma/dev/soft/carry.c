@@ -48,6 +48,7 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
 
     np_assertv(carry->index == ring->tail, "slot %u is not %u", carry->index,
                ring->tail);
+    carry->is_lent = id == NP_CARRY_LENT;
     ucs_list_add_tail(&link->carried, &carry->list);
     np_carry_keep(link);
     slot->rma = (np_slot_rma_t){
@@ -74,7 +75,6 @@ static void np_carry_note_left(np_link_t *link, uint32_t index)
 
 void np_carry_leave(np_link_t *link, np_carry_t *carry)
 {
-    np_carry_note_left(link, carry->index);
     ucs_list_del(&carry->list);
     ucs_list_head_init(&carry->list); /* np_carry_end */
     np_carry_keep(link);
@@ -82,7 +82,14 @@ void np_carry_leave(np_link_t *link, np_carry_t *carry)
 
 uint32_t np_carry_recall(np_link_t *link)
 {
+    np_carry_t *carry;
     uint32_t word;
+
+    ucs_list_for_each(carry, &link->carried, list) {
+        if (carry->is_lent) {
+            np_carry_note_left(link, carry->index);
+        }
+    }
 
     /* seq_cst, as np_carry_lend: either the target sees the new number, or we
      * see that it reads */
@@ -112,7 +119,7 @@ int np_carry_has_room_beside(np_link_t *link, size_t len)
     const uint32_t other = link->port->config.payload_size / 2;
     uint32_t start;
 
-    if (!np_ring_tx_has_slots(ring) ||
+    if (!np_ring_tx_has_slots(ring, (ring->mask + 1) / 2) ||
         !np_ring_tx_has_payload(ring, len, &start)) {
         return 0;
     }
@@ -148,6 +155,34 @@ void np_carry_drop(np_link_t *link)
     while (!np_carry_is_recalled(link, recalled) &&
            (np_patience_look(&patience) == UCS_INPROGRESS)) {
     }
+}
+
+ucs_status_t np_carry_answer(const np_link_t *link, const np_carry_t *carry)
+{
+    /* acquire: what it has moved is seen */
+    return np_status_of_peer(__atomic_load_n(
+            &link->data.slots[carry->index & link->data.mask].rma.status,
+            __ATOMIC_ACQUIRE));
+}
+
+unsigned np_carry_take_executed(np_link_t *link)
+{
+    unsigned count = 0;
+    ucs_status_t status;
+    np_carry_t *carry;
+
+    while (!ucs_list_is_empty(&link->carried)) {
+        carry  = ucs_list_head(&link->carried, np_carry_t, list);
+        status = np_carry_answer(link, carry);
+        if ((status == UCS_ERR_NO_PROGRESS) ||
+            !link->port->ops->carried(link, carry, status)) {
+            break;
+        }
+        ++count;
+    }
+
+    np_carry_keep(link);
+    return count;
 }
 
 /* The first of those that are out, if the target has passed it; else NULL */
@@ -190,13 +225,15 @@ unsigned np_carry_progress(np_link_t *link)
     return count;
 }
 
-/* Read for a peer of our own user what it still waits for */
-static ucs_status_t np_carry_lend(np_peer_t *peer, uint32_t epoch,
-                                  uint64_t addr, uint8_t *area, uint32_t len)
+/* Move for a peer of our own user what it still waits for */
+static ucs_status_t
+np_carry_lend(np_peer_t *peer, np_slot_t *slot, np_dir_t dir, uint32_t epoch,
+              uint64_t addr, uint8_t *area, uint32_t len)
 {
     ucs_status_t status = UCS_ERR_NO_PROGRESS;
 
-    if ((peer->process.uid != np_engine.uid) || peer->is_gone) {
+    if ((peer->process.uid != np_engine.uid) || peer->is_gone ||
+        (peer->has_refused && (peer->refused_epoch == epoch))) {
         return UCS_ERR_NO_PROGRESS;
     }
 
@@ -205,9 +242,14 @@ static ucs_status_t np_carry_lend(np_peer_t *peer, uint32_t epoch,
                           memory_order_seq_cst);
     if (atomic_load_explicit(&peer->shm->lent_epoch, memory_order_seq_cst) ==
         epoch) {
-        status = peer->port->ops->lend(addr, area, len);
+        status = peer->port->ops->lend(dir, addr, area, len);
+        /* before it counts as recalled: nobody else executes it then. release:
+         * as below. */
+        __atomic_store_n(&slot->rma.status, status, __ATOMIC_RELEASE);
     }
-    /* release: what was read was read before */
+    peer->has_refused   = status == UCS_ERR_NO_PROGRESS;
+    peer->refused_epoch = epoch;
+    /* release: what was moved and said was so before */
     atomic_store_explicit(&peer->shm->lending, ++peer->lending,
                           memory_order_release);
     return status;
@@ -225,9 +267,9 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
     ucs_status_t status   = UCS_ERR_INVALID_PARAM;
 
     if (np_ring_rx_has_payload(&peer->data, offset, len)) {
-        status = ((dir == NP_DIR_GET) && (np_word_id(word) == NP_CARRY_LENT)) ?
-                 np_carry_lend(peer, epoch, addr, peer->data.payload + offset,
-                               len) :
+        status = (np_word_id(word) == NP_CARRY_LENT) ?
+                 np_carry_lend(peer, slot, dir, epoch, addr,
+                               peer->data.payload + offset, len) :
                  peer->port->ops->serve(peer, dir, addr,
                                         peer->data.payload + offset, len,
                                         &peer->served);
@@ -237,7 +279,8 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
         return 0; /* it stays where it is, until its pages do */
     }
 
-    peer->served     = 0; /* however it ends: the next one is another */
-    slot->rma.status = status;
+    peer->served = 0; /* however it ends: the next one is another */
+    /* release: what was moved was moved before */
+    __atomic_store_n(&slot->rma.status, status, __ATOMIC_RELEASE);
     return 1;
 }

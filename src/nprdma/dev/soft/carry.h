@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSD-3-Clause
  *
  * Puts and gets that the data ring carries, where neither side may reach the
- * other's memory, and gets of what the target has lent: the bytes go through
+ * other's memory, and those of what the target has lent: the bytes go through
  * the payload area, and the target's CPU moves them, in order. What it has to
  * say about one is in the slot when its head passes that.
  */
@@ -19,10 +19,12 @@ struct np_carry {
     uint32_t        start;   /**< of its bytes, as a position of payload_tail */
     uint32_t        payload; /**< where that is in the ring's area; what the
                                   slot says of that is the target's word */
+    int             is_lent; /**< sent with NP_CARRY_LENT */
 };
 
-/** Id of a get that the target is to execute only if it has lent the memory
- *  (mem/lent.h); else it answers UCS_ERR_NO_PROGRESS */
+/** Id of a request that the target is to execute only if it has lent the memory
+ *  (mem/lent.h); else it answers UCS_ERR_NO_PROGRESS, to this one and to all
+ *  that follow until they are recalled */
 #define NP_CARRY_LENT  1
 
 /** Find room for a request of @a len bytes. Returns 0 if there is none now. */
@@ -44,24 +46,35 @@ unsigned np_carry_progress(np_link_t *link);
 int np_carry_has_news(np_link_t *link);
 
 /** What the target says of this one is not taken any more: another way is
- *  faster. The target may still come to it, and write where its bytes are to
- *  be, of which nothing is used until then. */
+ *  faster. The target may still pass it, and until then nothing of its slot and
+ *  its bytes is used again. */
 void np_carry_leave(np_link_t *link, np_carry_t *carry);
 
 /**
- * Have the target read nothing more for what was sent with NP_CARRY_LENT until
- * now. What it reads just now is in its way.
+ * Have the target execute nothing more of what was sent with NP_CARRY_LENT
+ * until now. What it executes just now is in its way.
  *
  * @return for np_carry_is_recalled.
  */
 uint32_t np_carry_recall(np_link_t *link);
 
-/** Is there room for so much, and for others after that? What is sent with
- *  NP_CARRY_LENT leaves room for them, should the target not come to it. */
+/** What was recalled, and is: the target's answer, if it has executed it before
+ *  that; UCS_ERR_NO_PROGRESS: it has not, and will not. */
+ucs_status_t np_carry_answer(const np_link_t *link, const np_carry_t *carry);
+
+/** Take what the target has executed, though it may not have passed it: all
+ *  that is out, from the first on, up to one that it has not. What was sent
+ *  with NP_CARRY_LENT is recalled. Returns how many have ended. */
+unsigned np_carry_take_executed(np_link_t *link);
+
+/** Is there room for so much, and half of the ring for others after that? What
+ *  is sent with NP_CARRY_LENT leaves room for them, should the target not come
+ *  to it. */
 int np_carry_has_room_beside(np_link_t *link, size_t len);
 
-/** What is out keeps its slot no longer: its end is not taken any more, and the
- *  target reads nothing for it when this returns, if it runs at all */
+/** What is out keeps its slot no longer: its end is not taken any more. When
+ *  this returns the target moves nothing for it that it has lent, if it
+ *  runs. */
 void np_carry_drop(np_link_t *link);
 
 /** np_port_ops_t::serve for a slot of the data ring, whose answer goes into it.
@@ -75,11 +88,11 @@ static UCS_F_ALWAYS_INLINE void np_carry_end(np_carry_t *carry)
     ucs_list_del(&carry->list);
 }
 
-/** Does the target read for none of what was recalled? */
+/** Does the target execute none of what was recalled? */
 static UCS_F_ALWAYS_INLINE int
 np_carry_is_recalled(const np_link_t *link, uint32_t recalled)
 {
-    /* acquire: it has read before */
+    /* acquire: what it has moved and said is seen */
     return (recalled == 0) ||
            (atomic_load_explicit(&link->shm->lending, memory_order_acquire) !=
             recalled);

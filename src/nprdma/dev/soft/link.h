@@ -17,6 +17,12 @@
 #include "../../mem/table.h"
 #include "../../mem/window.h"
 
+/** What is out of what the target has lent */
+typedef enum np_lent_state {
+    NP_LENT_TRIED, /**< the target may come to it */
+    NP_LENT_LEFT   /**< it is recalled, and the target may be executing one */
+} np_lent_state_t;
+
 /** Owner: the caller of np_link_init; guarded as its port is. */
 struct np_link {
     np_event_t       event;        /**< first member */
@@ -32,8 +38,8 @@ struct np_link {
     uint64_t         connect_at;   /**< with NP_GATE_UNCONNECTED: not before;
                                         np_clock() */
     unsigned         drops;        /**< see NP_LINK_DROPS */
-    uint32_t         left_begin;   /**< the last of its slots that were left
-                                        (np_carry_leave), one after the other */
+    uint32_t         left_begin;   /**< the last of its slots that were
+                                        recalled, one after the other */
     uint32_t         left_end;
     ucs_list_link_t  carried;      /**< by the data ring, in the order of
                                         sending, in which they end */
@@ -77,13 +83,17 @@ struct np_link {
                                         to the target */
     uint64_t         no_fetch;     /**< np_fault_page: the last page whose
                                         coming in no entry will tell; 0: none */
-    uint64_t         lent_from;    /**< what the target has lent does not come
-                                        through the rings before; np_clock(), 0:
-                                        it may */
+    unsigned         lent_count;   /**< copies and single requests that are out
+                                        of what the target has lent (lend.h) */
+    unsigned         lent_large;   /**< of these: copies */
+    np_lent_state_t  lent_state;
+    uint32_t         lent_recalled; /**< NP_LENT_LEFT: np_carry_is_recalled */
+    uint64_t         lent_from;    /**< none is sent before; np_clock(), 0: it
+                                        may be */
     uint64_t         lent_pause;   /**< ns, of which that was the last; 0: the
-                                        last one came */
-    uint64_t         lent_since;   /**< nothing of it has come; np_clock(), 0:
-                                        since the next look */
+                                        last one was executed */
+    uint64_t         lent_since;   /**< none was executed; np_clock(), 0: since
+                                        the next look */
     np_seen_t        seen[NP_SEEN_PAGES];
     ucs_list_link_t  copies;       /**< transfers in pieces, in the order of
                                         posting */

@@ -162,7 +162,7 @@ int np_mail_tell(np_link_t *link, const np_slot_t *slot, np_slot_kind_t kind)
 {
     np_slot_t *next;
 
-    if (!np_ring_tx_has_slots(&link->ctl)) {
+    if (!np_ring_tx_has_slots(&link->ctl, 1)) {
         return 0;
     }
 

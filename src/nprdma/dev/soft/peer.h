@@ -25,6 +25,9 @@ typedef void (*np_am_cb_t)(void *arg, uint8_t id, void *data, unsigned len);
 /** Lines that are asked for at once: what a core can have outstanding */
 #define NP_PEER_PREFETCH 32
 
+/** Largest requests whose answers are told together */
+#define NP_PEER_SMALL    1024
+
 /** And before anything has come: a header, and what fits beside it */
 #define NP_PEER_AHEAD    3
 
@@ -50,6 +53,9 @@ struct np_peer {
                                        under ctl_lock */
     uint32_t        lending;      /**< what shm->lending says: its word is ours
                                        alone */
+    int             has_refused;  /**< the last request for what is lent, and
+                                       with it all of .. */
+    uint32_t        refused_epoch; /**< .. the number that it had */
     uint32_t        served;       /**< bytes of the request at the data ring's
                                        head that are done already */
     int             is_fenced;    /**< see np_moving_own_t; constant */
@@ -250,7 +256,10 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         if (ucs_unlikely(!np_carry_serve(peer, slot, word))) {
             return 0;
         }
-        ring->lag = ring->lag_max; /* the initiator waits for the answer */
+        /* it waits for the answer; of many small ones for that to the last */
+        ring->lag = ((np_word_id(word) == NP_CARRY_LENT) &&
+                     (len <= NP_PEER_SMALL)) ?
+                    (ring->lag + NP_LINE + len) : ring->lag_max;
         return 1;
     }
 

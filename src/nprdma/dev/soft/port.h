@@ -66,9 +66,11 @@ typedef struct np_port_ops {
      */
     ucs_status_t (*serve)(np_peer_t *peer, np_dir_t dir, uint64_t addr,
                           uint8_t *area, uint32_t len, uint32_t *done);
-    /** Execute a get that the data ring carries of memory that we have lent:
-     *  the answer, UCS_ERR_NO_PROGRESS if we have not. The port's owner. */
-    ucs_status_t (*lend)(uint64_t addr, uint8_t *area, uint32_t len);
+    /** Execute a request that the data ring carries of memory that we have
+     *  lent: the answer, UCS_ERR_NO_PROGRESS if we have not. The port's
+     *  owner. */
+    ucs_status_t (*lend)(np_dir_t dir, uint64_t addr, uint8_t *area,
+                         uint32_t len);
     /** Execute a request of the control ring that is answered, and answer it
      *  (np_inbox_answer). The owner, or a service thread: @a mover says who we
      *  are to the link, each has its own word. */

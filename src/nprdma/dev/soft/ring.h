@@ -86,11 +86,11 @@ static UCS_F_ALWAYS_INLINE int np_ring_tx_has_slot(np_ring_tx_t *ring)
            (np_ring_tx_refresh(ring) && (ring->tail != ring->limit));
 }
 
-/** Is there more than one? */
-static inline int np_ring_tx_has_slots(np_ring_tx_t *ring)
+/** Is there one beside so many others? */
+static inline int np_ring_tx_has_slots(np_ring_tx_t *ring, uint32_t others)
 {
-    return ((ring->limit - ring->tail) > 1) ||
-           (np_ring_tx_refresh(ring) && ((ring->limit - ring->tail) > 1));
+    return ((ring->limit - ring->tail) > others) ||
+           (np_ring_tx_refresh(ring) && ((ring->limit - ring->tail) > others));
 }
 
 static UCS_F_ALWAYS_INLINE np_slot_t *np_ring_tx_slot(np_ring_tx_t *ring)

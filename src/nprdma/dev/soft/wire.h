@@ -42,9 +42,9 @@ typedef enum np_slot_kind {
     NP_SLOT_NONE,
     NP_SLOT_AM,         /**< active message, whole in the slot */
     NP_SLOT_AM_LONG,    /**< active message in the payload area */
-    NP_SLOT_PUT,        /**< write for a target that we may not reach */
-    NP_SLOT_GET,        /**< read from a target that we may not reach; or, with
-                             NP_CARRY_LENT as its id, what it has lent */
+    NP_SLOT_PUT,        /**< write for a target that we may not reach; or, with
+                             NP_CARRY_LENT as its id, to what it has lent */
+    NP_SLOT_GET,        /**< the same for a read */
     NP_SLOT_ATOMIC,     /**< control: atomic, executed by the target's CPU */
     NP_SLOT_FAULT,      /**< control: bring memory in and finish a transfer */
     NP_SLOT_SHARE,      /**< control, no answer: help with a copy */
@@ -200,14 +200,14 @@ typedef struct np_link_shm {
     _Atomic uint32_t accepted;           /**< the answer is on the socket */
     _Atomic uint32_t left;               /**< it has closed its port in peace */
 
-    /* written by the target: odd while it reads what it has lent */
+    /* written by the target: odd while it reads or writes what it has lent */
     _Atomic uint32_t lending NP_LINE_ALIGNED;
 
     /* written by the initiator when it gives up what is outstanding */
     _Atomic uint32_t epoch NP_LINE_ALIGNED;
 
     /* written by the initiator when it does not wait any more for what the
-     * target has lent: that of other numbers is not read for it */
+     * target has lent: that of other numbers is not moved for it */
     _Atomic uint32_t lent_epoch;
 
     np_share_t       shares[NP_LINK_SHARES];

@@ -18,6 +18,27 @@
 #include "../../mem/access.h"
 #include "../../trace.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+
+void np_copy_init(np_copy_t *copy, np_dir_t dir, np_window_t *window,
+                  void *window_addr, const np_iov_t *iov, size_t iovcnt,
+                  size_t len, uint64_t addr)
+{
+    /* not all of it: the list of what is to do is long, and is empty */
+    memset(copy, 0, offsetof(np_copy_t, chunks));
+    copy->dir         = dir;
+    copy->iovcnt      = iovcnt;
+    copy->remote      = addr;
+    copy->len         = len;
+    copy->left        = SIZE_MAX;
+    copy->window      = window;
+    copy->window_addr = window_addr;
+    copy->todo.count  = 0;
+    memcpy(copy->iov, iov, iovcnt * sizeof(*iov));
+    np_chunks_init(&copy->chunks, dir, copy->iov, iovcnt, addr, len);
+}
 
 /* Move [offset, offset + len) of a copy, here and now; what has not arrived
  * goes into the list of what is to do */
@@ -33,7 +54,7 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
         .len       = len,
         .direct    = (copy->window == NULL) ? NULL :
                      UCS_PTR_BYTE_OFFSET(copy->window_addr, offset),
-        .has_local = 1,
+        .has_local = copy->own == NULL,
         .is_shared = np_chunks_is_shared(&copy->chunks)
     };
     const uint64_t begin = np_trace_begin();
@@ -148,6 +169,10 @@ static void np_copy_run_rings(np_link_t *link, np_sop_t *op)
         }
     }
 
+    if (copy->is_lent && np_lend_is_left(link)) {
+        return;
+    }
+
     max = np_rma_ring_piece(link);
     while (np_copy_next(link, op, &offset, &len)) {
         len = ucs_min(max, len);
@@ -219,21 +244,71 @@ static int np_copy_advance(np_link_t *link, np_sop_t *op)
 
     return np_fault_send_todo(link, op) &&
            np_chunks_is_claimed(&copy->chunks) && (copy->pending == 0) &&
-           np_carry_is_recalled(link, copy->recalled) &&
            np_chunks_is_over(link, &copy->chunks, op->super.status == UCS_OK);
 }
 
 static void np_copy_count(np_link_t *link, const np_sop_t *op)
 {
-    if ((op->super.status != UCS_OK) || op->copy.has_asked) {
-        return;
-    }
-
-    if (op->copy.is_lent) {
-        np_lend_came(link);
-    } else if (!op->copy.by_rings) {
+    if ((op->super.status == UCS_OK) && !op->copy.has_asked &&
+        !op->copy.by_rings) {
         np_stats_moved(link->port->flights.stats, op->copy.dir, op->copy.len);
     }
+}
+
+void np_copy_turn(np_link_t *link, np_sop_t *op)
+{
+    const np_dir_t dir     = (op->super.kind == NP_OP_PUT) ? NP_DIR_PUT :
+                             NP_DIR_GET;
+    const size_t len       = op->rma.len;
+    const uint64_t addr    = op->rma.addr;
+    const np_unpack_t unpack = op->rma.unpack;
+    void *const arg        = op->rma.arg;
+    const np_iov_t iov     = {malloc(len), len};
+
+    if ((iov.base != NULL) && (dir == NP_DIR_PUT)) {
+        memcpy(iov.base, np_carry_bytes(link, &op->rma.carry), len);
+    }
+    np_carry_leave(link, &op->rma.carry);
+
+    /* here what it was is gone */
+    np_op_turn(&op->super, NP_OP_COPY);
+    np_copy_init(&op->copy, dir, NULL, NULL, &iov, 1, len, addr);
+    op->copy.own    = iov.base;
+    op->copy.unpack = (dir == NP_DIR_GET) ? unpack : NULL;
+    op->copy.arg    = arg;
+    ucs_list_add_head(&link->copies, &op->queue); /* before any large one */
+    if (iov.base == NULL) {
+        np_error("no memory for %zu bytes of a transfer that the target has "
+                 "not come to", len);
+        np_copy_stop(op, UCS_ERR_NO_MEMORY);
+    } else {
+        np_chunks_plan(&op->copy.chunks);
+    }
+}
+
+void np_copy_leave_rings(np_sop_t *op)
+{
+    np_copy_t *copy = &op->copy;
+
+    np_assertv(copy->by_rings && (copy->pending == 0),
+               "%u pieces are in the ring", copy->pending);
+    copy->by_rings = 0;
+    copy->is_lent  = 0;
+    if (op->super.status == UCS_OK) {
+        np_chunks_again(&copy->chunks, ucs_min(copy->chunks.offset,
+                                               copy->left));
+    }
+}
+
+/* It is complete: its user has what it has brought */
+static void np_copy_finish(np_link_t *link, np_sop_t *op)
+{
+    np_copy_count(link, op);
+    if ((op->copy.unpack != NULL) && (op->super.status == UCS_OK)) {
+        np_unit_assert_outside();
+        op->copy.unpack(op->copy.arg, op->copy.own, op->copy.len);
+    }
+    np_op_finish(&op->super, op->super.status);
 }
 
 ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
@@ -255,7 +330,7 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
     }
 
     if (op->copy.is_lent) {
-        np_lend_begin(link);
+        np_lend_begin(link, 1);
     }
     ucs_list_add_tail(&link->copies, &op->queue);
     np_sop_post(link, op);
@@ -279,13 +354,11 @@ int np_copy_has_work(np_link_t *link)
     np_sop_t *op;
 
     ucs_list_for_each(op, &link->copies, queue) {
-        /* nothing wakes us when it is late; nor when the target has read for
-         * what was left, which counts as ready */
-        if (op->copy.is_lent || np_copy_is_ready(link, &op->copy)) {
+        if (np_copy_is_ready(link, &op->copy)) {
             return 1;
         }
     }
-    return 0;
+    return link->lent_count > 0; /* nothing wakes us when that is late */
 }
 
 /* Has it only waited to ask for one range that it has not found? If there were
@@ -331,24 +404,20 @@ static void np_copy_look_again(np_link_t *link, np_sop_t *op)
 unsigned np_copy_progress(np_link_t *link)
 {
     ucs_list_link_t *queue = &link->copies;
-    unsigned count         = 0;
+    unsigned count         = np_lend_progress(link);
     np_sop_t *op, *next;
     int is_done;
 
     do {
         is_done = 0;
         ucs_list_for_each_safe(op, next, queue, queue) {
-            if (op->copy.is_lent && np_lend_is_late(link)) {
-                np_lend_leave(link, op);
-            }
             if (np_copy_is_ready(link, &op->copy)) {
                 if (np_copy_has_waited(&op->copy)) {
                     np_copy_look_again(link, op);
                 }
                 is_done = np_copy_advance(link, op);
                 if (is_done) {
-                    np_copy_count(link, op);
-                    np_op_finish(&op->super, op->super.status);
+                    np_copy_finish(link, op);
                     ++count; /* and that may have changed the list */
                     break;
                 }

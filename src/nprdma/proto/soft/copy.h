@@ -17,8 +17,23 @@ unsigned np_copy_progress(np_link_t *link);
 /** Is there anything to do for a link's copies but to wait for others? */
 int np_copy_has_work(np_link_t *link);
 
+/** A copy of which nothing is claimed, by this device if it is not told
+ *  otherwise. @a window_addr: where @a addr is mapped here, in @a window; or
+ *  both NULL. */
+void np_copy_init(np_copy_t *copy, np_dir_t dir, np_window_t *window,
+                  void *window_addr, const np_iov_t *iov, size_t iovcnt,
+                  size_t len, uint64_t addr);
+
 /** Begin a copy. Returns as np_rma_move. */
 ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op);
+
+/** A request that the data ring has carried, and that the target has not
+ *  executed and will not, goes on as a copy, in the next progress */
+void np_copy_turn(np_link_t *link, np_sop_t *op);
+
+/** What has not gone through the rings goes by this device, in the next
+ *  progress. None of its pieces is out any more. */
+void np_copy_leave_rings(np_sop_t *op);
 
 /**
  * May the CPU still move this local memory for a copy? With exact scope the

@@ -1,7 +1,7 @@
 /*
  * SPDX-License-Identifier: BSD-3-Clause
  *
- * Gets of what the target has lent.
+ * Puts and gets of what the target has lent.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -10,23 +10,31 @@
 
 #include "lend.h"
 
+#include "copy.h"
+#include "rma.h"
+
 #include "../../clock.h"
 #include "../../mem/mapper.h"
 #include "../../mem/model.h"
 #include "../../mem/region.h"
+#include "../../trace.h"
 
-/* A target that fills the rings has come to its next piece within this time,
- * unless it computes, sleeps, or has no processor. As long as the first touch
- * of a wide ring takes. */
+/* A target that makes progress has come to the next piece of a large transfer
+ * within this time, unless it computes, sleeps, or has no processor. As long as
+ * the first touch of a wide ring takes. */
 #define NP_LEND_PATIENCE_NS    200000
 
-/* After one that did not come, the rings are not tried for this time, and twice
- * as long after each that follows */
-#define NP_LEND_PAUSE_MIN_NS   2000000
+/* The same while small ones are out: some times as long as the kernel takes for
+ * one, so that a target that comes seldom costs little */
+#define NP_LEND_SMALL_NS       20000
+
+/* After what was left, the rings are not tried for so many times as long, and
+ * twice as long after each time that follows, at most this */
+#define NP_LEND_PAUSE          10
 #define NP_LEND_PAUSE_MAX_NS   64000000
 
 
-/* Has a target that was late passed the pieces that were left? */
+/* Has a target that was late passed what was left? */
 static int np_lend_has_passed(np_link_t *link)
 {
     /* what is more than a lap away has been passed long ago */
@@ -34,99 +42,214 @@ static int np_lend_has_passed(np_link_t *link)
            np_ring_tx_is_read(&link->data, link->left_end - 1);
 }
 
-int np_lend_may(np_link_t *link, const np_iov_t *iov, size_t iovcnt, size_t len,
-                uint64_t addr)
+static int np_lend_may(np_link_t *link, const np_key_t *key, np_dir_t dir,
+                       uint64_t addr, size_t len)
 {
     const np_table_t *table;
-    size_t i;
 
-    if ((np_engine.config.ring_get_min == 0) || np_model_is_on ||
+    if (!np_engine.config.lend || (key->segment_id != 0) || np_model_is_on ||
         link->port->is_model || np_region_is_exact() ||
-        (link->process.uid != np_engine.uid) || (link->data.mask == 0) ||
-        !np_arena_has(addr, len)) {
+        (link->process.uid != np_engine.uid) || !np_link_has_vm(link) ||
+        (link->data.mask == 0) || !np_arena_has(addr, len)) {
         return 0;
     }
 
-    if (ucs_unlikely(link->lent_from != 0) &&
-        ((np_clock() < link->lent_from) || !np_lend_has_passed(link))) {
+    /* relaxed: it sleeps, or seldom looks. It may as well in a moment. */
+    if (!atomic_load_explicit(&link->shm->polled, memory_order_relaxed)) {
         return 0;
     }
 
-    for (i = 0; i < iovcnt; ++i) {
-        if ((iov[i].len > 0) &&
-            !np_mapper_is_mapped((uintptr_t)iov[i].base, iov[i].len, 1)) {
-            return 0;
-        }
+    if (ucs_unlikely(np_lend_is_left(link)) ||
+        (ucs_unlikely(link->lent_from != 0) &&
+         ((np_clock() < link->lent_from) || !np_lend_has_passed(link)))) {
+        return 0;
     }
 
     table = np_link_table(link, addr);
     return (table != NULL) &&
            np_views_have(table, np_page_index(addr), np_page_count(addr, len),
-                         NP_ENTRY_READ);
+                         (dir == NP_DIR_PUT) ? NP_ENTRY_WRITE : NP_ENTRY_READ);
 }
 
-/* Others that wait are left with it: they are no other time */
-static void np_lend_pause(np_link_t *link)
+int np_lend_may_copy(np_link_t *link, const np_key_t *key, np_dir_t dir,
+                     const np_iov_t *iov, size_t iovcnt, size_t len,
+                     uint64_t addr)
 {
-    const uint64_t now = np_clock();
+    size_t i;
 
-    if (now < link->lent_from) {
+    if (!np_lend_may(link, key, dir, addr, len)) {
+        return 0;
+    }
+
+    for (i = 0; i < iovcnt; ++i) {
+        if ((iov[i].len > 0) &&
+            !np_mapper_is_mapped((uintptr_t)iov[i].base, iov[i].len,
+                                 dir == NP_DIR_GET)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* It is time for a link to become wide, which it does when its ring is empty,
+ * and sends nothing until then. Not before it is: the target may not come to
+ * what is in it. Returns whether more may be sent now. */
+static int np_lend_may_be_busy(np_link_t *link)
+{
+    if (np_ring_tx_refresh(&link->data) && np_ring_tx_is_empty(&link->data)) {
+        np_link_busy(link);
+        return 1;
+    }
+    return !np_link_could_widen(link);
+}
+
+ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
+                          np_op_kind_t kind, const np_iov_t *iov, size_t len,
+                          uint64_t addr, np_unpack_t unpack, void *arg,
+                          void *comp)
+{
+    const int is_put = kind == NP_OP_PUT;
+    ucs_status_t status;
+    np_sop_t *op;
+
+    if (!np_lend_may(link, key, is_put ? NP_DIR_PUT : NP_DIR_GET, addr, len) ||
+        (ucs_unlikely(np_link_is_busy(link)) && !np_lend_may_be_busy(link)) ||
+        (link->lent_count >= NP_TRANSFERS_MAX) ||
+        !np_carry_has_room_beside(link, len)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = np_rma_send(link, kind, iov, is_put, len, addr, NP_CARRY_LENT, &op,
+                         comp);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    np_lend_begin(link, 0);
+    op->super.begin = np_trace_begin();
+    op->rma.buffer  = NULL;
+    op->rma.unpack  = unpack;
+    op->rma.arg     = arg;
+    np_op_order(&link->flight, &op->super, addr, len, is_put);
+    return is_put ? UCS_OK : UCS_INPROGRESS;
+}
+
+ucs_status_t np_lend_put(np_link_t *link, const np_key_t *key, const void *data,
+                         size_t len, uint64_t addr)
+{
+    const np_iov_t iov = {(void*)data, len};
+
+    return (np_flight_order(&link->flight, addr, len, 1) != UCS_OK) ?
+           UCS_ERR_NO_RESOURCE :
+           np_lend_send(link, key, NP_OP_PUT, &iov, len, addr, NULL, NULL,
+                        NULL);
+}
+
+void np_lend_begin(np_link_t *link, int is_large)
+{
+    np_assert(!np_lend_is_left(link));
+    if (link->lent_count++ == 0) {
+        link->lent_since = 0;
+    }
+    link->lent_large += is_large;
+}
+
+void np_lend_end(np_link_t *link, int is_large, int is_done)
+{
+    np_assert((link->lent_count > 0) &&
+              (link->lent_large >= (unsigned)is_large));
+    link->lent_large -= is_large;
+    link->lent_since  = 0;
+    if (is_done) {
+        NP_STATS_INC(link->port->flights.stats, lent);
+    } else {
+        NP_STATS_INC(link->port->flights.stats, lent_left);
+    }
+
+    if (is_done && !np_lend_is_left(link)) {
+        link->lent_from  = 0;
+        link->lent_pause = 0;
+    }
+    if (--link->lent_count == 0) {
+        link->lent_state = NP_LENT_TRIED; /* nothing is left to be recalled */
+    }
+}
+
+static uint64_t np_lend_patience(const np_link_t *link)
+{
+    return (link->lent_large == 0) ? NP_LEND_SMALL_NS : NP_LEND_PATIENCE_NS;
+}
+
+/* Have the target execute nothing more of what is out */
+static void np_lend_leave(np_link_t *link)
+{
+    if (np_lend_is_left(link)) {
         return;
     }
 
-    link->lent_pause = ucs_min(ucs_max(2 * link->lent_pause,
-                                       (uint64_t)NP_LEND_PAUSE_MIN_NS),
-                               (uint64_t)NP_LEND_PAUSE_MAX_NS);
-    link->lent_from  = now + link->lent_pause;
+    link->lent_state    = NP_LENT_LEFT;
+    link->lent_recalled = np_carry_recall(link);
+    link->lent_pause    = ucs_min(ucs_max(2 * link->lent_pause,
+                                          NP_LEND_PAUSE *
+                                          np_lend_patience(link)),
+                                  (uint64_t)NP_LEND_PAUSE_MAX_NS);
+    link->lent_from     = np_clock() + link->lent_pause;
 }
 
-void np_lend_begin(np_link_t *link)
+/* A request that the target has not executed, and will not */
+static void np_lend_take_back(np_link_t *link, np_sop_t *op)
 {
+    np_sop_t *copy_op = op->rma.copy;
+
+    if (copy_op == NULL) {
+        np_copy_turn(link, op);
+        np_lend_end(link, 0, 0);
+        return;
+    }
+
+    np_carry_leave(link, &op->rma.carry);
+    copy_op->copy.left = ucs_min(copy_op->copy.left, op->rma.offset);
+    np_op_drop(&op->super);
+    --copy_op->copy.pending;
+}
+
+void np_lend_refused(np_link_t *link, np_sop_t *op)
+{
+    np_lend_leave(link);
+    np_lend_take_back(link, op);
+}
+
+/* What was recalled, and is: it goes by other ways, but for what the target has
+ * executed, which ends. That may have to wait for memory of ours: then this is
+ * called again. */
+static unsigned np_lend_go_on(np_link_t *link)
+{
+    np_carry_t *carry, *next;
+    unsigned count;
     np_sop_t *op;
 
-    ucs_list_for_each(op, &link->copies, queue) {
-        if (op->copy.is_lent) {
-            return;
-        }
-    }
-    link->lent_since = 0;
-}
-
-void np_lend_leave(np_link_t *link, np_sop_t *copy_op)
-{
-    np_copy_t *copy = &copy_op->copy;
-    size_t offset   = copy->chunks.offset;
-    np_carry_t *carry, *next;
-    np_sop_t *piece;
-
-    np_assert(copy->by_rings && copy->is_lent);
     ucs_list_for_each_safe(carry, next, &link->carried, list) {
-        piece = ucs_container_of(carry, np_sop_t, rma.carry);
-        if (piece->rma.copy == copy_op) {
-            offset = ucs_min(offset, piece->rma.offset);
-            np_carry_leave(link, carry);
-            np_op_drop(&piece->super);
-            --copy->pending;
-            /* For the next copy: it is late, or the target passes this one.
-             * Where none was sent there is no such sign, and no new time. */
-            link->lent_since = 0;
+        op = ucs_container_of(carry, np_sop_t, rma.carry);
+        if (carry->is_lent &&
+            (np_carry_answer(link, carry) == UCS_ERR_NO_PROGRESS)) {
+            np_lend_take_back(link, op);
         }
     }
 
-    /* they were sent, and would have come, in order */
-    np_assertv(copy->pending == 0, "%u pieces are not in the ring",
-               copy->pending);
-    copy->by_rings = 0;
-    copy->is_lent  = 0;
-    copy->recalled = np_carry_recall(link);
-    if (copy_op->super.status == UCS_OK) {
-        np_chunks_again(&copy->chunks, offset);
+    count = np_carry_take_executed(link);
+    ucs_list_for_each(op, &link->copies, queue) {
+        if (op->copy.is_lent && (op->copy.pending == 0)) {
+            np_copy_leave_rings(op);
+            np_lend_end(link, 1, 0);
+        }
     }
-    np_lend_pause(link);
-    NP_STATS_INC(link->port->flights.stats, lent_left);
+
+    return count;
 }
 
-int np_lend_is_late(np_link_t *link)
+/* Is it time to leave? After what was left before nothing is waited for, unless
+ * the target has come since. */
+static int np_lend_is_late(np_link_t *link)
 {
     uint64_t now;
 
@@ -139,12 +262,16 @@ int np_lend_is_late(np_link_t *link)
     if (link->lent_since == 0) {
         link->lent_since = now;
     }
-    return (now - link->lent_since) >= NP_LEND_PATIENCE_NS;
+    return (now - link->lent_since) >= np_lend_patience(link);
 }
 
-void np_lend_came(np_link_t *link)
+unsigned np_lend_progress_slow(np_link_t *link)
 {
-    link->lent_from  = 0;
-    link->lent_pause = 0;
-    NP_STATS_INC(link->port->flights.stats, lent);
+    if (!np_lend_is_left(link) && np_lend_is_late(link)) {
+        np_lend_leave(link);
+    }
+
+    return (np_lend_is_left(link) &&
+            np_carry_is_recalled(link, link->lent_recalled)) ?
+           np_lend_go_on(link) : 0;
 }

@@ -68,20 +68,11 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
         return NULL;
     }
 
-    /* not all of it: the list of what is to do is long, and is empty */
-    memset(&op->copy, 0, offsetof(np_copy_t, chunks));
-    op->copy.dir         = dir;
-    op->copy.iovcnt      = iovcnt;
-    op->copy.remote      = addr;
-    op->copy.len         = len;
-    op->copy.window      = (direct == NULL) ? NULL :
-                           atomic_load_explicit(&key->window,
-                                                memory_order_relaxed);
-    op->copy.window_addr = direct;
-    op->copy.todo.count  = 0;
-    op->super.begin      = np_trace_begin();
-    memcpy(op->copy.iov, iov, iovcnt * sizeof(*iov));
-    np_chunks_init(&op->copy.chunks, dir, op->copy.iov, iovcnt, addr, len);
+    np_copy_init(&op->copy, dir,
+                 (direct == NULL) ? NULL :
+                 atomic_load_explicit(&key->window, memory_order_relaxed),
+                 direct, iov, iovcnt, len, addr);
+    op->super.begin = np_trace_begin();
     return op;
 }
 
@@ -92,7 +83,6 @@ typedef enum np_rma_way {
     NP_RMA_LENT    /* through the rings, what the target has lent */
 } np_rma_way_t;
 
-/* The whole of it in pieces */
 static ucs_status_t
 np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
                  const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
@@ -123,18 +113,17 @@ static int np_rma_is_one_piece(uint64_t addr, size_t len)
 }
 
 /* Does it go in pieces, and how? Else in one, here and now. */
-static int np_rma_is_in_pieces(np_link_t *link, const np_piece_t *piece,
-                               np_rma_way_t *way)
+static int np_rma_is_in_pieces(np_link_t *link, const np_key_t *key,
+                               const np_piece_t *piece, np_rma_way_t *way)
 {
     if ((piece->direct == NULL) && !np_link_has_vm(link)) {
         *way = NP_RMA_RINGS;
         return 1;
     }
 
-    if (ucs_unlikely(np_lend_is_large(piece->dir, piece->len)) &&
-        (piece->direct == NULL) &&
-        np_lend_may(link, piece->iov, piece->iovcnt, piece->len,
-                    piece->addr)) {
+    if (np_engine.config.lend && (piece->direct == NULL) &&
+        np_lend_may_copy(link, key, piece->dir, piece->iov, piece->iovcnt,
+                         piece->len, piece->addr)) {
         *way = NP_RMA_LENT;
         return 1;
     }
@@ -216,6 +205,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     op->rma.carry = carry;
     op->rma.copy  = NULL;
     op->rma.len   = len;
+    op->rma.addr  = addr;
     np_sop_post(link, op);
     np_carry_send(link, &op->rma.carry,
                   (kind == NP_OP_PUT) ? NP_DIR_PUT : NP_DIR_GET, len, addr,
@@ -271,7 +261,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
         return UCS_OK;
     }
 
-    if (np_rma_is_in_pieces(link, &piece, &way)) {
+    if (np_rma_is_in_pieces(link, key, &piece, &way)) {
         return np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
                                 addr, way, comp);
     }
@@ -434,63 +424,79 @@ np_rma_send_put(np_link_t *link, const np_key_t *key, const np_iov_t *iov,
     return status;
 }
 
-ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
-                               const void *data, size_t len, uint64_t addr)
+/* By our CPU, or in messages. @a direct: where it is mapped here, or NULL */
+static ucs_status_t
+np_rma_put_now(np_link_t *link, np_key_t *key, const np_iov_t *iov, size_t len,
+               uint64_t addr, void *direct)
 {
-    np_link_t *link  = np_link_of(flight);
-    np_iov_t iov     = {(void*)data, len};
-    np_piece_t piece = {
+    const np_piece_t piece = {
         .dir       = NP_DIR_PUT,
-        .iov       = &iov,
+        .iov       = iov,
         .iovcnt    = 1,
         .addr      = addr,
         .len       = len,
+        .direct    = direct,
         .is_prefix = 1     /* one FAULT takes what is missing, and no more */
     };
     np_ranges_t missing;
     ucs_status_t status;
     size_t done;
 
-    status = np_rma_begin(link, key, addr, len, 1, &piece.direct);
+    /* what cannot be asked for is not begun */
+    if (ucs_unlikely(!np_mail_has_room(link))) {
+        return np_mail_no_room(link);
+    }
+
+    status = np_rma_move_piece(link, &piece, &missing);
+    if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
+        np_stats_moved(link->port->flights.stats, NP_DIR_PUT, len);
+        return UCS_OK;
+    }
+
+    if ((status != UCS_OK) && (status != UCS_ERR_UNSUPPORTED)) {
+        return status;
+    }
+
+    /* Inside a message, at once: the bytes are not ours. As well if the kernel
+     * has refused the rest: what is there must not be written again. */
+    done = missing.range[0].offset;
+    if ((status != UCS_OK) && (done == 0)) {
+        return np_rma_send_put(link, key, iov, len, addr);
+    }
+
+    status = np_fault_put(link, UCS_PTR_BYTE_OFFSET(iov->base, done),
+                          len - done, addr + done);
+    if (NP_IS_MUTANT(FAULT_TOO_EARLY)) { /* the end of the attempt */
+        (void)np_rma_move_piece(link, &piece, &missing);
+    }
+    return status;
+}
+
+ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
+                               const void *data, size_t len, uint64_t addr)
+{
+    np_link_t *link    = np_link_of(flight);
+    const np_iov_t iov = {(void*)data, len};
+    ucs_status_t status;
+    void *direct;
+
+    status = np_rma_begin(link, key, addr, len, 1, &direct);
     if (status != UCS_OK) {
         return status;
     }
 
-    if (!np_arena_has(addr, len)) {
-        return np_rma_send_put(link, key, &iov, len, addr);
-    }
-
-    if ((piece.direct != NULL) || np_link_has_vm(link)) {
-        /* what cannot be asked for is not begun */
-        if (ucs_unlikely(!np_mail_has_room(link))) {
-            return np_mail_no_room(link);
-        }
-
-        status = np_rma_move_piece(link, &piece, &missing);
-        if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-            np_stats_moved(link->port->flights.stats, NP_DIR_PUT, len);
-            return UCS_OK;
-        }
-
-        if ((status != UCS_OK) && (status != UCS_ERR_UNSUPPORTED)) {
-            return status;
-        }
-
-        /* Inside a message, at once: the bytes are not ours. The same if the
-         * kernel has refused the rest: there is room for that, while the ring
-         * may be full, and what is there must not be written again. */
-        done = missing.range[0].offset;
-        if ((status == UCS_OK) || ucs_unlikely(done > 0)) {
-            status = np_fault_put(link, UCS_PTR_BYTE_OFFSET(data, done),
-                                  len - done, addr + done);
-            if (NP_IS_MUTANT(FAULT_TOO_EARLY)) { /* the end of the attempt */
-                (void)np_rma_move_piece(link, &piece, &missing);
-            }
+    if (direct == NULL) {
+        status = np_lend_send(link, key, NP_OP_PUT, &iov, len, addr, NULL, NULL,
+                              NULL);
+        if (status != UCS_ERR_NO_RESOURCE) {
             return status;
         }
     }
 
-    return np_rma_send_put(link, key, &iov, len, addr);
+    return (((direct != NULL) || np_link_has_vm(link)) &&
+            np_arena_has(addr, len)) ?
+           np_rma_put_now(link, key, &iov, len, addr, direct) :
+           np_rma_send_put(link, key, &iov, len, addr);
 }
 
 ssize_t np_rma_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
@@ -521,6 +527,25 @@ ssize_t np_rma_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     return (status == UCS_OK) ? (ssize_t)len : status;
 }
 
+static ucs_status_t
+np_rma_send_get(np_link_t *link, const np_key_t *key, size_t len, uint64_t addr,
+                np_unpack_t unpack, void *arg, void *comp)
+{
+    ucs_status_t status;
+    np_sop_t *op;
+
+    status = np_rma_send(link, NP_OP_GET, NULL, 0, len, addr, 0, &op, comp);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    op->rma.buffer = NULL;
+    op->rma.unpack = unpack;
+    op->rma.arg    = arg;
+    np_rma_order(link, key, op, addr, len);
+    return UCS_INPROGRESS;
+}
+
 ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
                                uint64_t addr, np_unpack_t unpack, void *arg,
                                void *comp)
@@ -537,7 +562,6 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     };
     np_ranges_t missing;
     ucs_status_t status;
-    np_sop_t *op;
 
     if (np_rma_is_too_long(len)) {
         return UCS_ERR_INVALID_PARAM;
@@ -546,6 +570,14 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
     if (status != UCS_OK) {
         return status;
+    }
+
+    if (piece.direct == NULL) {
+        status = np_lend_send(link, key, NP_OP_GET, NULL, len, addr, unpack,
+                              arg, comp);
+        if (status != UCS_ERR_NO_RESOURCE) {
+            return status;
+        }
     }
 
     if (((piece.direct != NULL) || np_link_has_vm(link)) &&
@@ -564,14 +596,5 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         }
     }
 
-    status = np_rma_send(link, NP_OP_GET, NULL, 0, len, addr, 0, &op, comp);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    op->rma.buffer = NULL;
-    op->rma.unpack = unpack;
-    op->rma.arg    = arg;
-    np_rma_order(link, key, op, addr, len);
-    return UCS_INPROGRESS;
+    return np_rma_send_get(link, key, len, addr, unpack, arg, comp);
 }

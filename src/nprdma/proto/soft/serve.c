@@ -252,17 +252,20 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
     return status;
 }
 
-ucs_status_t np_serve_lent(uint64_t addr, uint8_t *area, uint32_t len)
+ucs_status_t
+np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len)
 {
     ucs_status_t status;
     uint64_t va;
 
     np_unit_assert_outside(); /* the program's pager may have to bring it in */
-    status = np_space_resolve(NP_SPACE_MEMORY, addr, len, NP_RIGHT_READ, &va);
+    status = np_space_resolve(NP_SPACE_MEMORY, addr, len,
+                              (dir == NP_DIR_PUT) ? NP_RIGHT_WRITE :
+                              NP_RIGHT_READ, &va);
     if (status != UCS_OK) {
         return status;
     }
-    return np_lent_read(area, va, len) ? UCS_OK : UCS_ERR_NO_PROGRESS;
+    return np_lent_copy(dir, va, area, len) ? UCS_OK : UCS_ERR_NO_PROGRESS;
 }
 
 /* Move between the message and our memory, through our own views, up to the

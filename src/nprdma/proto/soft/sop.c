@@ -29,7 +29,8 @@
 void np_sop_post(np_link_t *link, np_sop_t *op)
 {
     np_op_post(&link->flight, &op->super);
-    np_assert(link->flight.count[NP_OP_COPY] <= NP_TRANSFERS_MAX);
+    /* those of users, and those that were lent and left */
+    np_assert(link->flight.count[NP_OP_COPY] <= (2 * NP_TRANSFERS_MAX));
     np_flight_begun(&link->flight);
 }
 
@@ -68,9 +69,16 @@ static void np_sop_ended(np_op_t *super)
     case NP_OP_PUT:
     case NP_OP_GET:
         np_carry_end(&op->rma.carry);
+        if (op->rma.carry.is_lent && (op->rma.copy == NULL)) {
+            np_lend_end(np_link_of(super->flight), 0, super->status == UCS_OK);
+        }
         break;
     case NP_OP_COPY:
         ucs_list_del(&op->queue);
+        if (op->copy.is_lent) {
+            np_lend_end(np_link_of(super->flight), 1, super->status == UCS_OK);
+        }
+        free(op->copy.own);
         break;
     default:
         np_mail_end(np_link_of(super->flight), &op->ask);
@@ -181,9 +189,8 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
         }
     }
 
-    if ((op->rma.copy != NULL) && op->rma.copy->copy.is_lent &&
-        (status == UCS_ERR_NO_PROGRESS)) {
-        np_lend_leave(link, op->rma.copy);
+    if (op->rma.carry.is_lent && (status == UCS_ERR_NO_PROGRESS)) {
+        np_lend_refused(link, op);
     } else if (op->rma.copy != NULL) {
         np_copy_piece_done(op->rma.copy, status);
         np_op_drop(&op->super);

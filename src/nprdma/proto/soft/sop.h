@@ -20,6 +20,10 @@ typedef struct np_sop np_sop_t;
 /** A transfer in pieces; see copy.c */
 typedef struct np_copy {
     np_dir_t    dir;
+    void        *own;         /**< a buffer, which ends with it; or NULL */
+    np_unpack_t unpack;       /**< takes what a get has brought there, or
+                                   NULL */
+    void        *arg;
     size_t      iovcnt;
     uint64_t    remote;
     size_t      len;
@@ -28,7 +32,7 @@ typedef struct np_copy {
     int         by_rings;
     int         is_lent;      /**< of these, by what the target has lent; if it
                                    does not come, in another way */
-    uint32_t    recalled;     /**< that was left: np_carry_is_recalled */
+    size_t      left;         /**< of that, from this offset on */
     int         has_asked;    /**< a part of it was not there: a FAULT was
                                    sent */
     unsigned    pending;      /**< pieces that others work on */
@@ -62,6 +66,7 @@ struct np_sop {
             void         *arg;
             size_t       len;
             size_t       offset;  /**< in the copy */
+            uint64_t     addr;
             np_carry_t   carry;
         } rma;
         struct {                  /* a request */
