@@ -270,6 +270,25 @@ static int put_child_later(void)
     return 0;
 }
 
+/* It has executed all, and closes its port in peace before we have looked */
+static int put_child_closes(void)
+{
+    lent_world_t world;
+    np_link_t *link = &world.pair.link;
+
+    TAP_CHILD_CHECK(put_begin(&world, 2));
+    pair_progress(world.pair.target);
+    TAP_CHILD_CHECK(link->flight.outstanding == 2);
+    atomic_store(&link->shm->left, 1);
+    np_link_down(link, UCS_ERR_ENDPOINT_TIMEOUT);
+    TAP_CHILD_CHECK(ucs_list_is_empty(&link->flight.down));
+    pair_progress(world.pair.initiator);
+    TAP_CHILD_CHECK((link->flight.outstanding == 0) &&
+                    !link->flight.is_reported && lent_count(&world, 2, 0));
+    lent_close(&world);
+    return 0;
+}
+
 /* One of two is refused: the other one goes another way, too, or pieces of a
  * large one might go twice. It is tried again all the same. */
 static int put_child_refused(void)
@@ -433,6 +452,8 @@ void test_lent_put_children(void)
               "lent: what comes after a recall is recalled anew");
     TAP_CHECK(tap_child(put_child_refused),
               "lent: one that is refused, and one beside it");
+    TAP_CHECK(tap_child(put_child_closes),
+              "lent: a target that closes after it has executed all");
     TAP_CHECK(tap_child(put_child_no_vm),
               "lent: nothing where the kernel does not do it");
     TAP_CHECK(tap_child(put_child_order),

@@ -198,6 +198,21 @@ static np_carry_t *np_carry_next(np_link_t *link)
     return np_ring_tx_is_read(&link->data, carry->index) ? carry : NULL;
 }
 
+unsigned np_carry_passed(np_link_t *link)
+{
+    unsigned count = 0;
+    np_carry_t *carry;
+
+    ucs_list_for_each(carry, &link->carried, list) {
+        if (!np_ring_tx_is_read(&link->data, carry->index) ||
+            (np_carry_answer(link, carry) != UCS_OK)) {
+            break;
+        }
+        ++count;
+    }
+    return count;
+}
+
 int np_carry_has_news(np_link_t *link)
 {
     return np_carry_next(link) != NULL;

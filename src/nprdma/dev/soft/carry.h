@@ -42,6 +42,10 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
 /** Take what the target has passed; returns how many have ended */
 unsigned np_carry_progress(np_link_t *link);
 
+/** How many has the target executed and passed, one after the other, that
+ *  np_carry_progress would take? */
+unsigned np_carry_passed(np_link_t *link);
+
 /** Has the target passed any that np_carry_progress would take? */
 int np_carry_has_news(np_link_t *link);
 

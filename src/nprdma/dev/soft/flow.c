@@ -101,7 +101,7 @@ static unsigned np_flow_progress_link(ucs_list_link_t *busy)
     unsigned count;
 
     if (np_flight_is_down(&link->flight)) {
-        return 0;
+        return np_carry_progress(link); /* what has gone well before */
     }
 
     count  = np_carry_progress(link);

@@ -212,11 +212,11 @@ static void np_sop_stopped(np_op_t *super)
 }
 
 /* The device tells that the link is down. A target that has closed its port in
- * peace is no failure if no operation waits for it: peers finish at different
- * times. */
+ * peace is no failure if no operation waits for it but what it has executed:
+ * peers finish at different times. */
 static void np_sop_link_down(np_link_t *link)
 {
-    if ((link->flight.outstanding > 0) ||
+    if ((link->flight.outstanding > np_carry_passed(link)) ||
         !ucs_list_is_empty(&link->flight.flushes) ||
         np_link_has_lost(link)) {
         np_flight_report(&link->flight);
