@@ -289,6 +289,35 @@ static int put_child_closes(void)
     return 0;
 }
 
+/* There is no room beside what others need: it waits for those before it, which
+ * the target executes, or which are left */
+static int put_child_waits(void)
+{
+    const uint8_t bytes[PUT_LEN] = {1};
+    ucs_status_t status = UCS_OK;
+    lent_world_t world;
+    np_link_t *link = &world.pair.link;
+    unsigned n, attended;
+
+    TAP_CHILD_CHECK(put_begin(&world, 0));
+    for (attended = 0; attended < 2; ++attended) {
+        for (n = 0; (n < (LENT_SIZE / LENT_PAGE)) && (status == UCS_OK); ++n) {
+            status = np_lend_put(link, world.key, bytes, PUT_LEN,
+                                 put_addr(&world, n));
+        }
+        TAP_CHILD_CHECK((n > 2) && (status == UCS_ERR_NO_RESOURCE));
+        TAP_CHILD_CHECK(!np_flight_has_resources(&link->flight));
+        TAP_CHILD_CHECK(put_flush(&world, !attended));
+        TAP_CHILD_CHECK(np_flight_has_resources(&link->flight));
+        status = UCS_OK;
+    }
+    TAP_CHILD_CHECK(np_lend_put(link, world.key, bytes, PUT_LEN,
+                                put_addr(&world, 0)) == UCS_ERR_UNSUPPORTED);
+    TAP_CHILD_CHECK(put_stays(&world));
+    lent_close(&world);
+    return 0;
+}
+
 /* One of two is refused: the other one goes another way, too, or pieces of a
  * large one might go twice. It is tried again all the same. */
 static int put_child_refused(void)
@@ -452,6 +481,8 @@ void test_lent_put_children(void)
               "lent: what comes after a recall is recalled anew");
     TAP_CHECK(tap_child(put_child_refused),
               "lent: one that is refused, and one beside it");
+    TAP_CHECK(tap_child(put_child_waits),
+              "lent: a put that finds no room waits for others");
     TAP_CHECK(tap_child(put_child_closes),
               "lent: a target that closes after it has executed all");
     TAP_CHECK(tap_child(put_child_no_vm),

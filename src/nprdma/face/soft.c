@@ -32,7 +32,7 @@ ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,
 
     if (np_engine.config.lend && (key->segment_id == 0)) {
         status = np_lend_put(link, key, data, len, addr);
-        if (status != UCS_ERR_NO_RESOURCE) {
+        if (status != UCS_ERR_UNSUPPORTED) {
             return status;
         }
     }

@@ -78,7 +78,7 @@ np_soft_put_short(np_link_t *link, np_key_t *key, const void *data, size_t len,
 {
     uint64_t word;
 
-    if (ucs_unlikely(len != sizeof(word))) {
+    if (ucs_unlikely((len != sizeof(word)) || (key->segment_id == 0))) {
         return np_soft_put_taken(link, key, data, len, addr);
     }
 

@@ -119,7 +119,7 @@ int np_carry_has_room_beside(np_link_t *link, size_t len)
     const uint32_t other = link->port->config.payload_size / 2;
     uint32_t start;
 
-    if (!np_ring_tx_has_slots(ring, (ring->mask + 1) / 2) ||
+    if (!np_ring_tx_has_slots(ring, (ring->mask + 1) / 4) ||
         !np_ring_tx_has_payload(ring, len, &start)) {
         return 0;
     }

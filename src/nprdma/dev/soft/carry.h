@@ -71,7 +71,7 @@ ucs_status_t np_carry_answer(const np_link_t *link, const np_carry_t *carry);
  *  with NP_CARRY_LENT is recalled. Returns how many have ended. */
 unsigned np_carry_take_executed(np_link_t *link);
 
-/** Is there room for so much, and half of the ring for others after that? What
+/** Is there room for so much, and a part of it for others after that? What
  *  is sent with NP_CARRY_LENT leaves room for them, should the target not come
  *  to it. */
 int np_carry_has_room_beside(np_link_t *link, size_t len);

@@ -112,11 +112,17 @@ ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
     ucs_status_t status;
     np_sop_t *op;
 
-    if (!np_lend_may(link, key, is_put ? NP_DIR_PUT : NP_DIR_GET, addr, len) ||
-        (ucs_unlikely(np_link_is_busy(link)) && !np_lend_may_be_busy(link)) ||
+    if (!np_lend_may(link, key, is_put ? NP_DIR_PUT : NP_DIR_GET, addr, len)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    /* The target makes room sooner than the kernel would have moved it, or is
+     * left soon */
+    if ((ucs_unlikely(np_link_is_busy(link)) && !np_lend_may_be_busy(link)) ||
         (link->lent_count >= NP_TRANSFERS_MAX) ||
         !np_carry_has_room_beside(link, len)) {
-        return UCS_ERR_NO_RESOURCE;
+        return (link->lent_count > 0) ? UCS_ERR_NO_RESOURCE :
+               UCS_ERR_UNSUPPORTED;
     }
 
     status = np_rma_send(link, kind, iov, is_put, len, addr, NP_CARRY_LENT, &op,
@@ -138,11 +144,17 @@ ucs_status_t np_lend_put(np_link_t *link, const np_key_t *key, const void *data,
                          size_t len, uint64_t addr)
 {
     const np_iov_t iov = {(void*)data, len};
+    ucs_status_t status;
 
-    return (np_flight_order(&link->flight, addr, len, 1) != UCS_OK) ?
-           UCS_ERR_NO_RESOURCE :
-           np_lend_send(link, key, NP_OP_PUT, &iov, len, addr, NULL, NULL,
-                        NULL);
+    status = np_flight_order(&link->flight, addr, len, 1);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = np_lend_send(link, key, NP_OP_PUT, &iov, len, addr, NULL, NULL,
+                          NULL);
+    return (status == UCS_ERR_NO_RESOURCE) ? np_flight_refuse(&link->flight) :
+           status;
 }
 
 void np_lend_begin(np_link_t *link, int is_large)

@@ -29,7 +29,8 @@ int np_lend_may_copy(np_link_t *link, const np_key_t *key, np_dir_t dir,
  * @param [in] kind  NP_OP_PUT: @a iov has one element, which is copied;
  *                   NP_OP_GET: @a unpack takes the bytes.
  *
- * @return UCS_OK or UCS_INPROGRESS: sent; UCS_ERR_NO_RESOURCE: take another
+ * @return UCS_OK or UCS_INPROGRESS: sent; UCS_ERR_NO_RESOURCE: there is no room
+ *         until one that is out has ended; UCS_ERR_UNSUPPORTED: take another
  *         way; else as np_rma_send.
  */
 ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
@@ -37,8 +38,9 @@ ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
                           uint64_t addr, np_unpack_t unpack, void *arg,
                           void *comp);
 
-/** The same for a put of the program's bytes, which need not be copied before.
- *  UCS_ERR_NO_RESOURCE: copy them, and ask np_rma_put_copied. */
+/** The same for a put of the program's bytes, which need not be copied before,
+ *  and whose order has not been asked for. UCS_ERR_NO_RESOURCE: as from any
+ *  operation; UCS_ERR_UNSUPPORTED: copy them, and ask np_rma_put_copied. */
 ucs_status_t np_lend_put(np_link_t *link, const np_key_t *key, const void *data,
                          size_t len, uint64_t addr);
 

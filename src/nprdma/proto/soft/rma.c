@@ -76,7 +76,6 @@ np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     return op;
 }
 
-/* How a transfer in pieces goes */
 typedef enum np_rma_way {
     NP_RMA_SHARED, /* by both sides, if it is large */
     NP_RMA_RINGS,
@@ -458,7 +457,7 @@ np_rma_put_now(np_link_t *link, np_key_t *key, const np_iov_t *iov, size_t len,
     }
 
     /* Inside a message, at once: the bytes are not ours. As well if the kernel
-     * has refused the rest: what is there must not be written again. */
+     * has refused the rest: it must not be written again. */
     done = missing.range[0].offset;
     if ((status != UCS_OK) && (done == 0)) {
         return np_rma_send_put(link, key, iov, len, addr);
@@ -488,11 +487,11 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
     if (direct == NULL) {
         status = np_lend_send(link, key, NP_OP_PUT, &iov, len, addr, NULL, NULL,
                               NULL);
-        if (status != UCS_ERR_NO_RESOURCE) {
+        if ((status != UCS_ERR_UNSUPPORTED) &&
+            (status != UCS_ERR_NO_RESOURCE)) { /* it may have been packed */
             return status;
         }
     }
-
     return (((direct != NULL) || np_link_has_vm(link)) &&
             np_arena_has(addr, len)) ?
            np_rma_put_now(link, key, &iov, len, addr, direct) :
@@ -575,8 +574,9 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     if (piece.direct == NULL) {
         status = np_lend_send(link, key, NP_OP_GET, NULL, len, addr, unpack,
                               arg, comp);
-        if (status != UCS_ERR_NO_RESOURCE) {
-            return status;
+        if (status != UCS_ERR_UNSUPPORTED) {
+            return (status == UCS_ERR_NO_RESOURCE) ?
+                   np_flight_refuse(&link->flight) : status;
         }
     }
 
