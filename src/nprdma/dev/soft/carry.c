@@ -165,26 +165,6 @@ ucs_status_t np_carry_answer(const np_link_t *link, const np_carry_t *carry)
             __ATOMIC_ACQUIRE));
 }
 
-unsigned np_carry_take_executed(np_link_t *link)
-{
-    unsigned count = 0;
-    ucs_status_t status;
-    np_carry_t *carry;
-
-    while (!ucs_list_is_empty(&link->carried)) {
-        carry  = ucs_list_head(&link->carried, np_carry_t, list);
-        status = np_carry_answer(link, carry);
-        if ((status == UCS_ERR_NO_PROGRESS) ||
-            !link->port->ops->carried(link, carry, status)) {
-            break;
-        }
-        ++count;
-    }
-
-    np_carry_keep(link);
-    return count;
-}
-
 /* The first of those that are out, if the target has passed it; else NULL */
 static np_carry_t *np_carry_next(np_link_t *link)
 {
@@ -218,19 +198,29 @@ int np_carry_has_news(np_link_t *link)
     return np_carry_next(link) != NULL;
 }
 
-unsigned np_carry_progress(np_link_t *link)
+/* The first of those that are out, if the target has executed it; else NULL */
+static np_carry_t *np_carry_next_executed(np_link_t *link)
 {
-    const np_ring_tx_t *ring = &link->data;
-    unsigned count           = 0;
-    const np_slot_t *slot;
     np_carry_t *carry;
 
-    while ((carry = np_carry_next(link)) != NULL) {
-        slot = &ring->slots[carry->index & ring->mask];
-        if (!link->port->ops->carried(link, carry,
-                                      np_status_of_peer(slot->rma.status))) {
-            break;
-        }
+    if (ucs_list_is_empty(&link->carried)) {
+        return NULL;
+    }
+
+    carry = ucs_list_head(&link->carried, np_carry_t, list);
+    return (np_carry_answer(link, carry) != UCS_ERR_NO_PROGRESS) ? carry : NULL;
+}
+
+/* Take one after the other, as long as there is a next */
+static UCS_F_ALWAYS_INLINE unsigned
+np_carry_take(np_link_t *link, np_carry_t *(*next)(np_link_t *link))
+{
+    unsigned count = 0;
+    np_carry_t *carry;
+
+    while (((carry = next(link)) != NULL) &&
+           link->port->ops->carried(link, carry,
+                                    np_carry_answer(link, carry))) {
         ++count;
     }
 
@@ -238,6 +228,16 @@ unsigned np_carry_progress(np_link_t *link)
         np_carry_keep(link);
     }
     return count;
+}
+
+unsigned np_carry_progress(np_link_t *link)
+{
+    return np_carry_take(link, np_carry_next);
+}
+
+unsigned np_carry_take_executed(np_link_t *link)
+{
+    return np_carry_take(link, np_carry_next_executed);
 }
 
 /* Move for a peer of our own user what it still waits for */
