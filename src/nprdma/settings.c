@@ -110,6 +110,7 @@ int np_engine_config_is_same(const np_engine_config_t *a,
            (a->share_min == b->share_min) &&
            (a->share_chunk == b->share_chunk) &&
            (a->lend == b->lend) &&
+           (a->nt_stores == b->nt_stores) &&
            (a->write_check == b->write_check) &&
            (a->fault_mode == b->fault_mode) &&
            (a->order == b->order) &&

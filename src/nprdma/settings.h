@@ -11,6 +11,8 @@
 
 #include "np.h"
 
+#include <ucs/config/types.h>
+
 /** Whose processes may be peers */
 typedef enum np_peer_users {
     NP_PEER_USERS_SAME,   /**< those of the same user */
@@ -155,6 +157,7 @@ typedef struct np_engine_config {
     size_t           share_min;    /**< bytes from which both sides copy */
     size_t           share_chunk;  /**< bytes that one side claims at once */
     int              lend;         /**< see proto/soft/lend.h */
+    ucs_on_off_auto_value_t nt_stores; /**< see dev/soft/fill.h */
     np_write_check_t write_check;
     np_fault_mode_t  fault_mode;
     np_order_t       order;

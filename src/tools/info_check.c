@@ -37,7 +37,7 @@
 /* A ring as the transport makes it by default */
 #define INFO_SLOTS        128
 #define INFO_PAYLOAD      (32 * 1024)
-#define INFO_PAYLOAD_WIDE (512 * 1024) /* as a link is by default */
+#define INFO_PAYLOAD_WIDE (2 * 1024 * 1024) /* as a link is by default */
 
 /* Active message id and content that the two processes exchange */
 #define INFO_AM_ID        7

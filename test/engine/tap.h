@@ -103,6 +103,7 @@ void test_touch(void);
 void test_yield(void);
 void test_ring(void);
 void test_room(void);
+void test_fill(void);
 void test_link(void);
 void test_hostile(void);
 void test_stranger(void);

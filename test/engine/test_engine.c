@@ -53,6 +53,7 @@ int main(void)
     test_yield();
     test_ring();
     test_room();
+    test_fill();
     test_link();
     test_hostile();
     test_chunks();

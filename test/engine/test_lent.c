@@ -23,7 +23,7 @@
 
 static int lent_reads(uint64_t va, void *area, size_t len)
 {
-    return np_lent_copy(NP_DIR_GET, va, area, len);
+    return np_lent_copy(NP_DIR_GET, va, area, len, 0);
 }
 
 /* A get, to whose pieces the target does not come */

@@ -26,6 +26,7 @@ static void ring_make(uint32_t slots)
     ring.tx.limit        = slots;
     ring.tx.payload      = ring.payload;
     ring.tx.payload_mask = PAYLOAD - 1;
+    ring.tx.payload_part = PAYLOAD;
     ring.tx.payload_end  = calloc(slots, sizeof(uint32_t));
     ring.tx.head         = &ring.head;
     ring.rx.slots        = ring.tx.slots;
@@ -43,17 +44,24 @@ static void ring_free(void)
     free(ring.tx.payload_end);
 }
 
-/* Fill until there is no room, read all, and so on; sizes of every kind */
-static int ring_stream(uint32_t slots, unsigned messages)
+/* Fill until there is no room, read some or all, and so on; all kinds of sizes.
+ * The writer changes the part of the area that it uses at any time, of which
+ * @a part is the least. */
+static int ring_stream(uint32_t slots, unsigned messages, uint32_t part)
 {
-    unsigned sent = 0, read = 0, i, len;
+    const unsigned size = part / 2;
+    unsigned sent = 0, read = 0, seed = 1, i, len, some;
     uint32_t start;
     np_slot_t *slot;
     uint64_t word;
 
     while (read < messages) {
         for (;;) {
-            len = (sent * 37) % (PAYLOAD / 2);
+            if ((rand_r(&seed) % 5) == 0) {
+                ring.tx.payload_part = (ring.tx.payload_part < PAYLOAD) ?
+                                       PAYLOAD : part;
+            }
+            len = (sent * 37) % size;
             if ((sent == messages) || !np_ring_tx_has_slot(&ring.tx) ||
                 !np_ring_tx_has_payload(&ring.tx, len, &start)) {
                 break;
@@ -61,7 +69,7 @@ static int ring_stream(uint32_t slots, unsigned messages)
 
             slot         = np_ring_tx_slot(&ring.tx);
             slot->offset = start & ring.tx.payload_mask;
-            if (slot->offset + len > PAYLOAD) {
+            if (slot->offset + len > ring.tx.payload_part) {
                 return 0;
             }
             memset(ring.payload + slot->offset, (uint8_t)sent, len);
@@ -74,10 +82,12 @@ static int ring_stream(uint32_t slots, unsigned messages)
             return 0; /* no room in an empty ring, or more than it has */
         }
 
-        while (np_ring_rx_is_ready(&ring.rx, &word)) {
+        some = rand_r(&seed) % 8;
+        while (np_ring_rx_is_ready(&ring.rx, &word) &&
+               ((some > 4) || (some-- > 0))) {
             slot = ring.rx.next;
             len  = np_word_len(word);
-            if (len != (read * 37) % (PAYLOAD / 2)) {
+            if (len != (read * 37) % size) {
                 return 0;
             }
             for (i = 0; i < len; ++i) {
@@ -124,7 +134,12 @@ void test_ring(void)
 
     for (slots = 1; slots <= 256; slots *= 2) {
         ring_make(slots);
-        TAP_CHECK(ring_stream(slots, 5000), "ring of %u slots", slots);
+        TAP_CHECK(ring_stream(slots, 5000, PAYLOAD), "ring of %u slots", slots);
+        ring_free();
+
+        ring_make(slots);
+        TAP_CHECK(ring_stream(slots, 5000, PAYLOAD / 4),
+                  "ring of %u slots, now and then a part of its area", slots);
         ring_free();
     }
 

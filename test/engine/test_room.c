@@ -13,6 +13,7 @@
 
 #define ROOM_NARROW   (32 * 1024u)
 #define ROOM_WIDE     (512 * 1024u)
+#define ROOM_LARGE    (2 * 1024 * 1024u)
 #define ROOM_LEN      8000u
 #define ROOM_MESSAGES 400
 #define ROOM_RANDOM   60000
@@ -138,12 +139,12 @@ static void room_zero(void)
     TAP_CHECK(!np_ring_rx_has_any(&ring), "room: a word of 0 is no message");
 }
 
-static int room_open(void)
+static int room_open(uint32_t narrow, uint32_t wide)
 {
     const np_port_config_t config = {
         .data_slots   = 128,
-        .payload_size = ROOM_NARROW,
-        .payload_wide = ROOM_WIDE,
+        .payload_size = narrow,
+        .payload_wide = wide,
         .wide_links   = 1
     };
 
@@ -164,12 +165,19 @@ static void room_close(void)
     np_proto_close(room.to);
 }
 
-/* As many as there is room for, or few; taken sooner or later */
-static void room_mix(void)
+/* As many as there is room for, or few; taken sooner or later. @a part: if not
+ * 0, all or so much of the area is used in turn, from any moment on. */
+static void room_mix(uint32_t part)
 {
+    const uint32_t full = room.link.data.payload_full + 1;
     unsigned seed = 1, left;
 
     while (room.sent < ROOM_RANDOM) {
+        if ((part != 0) && np_link_is_widened(&room.link) &&
+            ((rand_r(&seed) % 4) == 0)) {
+            room.link.data.payload_part =
+                    (room.link.data.payload_part == full) ? part : full;
+        }
         for (left = rand_r(&seed) % 70; left > 0; --left) {
             if ((room.sent == ROOM_RANDOM) || !room_send()) {
                 break;
@@ -180,6 +188,7 @@ static void room_mix(void)
         }
         if ((rand_r(&seed) % 4) == 0) {
             room_take_all();
+            room.is_wrong |= !np_link_has_room(&room.link);
         } else {
             np_port_poll(room.to, room_am, NULL);
         }
@@ -187,11 +196,51 @@ static void room_mix(void)
     room_take_all();
 }
 
+/* A link that is wide, with so much of its area in use; @a part is the other */
+static void test_room_part(uint32_t narrow, uint32_t wide, uint32_t part)
+{
+    TAP_CHECK(room_open(narrow, wide), "room: two links of %u and %u bytes",
+              narrow, wide);
+    room_mix(part);
+    TAP_CHECK((room.taken == ROOM_RANDOM) && !room.is_wrong,
+              "room: as they were sent, and none waits for ever");
+    TAP_CHECK(np_link_is_widened(&room.link) &&
+              (room.link.fill.near == part), "room: a part of %u bytes",
+              room.link.fill.near);
+    room_close();
+}
+
+/* Another part is not used while there may be less room in it */
+static void test_room_switch(void)
+{
+    np_ring_tx_t *ring;
+    uint32_t offset;
+    int is_right = 1;
+
+    TAP_CHECK(room_open(ROOM_LARGE, ROOM_LARGE), "room: links of one size");
+    room_close();
+    TAP_CHECK(room_open(ROOM_NARROW, ROOM_LARGE), "room: and of another");
+    room_mix(0);
+    ring = &room.link.data;
+    for (offset = 0; offset < ROOM_LARGE; offset += NP_LINE) {
+        ring->payload_tail    = offset;
+        room.link.fill.bytes  = 0;
+        room.link.fill.left   = 100;
+        room.link.fill.step   = NP_FILL_LAST;
+        room.link.fill.way    = NP_FILL_WHOLE; /* it does not begin anew */
+        np_link_busy(&room.link);
+        is_right &= (room.link.fill.bytes > 0) ==
+                    ((offset + (ROOM_NARROW / 2)) <= (512 * 1024u));
+    }
+    TAP_CHECK(is_right, "room: no change where there would be less");
+    room_close();
+}
+
 void test_room(void)
 {
     uint32_t alone, answered, behind;
 
-    TAP_CHECK(room_open(), "room: two links");
+    TAP_CHECK(room_open(ROOM_NARROW, ROOM_WIDE), "room: two links");
     room_zero();
     TAP_CHECK(room_stream(ROOM_MESSAGES, 0, 1) < ROOM_NARROW,
               "room: the narrow area comes first");
@@ -213,8 +262,13 @@ void test_room(void)
     TAP_CHECK(behind > (ROOM_WIDE / 2), "room: what is not read stays (%u)",
               behind);
 
-    room_mix();
+    room_mix(0);
     TAP_CHECK((room.taken == ROOM_RANDOM) && !room.is_wrong,
               "room: %u messages, each as it was sent", room.taken);
     room_close();
+
+    test_room_part(ROOM_NARROW, ROOM_LARGE, 512 * 1024u);
+    test_room_part(ROOM_LARGE / 2, ROOM_LARGE, ROOM_LARGE / 2);
+    test_room_part(ROOM_LARGE, ROOM_LARGE, ROOM_LARGE);
+    test_room_switch();
 }

@@ -104,7 +104,7 @@ static void stage_check(const char *name, uint8_t *mem, size_t len)
               "%s: into memory of an operation (%s)", name,
               ucs_status_string(status));
     memset(data, 'd', len);
-    status = np_stage_own(iov, 2, data, NP_STAGE_PAST);
+    status = np_stage_own(iov, 2, data, NP_STAGE_IN_PAST);
     TAP_CHECK((status == UCS_OK) && (memcmp(mem, data, len) == 0),
               "%s: past the caches (%s)", name, ucs_status_string(status));
     memset(back, 0, len);

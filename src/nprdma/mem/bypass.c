@@ -10,10 +10,7 @@
 
 #include "bypass.h"
 
-#include "../np.h"
-
 #include <stdio.h>
-#include <string.h>
 
 #ifdef __SSE2__
 #  include <emmintrin.h>

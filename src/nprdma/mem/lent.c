@@ -10,6 +10,7 @@
 
 #include "lent.h"
 
+#include "bypass.h"
 #include "swapper.h"
 
 #include "../thread.h"
@@ -172,7 +173,8 @@ static void np_lent_move(void *dst, const void *src, size_t len)
     }
 }
 
-int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len)
+int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len,
+                 int is_past)
 {
     const unsigned top = atomic_load_explicit(&np_lent.top,
                                               memory_order_relaxed);
@@ -186,6 +188,8 @@ int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len)
         if (np_lent_has(range, va, len) && np_lent_enter(range, va, len)) {
             if (dir == NP_DIR_PUT) {
                 np_lent_move((void*)va, area, len);
+            } else if (is_past && (len >= NP_BYPASS_LEAST)) {
+                np_bypass_copy(area, (const void*)va, len);
             } else {
                 np_lent_move(area, (const void*)va, len);
             }

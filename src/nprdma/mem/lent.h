@@ -36,8 +36,9 @@ void np_lent_end(unsigned id);
 
 /** Copy [@a va, @a va + @a len) to @a area, or with NP_DIR_PUT from there, if
  *  one range that is lent has all of it, and the program swaps none of it by
- *  itself. May wait for the pages, as any load or store. Any thread. Returns
- *  0 if it was not copied. */
-int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len);
+ *  itself. @a is_past: to @a area past the caches (bypass.h). May wait for the
+ *  pages, as any load or store. Any thread. Returns 0 if it was not copied. */
+int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len,
+                 int is_past);
 
 #endif

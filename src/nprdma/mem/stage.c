@@ -293,6 +293,9 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
 ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
                           np_stage_way_t way)
 {
+    const int is_in     = (way == NP_STAGE_IN) || (way == NP_STAGE_IN_PAST);
+    const int is_past   = (way == NP_STAGE_OUT_PAST) ||
+                          (way == NP_STAGE_IN_PAST);
     ucs_status_t status = UCS_OK;
     size_t i;
 
@@ -303,12 +306,10 @@ ucs_status_t np_stage_own(const np_iov_t *iov, size_t iovcnt, void *data,
         }
 
         if (ucs_unlikely(np_stage_is_swapped(&iov[i]))) {
-            status = np_stage_pages(NULL, &iov[i], data, way != NP_STAGE_OUT);
-        } else if (way == NP_STAGE_PAST) {
-            np_bypass_copy(iov[i].base, data, iov[i].len);
+            status = np_stage_pages(NULL, &iov[i], data, is_in);
         } else {
-            memcpy((way == NP_STAGE_IN) ? iov[i].base : data,
-                   (way == NP_STAGE_IN) ? data : iov[i].base, iov[i].len);
+            np_bypass_copy_if(is_past, is_in ? iov[i].base : data,
+                              is_in ? data : iov[i].base, iov[i].len);
         }
     }
     return status;

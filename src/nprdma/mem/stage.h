@@ -48,9 +48,10 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
 
 /** How np_stage_own copies */
 typedef enum np_stage_way {
-    NP_STAGE_OUT,  /**< from memory */
-    NP_STAGE_IN,   /**< into it */
-    NP_STAGE_PAST  /**< into it, past the caches (bypass.h) */
+    NP_STAGE_OUT,      /**< from memory */
+    NP_STAGE_OUT_PAST, /**< from memory, past the caches (bypass.h) */
+    NP_STAGE_IN,       /**< into it */
+    NP_STAGE_IN_PAST   /**< into it, past the caches */
 } np_stage_way_t;
 
 /**

@@ -30,8 +30,9 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, soft.ring_bytes),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"RING_BYTES_WIDE", "512k",
-     "The same for a peer that gets much payload; at least RING_BYTES.",
+    {"RING_BYTES_WIDE", "2m",
+     "The same for a peer that gets much payload; at least RING_BYTES. Of\n"
+     "more than 512k all is used only where it is tried and faster.",
      ucs_offsetof(uct_nprdma_iface_config_t, soft.ring_bytes_wide),
      UCS_CONFIG_TYPE_MEMUNITS},
 

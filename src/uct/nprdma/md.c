@@ -16,6 +16,7 @@
 #include "../../nprdma/dev/soft/wire.h"
 #include "../../nprdma/mem/alloc.h"
 #include "../../nprdma/mem/arena.h"
+#include "../../nprdma/mem/bypass.h"
 #include "../../nprdma/mem/key.h"
 #include "../../nprdma/mem/lent.h"
 #include "../../nprdma/mem/region.h"
@@ -93,6 +94,13 @@ static ucs_config_field_t uct_nprdma_md_config_table[] = {
      "come to that, they go as SINGLE_COPY says.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.lend),
      UCS_CONFIG_TYPE_BOOL},
+
+    {"NT_STORES", "auto",
+     "Copies into the rings of 4k and more use non-temporal stores, which do\n"
+     "not wait for the cache of the core that reads there. auto: over links\n"
+     "where that is faster, as is tried now and then.",
+     ucs_offsetof(uct_nprdma_md_config_t, engine.nt_stores),
+     UCS_CONFIG_TYPE_ON_OFF_AUTO},
 
     {"WRITE_CHECK", "auto",
      "How a write to memory that may be absent is confirmed:\n"
@@ -487,6 +495,12 @@ static ucs_status_t uct_nprdma_check_config(const np_engine_config_t *config)
     if (config->inline_max > NP_INLINE_SIZE) {
         np_error("UCX_NPRDMA_INLINE is %zu bytes: give it at most 16k",
                  config->inline_max);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((config->nt_stores == UCS_CONFIG_ON) && !NP_BYPASS_IS_THERE) {
+        np_error("UCX_NPRDMA_NT_STORES is on, but nprdma knows no such stores "
+                 "of this processor: give it \"auto\"");
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -22,6 +22,10 @@ typedef struct uct_nprdma_soft_device_addr {
 typedef struct uct_nprdma_soft_iface {
     uct_nprdma_iface_t super;
     np_port_t          *port;
+    void               *packed;   /**< a message on its way to the ring, after
+                                       NP_FAST_SKEW bytes; guarded as the port
+                                       is */
+    int                is_packing; /**< .. and is one on its way? */
     size_t             eager_max; /**< UCP is to send so much eagerly; less
                                        than a message: what one has */
 } uct_nprdma_soft_iface_t;

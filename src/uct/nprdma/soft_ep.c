@@ -12,6 +12,7 @@
 #include "soft.h"
 
 #include "../../nprdma/face/soft.h"
+#include "../../nprdma/mem/bypass.h"
 
 /* Payload of an active message that fits into a slot beside UCT's header */
 #define UCT_NPRDMA_AM_INLINE  (NP_SLOT_INLINE - sizeof(uint64_t))
@@ -60,16 +61,28 @@ uct_nprdma_fill_short(void *dst, uint64_t header, const void *payload,
     }
 }
 
+/* The same, into the payload area */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_fill_long(const np_link_t *link, void *dst, uint64_t header,
+                     const void *payload, unsigned length)
+{
+    memcpy(dst, &header, sizeof(header));
+    np_bypass_copy_if(link->fill.is_past,
+                      UCS_PTR_BYTE_OFFSET(dst, sizeof(header)), payload,
+                      length);
+}
+
 /* Copy the buffers of a list end to end. An empty buffer may be at NULL. */
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_pack_iov(void *dst, const uct_iov_t *iov, size_t iovcnt)
+uct_nprdma_pack_iov(const np_link_t *link, void *dst, const uct_iov_t *iov,
+                    size_t iovcnt)
 {
     size_t i, len;
 
     for (i = 0; i < iovcnt; ++i) {
         len = uct_iov_get_length(&iov[i]);
         if (len > 0) {
-            memcpy(dst, iov[i].buffer, len);
+            np_bypass_copy_if(link->fill.is_past, dst, iov[i].buffer, len);
             dst = UCS_PTR_BYTE_OFFSET(dst, len);
         }
     }
@@ -104,7 +117,7 @@ uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
             goto no_resource;
         }
 
-        uct_nprdma_fill_short(data, header, payload, length);
+        uct_nprdma_fill_long(&ep->link, data, header, payload, length);
         np_fast_send(&ep->link, id, start, total);
     }
 
@@ -135,19 +148,40 @@ uct_nprdma_soft_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     if (total <= NP_SLOT_INLINE) {
         status = np_soft_reserve_inline(&ep->link, &slot);
         if (status == UCS_OK) {
-            uct_nprdma_pack_iov(slot->data, iov, iovcnt);
+            uct_nprdma_pack_iov(&ep->link, slot->data, iov, iovcnt);
             np_fast_send_inline(&ep->link, slot, id, total);
         }
     } else {
         status = np_soft_reserve(&ep->link, total, &data, &start);
         if (status == UCS_OK) {
-            uct_nprdma_pack_iov(data, iov, iovcnt);
+            uct_nprdma_pack_iov(&ep->link, data, iov, iovcnt);
             np_fast_send(&ep->link, id, start, total);
         }
     }
 
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super.super, AM, SHORT, total);
     return status;
+}
+
+/* Which stores the program packs with is not ours to say: into lines of our
+ * own, and from there */
+static size_t
+uct_nprdma_soft_ep_pack_past(uct_nprdma_soft_ep_t *ep, void *data,
+                             uct_pack_callback_t pack_cb, void *arg)
+{
+    uct_nprdma_soft_iface_t *iface = uct_nprdma_soft_ep_iface(ep);
+    void *packed = UCS_PTR_BYTE_OFFSET(iface->packed, NP_FAST_SKEW);
+    size_t length;
+
+    if (ucs_unlikely(iface->is_packing)) {
+        return pack_cb(data, arg); /* the program sends while it packs */
+    }
+
+    iface->is_packing = 1;
+    length            = pack_cb(packed, arg);
+    iface->is_packing = 0;
+    np_bypass_copy_if(1, data, packed, length);
+    return length;
 }
 
 static ssize_t
@@ -171,7 +205,8 @@ uct_nprdma_soft_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
         return status;
     }
 
-    length = pack_cb(data, arg);
+    length = ucs_likely(!ep->link.fill.is_past) ? pack_cb(data, arg) :
+             uct_nprdma_soft_ep_pack_past(ep, data, pack_cb, arg);
     np_assertv(length <= uct_nprdma_ep_iface(&ep->super)->max_bcopy,
                "%zu bytes were packed", length);
     np_fast_send(&ep->link, id, start, length);
@@ -208,7 +243,8 @@ uct_nprdma_soft_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
     if (header_length > 0) {
         memcpy(data, header, header_length);
     }
-    uct_nprdma_pack_iov(UCS_PTR_BYTE_OFFSET(data, header_length), iov, iovcnt);
+    uct_nprdma_pack_iov(&ep->link, UCS_PTR_BYTE_OFFSET(data, header_length),
+                        iov, iovcnt);
     np_fast_send(&ep->link, id, start, total);
     UCT_TL_EP_STAT_OP(&ep->super.super, AM, ZCOPY, total);
     return UCS_OK; /* copied: the buffer is free */

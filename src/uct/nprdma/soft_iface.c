@@ -361,16 +361,25 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
                               tl_config, &ops,
                               &uct_nprdma_soft_iface_internal_ops);
 
+    self->super.max_bcopy = np_rma_max_bcopy(&port_config);
+    self->packed          = aligned_alloc(NP_LINE,
+                                          ucs_align_up(self->super.max_bcopy +
+                                                       NP_LINE, NP_LINE));
+    if (self->packed == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
     status = np_port_open(&port_config, &np_proto_ops, &uct_nprdma_user,
                           &self->port);
     if (status != UCS_OK) {
+        free(self->packed);
         return status;
     }
 
     self->port->yield.is_never = uct_nprdma_never_yields(worker);
     np_inbox_begin(self->port);
     self->super.links     = &self->port->flights;
-    self->super.max_bcopy = np_rma_max_bcopy(&port_config);
+    self->is_packing      = 0;
     self->eager_max       = uct_nprdma_soft_eager_max(config);
     return UCS_OK;
 }
@@ -381,6 +390,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_soft_iface_t)
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     np_inbox_end(self->port);
     np_proto_close(self->port);
+    free(self->packed);
 }
 
 UCS_CLASS_DEFINE(uct_nprdma_soft_iface_t, uct_nprdma_iface_t)

@@ -23,13 +23,18 @@ protected:
 
     Settings settings() const { return with_ring(ring()); }
 
+    virtual Settings md_settings() const { return {}; }
+
+    // Payloads of every kind of size, up to the largest
+    void every_size(Rank &rank);
+
     void run(const Body &body) { run_in(std::get<1>(GetParam()), body); }
 
     // Send messages with these payloads in turn, `count` in all.
     void stream(Rank &rank, const std::vector<size_t> &lengths, size_t count,
                 bool unaligned)
     {
-        Node node(rank, settings());
+        Node node(rank, settings(), md_settings());
         AmSource source(node, kind(), AM_ID);
         std::vector<size_t> fitting;
 
@@ -73,27 +78,30 @@ std::vector<size_t> lengths_of(AmKind kind)
     return lengths;
 }
 
+void Am::every_size(Rank &rank)
+{
+    std::vector<size_t> lengths = lengths_of(kind());
+    size_t max;
+    {
+        UctDomain domain(md_settings());
+        UctIface iface(domain);
+        const auto &am = iface.attr.cap.am;
+        max = (kind() == AmKind::Bcopy) ? am.max_bcopy :
+              (kind() == AmKind::Zcopy) ? am.max_zcopy : am.max_short;
+    }
+
+    // The payload ends 8 bytes earlier than the message
+    for (size_t less : {0, 1, 7, 8, 9}) {
+        if (max >= 8 + less) {
+            lengths.push_back(max - 8 - less);
+        }
+    }
+    stream(rank, lengths, 3 * lengths.size(), false);
+}
+
 TEST_P(Am, EverySizeUpToTheLargest)
 {
-    run([this](Rank &rank) {
-        std::vector<size_t> lengths = lengths_of(kind());
-        size_t max;
-        {
-            UctDomain domain;
-            UctIface iface(domain);
-            const auto &am = iface.attr.cap.am;
-            max = (kind() == AmKind::Bcopy) ? am.max_bcopy :
-                  (kind() == AmKind::Zcopy) ? am.max_zcopy : am.max_short;
-        }
-
-        // The payload ends 8 bytes earlier than the message
-        for (size_t less : {0, 1, 7, 8, 9}) {
-            if (max >= 8 + less) {
-                lengths.push_back(max - 8 - less);
-            }
-        }
-        stream(rank, lengths, 3 * lengths.size(), false);
-    });
+    run([this](Rank &rank) { every_size(rank); });
 }
 
 TEST_P(Am, UnalignedSources)
@@ -167,6 +175,48 @@ INSTANTIATE_TEST_SUITE_P(
                          testing::Values(Topology::TwoProcesses,
                                          Topology::Loopback),
                          testing::Values(0, 1, 2)),
+        param_name);
+
+// Past the caches, where soft0 has such stores.
+class AmPast : public Am {
+protected:
+    Settings md_settings() const override { return {{"NT_STORES", "on"}}; }
+
+    void run_past(const Body &body)
+    {
+        run([&body](Rank &rank) {
+#ifdef __SSE2__
+            if (!is_soft()) {
+                throw Skipped("NT_STORES is soft0's");
+            }
+            body(rank);
+#else
+            throw Skipped("this processor has no non-temporal stores");
+#endif
+        });
+    }
+};
+
+TEST_P(AmPast, EverySizeUpToTheLargest)
+{
+    run_past([this](Rank &rank) { every_size(rank); });
+}
+
+// So many bytes that the link becomes wide, from any alignment
+TEST_P(AmPast, ManyLarge)
+{
+    run_past([this](Rank &rank) {
+        stream(rank, {4095, 4096, 4103, 5000, 8000, 12000}, 3000, true);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, AmPast,
+        testing::Combine(testing::Values(AmKind::Short, AmKind::ShortIov,
+                                         AmKind::Bcopy, AmKind::Zcopy),
+                         testing::Values(Topology::TwoProcesses,
+                                         Topology::Loopback),
+                         testing::Values(0)),
         param_name);
 
 // A handler that answers at once, as protocols above do.

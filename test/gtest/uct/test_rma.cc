@@ -201,6 +201,27 @@ TEST_P(RmaKernel, EverySize)
     });
 }
 
+// Copies into the rings go past the caches.
+class RmaPast : public Rma {
+};
+
+TEST_P(RmaPast, EverySize)
+{
+    run([this](Rank &rank) {
+#ifdef __SSE2__
+        if (!is_soft()) {
+            throw Skipped("NT_STORES is soft0's");
+        }
+        RmaCase rma(rank, kind(), mem_kind(), 1 << 20,
+                    {{"NT_STORES", "on"}});
+
+        every_size(rma, 0);
+#else
+        throw Skipped("this processor has no non-temporal stores");
+#endif
+    });
+}
+
 class RmaScatter : public Rma {
 };
 
@@ -245,6 +266,15 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
         Uct, RmaKernel,
         testing::Combine(testing::Values(RmaKind::GetZcopy),
+                         testing::Values(MemKind::Heap, MemKind::Mmap),
+                         testing::Values(Topology::TwoProcesses,
+                                         Topology::Loopback)),
+        param_name);
+
+INSTANTIATE_TEST_SUITE_P(
+        Uct, RmaPast,
+        testing::Combine(testing::Values(RmaKind::PutBcopy, RmaKind::PutZcopy,
+                                         RmaKind::GetBcopy, RmaKind::GetZcopy),
                          testing::Values(MemKind::Heap, MemKind::Mmap),
                          testing::Values(Topology::TwoProcesses,
                                          Topology::Loopback)),

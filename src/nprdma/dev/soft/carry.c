@@ -52,13 +52,17 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
     ucs_list_add_tail(&link->carried, &carry->list);
     np_carry_keep(link);
     slot->rma = (np_slot_rma_t){
-        .addr   = addr,
-        .offset = carry->payload,
-        .status = UCS_ERR_NO_PROGRESS,
-        .epoch  = atomic_load_explicit(&link->shm->lent_epoch,
-                                       memory_order_relaxed)
+        .addr    = addr,
+        .offset  = carry->payload,
+        .status  = UCS_ERR_NO_PROGRESS,
+        .epoch   = atomic_load_explicit(&link->shm->lent_epoch,
+                                        memory_order_relaxed),
+        .is_past = link->fill.is_past
     };
     np_ring_tx_commit_payload(ring, carry->start, len);
+    if (dir == NP_DIR_PUT) {
+        np_fill_count(&link->fill, len);
+    }
     np_ring_tx_publish(ring, slot, len,
                        (dir == NP_DIR_PUT) ? NP_SLOT_PUT : NP_SLOT_GET, id);
     np_link_notify(link);
@@ -107,7 +111,7 @@ static int np_carry_fits(const np_ring_tx_t *ring, uint32_t start, size_t len,
 
     start += ucs_align_up_pow2(len, (size_t)NP_LINE);
     offset = start & ring->payload_mask;
-    if ((offset + other) > size) {
+    if ((offset + other) > ring->payload_part) {
         start += size - offset;
     }
     return (start + other - ring->payload_head) <= size;
@@ -243,7 +247,7 @@ unsigned np_carry_take_executed(np_link_t *link)
 /* Move for a peer of our own user what it still waits for */
 static ucs_status_t
 np_carry_lend(np_peer_t *peer, np_slot_t *slot, np_dir_t dir, uint32_t epoch,
-              uint64_t addr, uint8_t *area, uint32_t len)
+              uint64_t addr, uint8_t *area, uint32_t len, int is_past)
 {
     ucs_status_t status = UCS_ERR_NO_PROGRESS;
 
@@ -257,7 +261,7 @@ np_carry_lend(np_peer_t *peer, np_slot_t *slot, np_dir_t dir, uint32_t epoch,
                           memory_order_seq_cst);
     if (atomic_load_explicit(&peer->shm->lent_epoch, memory_order_seq_cst) ==
         epoch) {
-        status = peer->port->ops->lend(dir, addr, area, len);
+        status = peer->port->ops->lend(dir, addr, area, len, is_past);
         /* before it counts as recalled: nobody else executes it then. release:
          * as below. */
         __atomic_store_n(&slot->rma.status, status, __ATOMIC_RELEASE);
@@ -284,7 +288,8 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
     if (np_ring_rx_has_payload(&peer->data, offset, len)) {
         status = (np_word_id(word) == NP_CARRY_LENT) ?
                  np_carry_lend(peer, slot, dir, epoch, addr,
-                               peer->data.payload + offset, len) :
+                               peer->data.payload + offset, len,
+                               slot->rma.is_past != 0) :
                  peer->port->ops->serve(peer, dir, addr,
                                         peer->data.payload + offset, len,
                                         &peer->served);

@@ -246,6 +246,7 @@ np_link_init_ring(np_ring_tx_t *ring, np_slot_t *slots, uint32_t num_slots,
     ring->payload      = payload;
     ring->payload_mask = payload_size - 1;
     ring->payload_full = payload_size - 1;
+    ring->payload_part = payload_size;
     ring->head         = head;
     return UCS_OK;
 }
@@ -279,6 +280,7 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
                                np_link_shm_payload(shm, config->data_slots),
                                config->payload_wide, &link->shm->data_head);
     link->data.payload_mask = config->payload_size - 1;
+    link->data.payload_part = config->payload_size;
     np_link_init_room(link);
     if (status == UCS_OK) {
         status = np_link_init_ring(&link->ctl,

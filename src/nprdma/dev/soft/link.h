@@ -9,6 +9,7 @@
 #define NP_SOFT_LINK_H_
 
 #include "dma.h"
+#include "fill.h"
 #include "port.h"
 #include "ring.h"
 #include "seen.h"
@@ -61,6 +62,7 @@ struct np_link {
                                         payload may begin anew .. */
     uint32_t         rewind_after; /**< .. and the bytes to the next one */
     unsigned         rewind_taken; /**< port->taken, when that was last seen */
+    np_fill_t        fill;         /**< of the data ring's payload area */
     uint32_t         shares_used;  /**< bitmap; see share.h, as are: */
     uint16_t         share_generation;
     int              no_share;     /**< the target cannot help */
@@ -143,6 +145,11 @@ void np_link_init_room(np_link_t *link);
  * does already: may the payload begin anew?
  */
 void np_link_busy(np_link_t *link);
+
+/** The same for a request that the target may not come to: the link is not made
+ *  wide before its ring is empty, and what it has lent is not asked for until
+ *  then. Returns whether it may be. */
+int np_link_busy_request(np_link_t *link);
 
 /** Would np_link_busy have it use that, now or when the ring is empty? */
 int np_link_could_widen(const np_link_t *link);

@@ -36,6 +36,7 @@ int np_ring_tx_refresh(np_ring_tx_t *ring)
 void np_ring_tx_widen(np_ring_tx_t *ring)
 {
     ring->payload_mask = ring->payload_full;
+    ring->payload_part = ring->payload_full + 1;
     ring->payload_tail = 0;
     ring->payload_head = 0;
 

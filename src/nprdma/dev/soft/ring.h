@@ -30,6 +30,11 @@ typedef struct np_ring_tx {
     uint32_t         kept;       /**< if is_kept: this slot and its payload are
                                       not free yet, though read */
     int              is_kept;
+    uint32_t         payload_part; /**< no payload ends after so many bytes of
+                                        the area: it begins anew there. May
+                                        change at any time, to at least twice
+                                        the largest payload; what was free may
+                                        not be for a lap then */
     uint32_t         payload_full; /**< mask of the whole area; payload_mask is
                                         that of the part in use */
     uint32_t         busy_at;    /**< position of payload_tail at which its user
@@ -104,13 +109,13 @@ np_ring_tx_payload_start(np_ring_tx_t *ring, uint32_t len)
 {
     uint32_t offset = ring->payload_tail & ring->payload_mask;
 
-    return ucs_likely((offset + len) <= (ring->payload_mask + 1)) ?
+    return ucs_likely((offset + len) <= ring->payload_part) ?
            ring->payload_tail :
            (ring->payload_tail + (ring->payload_mask + 1) - offset);
 }
 
 /**
- * Find room for @a len contiguous bytes, at most half of the area.
+ * Find room for @a len contiguous bytes, at most half of payload_part.
  *
  * @param [out] start  Position; np_ring_tx_commit_payload takes it.
  *

@@ -34,6 +34,10 @@ void np_link_init_room(np_link_t *link)
 
     link->data.busy_at = link->data.payload_tail + np_link_busy_bytes(narrow);
     link->rewind_after = narrow;
+    np_fill_init(&link->fill);
+    if (np_link_is_widened(link)) {
+        np_fill_begin(&link->fill, &link->data, narrow);
+    }
 }
 
 int np_link_could_widen(const np_link_t *link)
@@ -69,7 +73,8 @@ static void np_link_rewind(np_link_t *link)
 
     link->rewind_taken = link->port->taken;
     ring->busy_at      = ring->payload_tail + NP_LINK_REWIND_STEP;
-    if ((since < most) && !(has_come && (since >= link->rewind_after))) {
+    if ((link->fill.way == NP_FILL_WHOLE) ||
+        ((since < most) && !(has_come && (since >= link->rewind_after)))) {
         return;
     }
 
@@ -82,22 +87,46 @@ static void np_link_rewind(np_link_t *link)
     link->rewind_at = ring->payload_tail;
 }
 
+/* Would what comes next have its place there whatever part of the area is used?
+ * Then there is as much room after a change as there was before. */
+static int np_link_may_switch(const np_link_t *link)
+{
+    const np_ring_tx_t *ring = &link->data;
+
+    return ((ring->payload_tail & ring->payload_mask) +
+            (link->port->config.payload_size / 2)) <= link->fill.near;
+}
+
 void np_link_busy(np_link_t *link)
 {
     np_ring_tx_t *ring = &link->data;
     uint32_t size      = ring->payload_mask + 1;
 
     if (np_link_is_widened(link)) {
+        if (np_link_may_switch(link)) {
+            np_fill_look(&link->fill, ring);
+        }
         np_link_rewind(link);
     } else if (!np_link_may_widen(link)) {
         ring->busy_at = ring->payload_tail + np_link_busy_bytes(size);
     } else if (np_ring_tx_refresh(ring) && np_ring_tx_is_empty(ring)) {
         np_ring_tx_widen(ring);
+        np_fill_begin(&link->fill, ring, link->port->config.payload_size);
         link->rewind_at = ring->payload_tail;
         ring->busy_at   = ring->payload_tail + size;
     } else {
         ring->busy_at = ring->payload_tail + (size / 4);
     }
+}
+
+int np_link_busy_request(np_link_t *link)
+{
+    if (np_link_is_widened(link) || (np_ring_tx_refresh(&link->data) &&
+                                     np_ring_tx_is_empty(&link->data))) {
+        np_link_busy(link);
+        return 1;
+    }
+    return !np_link_could_widen(link);
 }
 
 /* For a caller that has found no room in the data ring */

@@ -58,6 +58,7 @@ typedef struct np_slot_rma {
     uint32_t offset;    /**< in the payload area */
     int32_t  status;    /**< written by the target */
     uint32_t epoch;     /**< with NP_CARRY_LENT: of what is waited for */
+    uint32_t is_past;   /**< the target writes here past the caches */
 } np_slot_rma_t;
 
 /** What a FAULT asks for, and how the data is to move */

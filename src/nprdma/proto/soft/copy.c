@@ -158,15 +158,8 @@ static void np_copy_run_rings(np_link_t *link, np_sop_t *op)
     size_t offset, len, count, max;
     np_sop_t *request;
 
-    if (np_link_is_busy(link)) {
-        /* Not before it is empty: the target may not come to what is in it,
-         * and a link that is to become wide sends nothing until then */
-        if (np_ring_tx_refresh(&link->data) &&
-            np_ring_tx_is_empty(&link->data)) {
-            np_link_busy(link);
-        } else if (copy->is_lent && np_link_could_widen(link)) {
-            return;
-        }
+    if (np_link_is_busy(link) && !np_link_busy_request(link) && copy->is_lent) {
+        return;
     }
 
     if (copy->is_lent && np_lend_is_left(link)) {

@@ -91,18 +91,6 @@ int np_lend_may_copy(np_link_t *link, const np_key_t *key, np_dir_t dir,
     return 1;
 }
 
-/* It is time for a link to become wide, which it does when its ring is empty,
- * and sends nothing until then. Not before it is: the target may not come to
- * what is in it. Returns whether more may be sent now. */
-static int np_lend_may_be_busy(np_link_t *link)
-{
-    if (np_ring_tx_refresh(&link->data) && np_ring_tx_is_empty(&link->data)) {
-        np_link_busy(link);
-        return 1;
-    }
-    return !np_link_could_widen(link);
-}
-
 ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
                           np_op_kind_t kind, const np_iov_t *iov, size_t len,
                           uint64_t addr, np_unpack_t unpack, void *arg,
@@ -118,7 +106,7 @@ ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
 
     /* The target makes room sooner than the kernel would have moved it, or is
      * left soon */
-    if ((ucs_unlikely(np_link_is_busy(link)) && !np_lend_may_be_busy(link)) ||
+    if ((ucs_unlikely(np_link_is_busy(link)) && !np_link_busy_request(link)) ||
         (link->lent_count >= NP_TRANSFERS_MAX) ||
         !np_carry_has_room_beside(link, len)) {
         return (link->lent_count > 0) ? UCS_ERR_NO_RESOURCE :

@@ -194,7 +194,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
 
     if (kind == NP_OP_PUT) {
         status = np_stage_own(iov, iovcnt, np_carry_bytes(link, &carry),
-                              NP_STAGE_OUT);
+                              np_fill_out(&link->fill));
         if (ucs_unlikely(status != UCS_OK)) {
             np_sop_put(link->port, op);
             return status;

@@ -253,7 +253,8 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
 }
 
 ucs_status_t
-np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len)
+np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len,
+              int is_past)
 {
     ucs_status_t status;
     uint64_t va;
@@ -265,7 +266,8 @@ np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len)
     if (status != UCS_OK) {
         return status;
     }
-    return np_lent_copy(dir, va, area, len) ? UCS_OK : UCS_ERR_NO_PROGRESS;
+    return np_lent_copy(dir, va, area, len, is_past) ? UCS_OK :
+           UCS_ERR_NO_PROGRESS;
 }
 
 /* Move between the message and our memory, through our own views, up to the

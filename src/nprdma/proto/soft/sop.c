@@ -167,7 +167,7 @@ np_sop_take_get(np_link_t *link, np_sop_t *op)
                UCS_ERR_INVALID_ADDR :
                np_stage_own(piece, count, data,
                             (op->rma.copy->copy.chunks.len >= np_bypass_min) ?
-                            NP_STAGE_PAST : NP_STAGE_IN);
+                            NP_STAGE_IN_PAST : NP_STAGE_IN);
     } else if (op->rma.buffer != NULL) {
         memcpy(op->rma.buffer, data, op->rma.len);
     } else {
@@ -186,6 +186,9 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
         status = np_sop_take_get(link, op);
         if (status == UCS_ERR_NO_RESOURCE) {
             return 0;
+        }
+        if (carry->is_lent) {
+            np_fill_count(&link->fill, op->rma.len);
         }
     }
 
