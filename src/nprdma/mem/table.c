@@ -419,15 +419,29 @@ out:
     return status;
 }
 
-static void np_remote_close(np_remote_t *remote)
+static void np_remote_close_block(np_remote_block_t *block)
 {
     np_table_t *table;
     unsigned i;
 
-    for (i = 0; i < NP_TABLE_ARENAS; ++i) {
-        table = atomic_load_explicit(&remote->tables[i], memory_order_relaxed);
+    for (i = 0; i < NP_REMOTE_BLOCK; ++i) {
+        table = atomic_load_explicit(&block->tables[i], memory_order_relaxed);
         if (table != NULL) {
             munmap(table, NP_TABLE_SIZE);
+        }
+    }
+    free(block);
+}
+
+static void np_remote_close(np_remote_t *remote)
+{
+    np_remote_block_t *block;
+    unsigned i;
+
+    for (i = 0; i < ucs_static_array_size(remote->blocks); ++i) {
+        block = atomic_load_explicit(&remote->blocks[i], memory_order_relaxed);
+        if (block != NULL) {
+            np_remote_close_block(block);
         }
     }
 
@@ -452,7 +466,34 @@ void np_remote_put(np_remote_t *remote)
     }
 }
 
-static np_table_t *np_remote_map_table(np_remote_t *remote, unsigned index)
+/* The block with this table, which is made if there is none; NULL: no memory */
+static np_remote_block_t *np_remote_block(np_remote_t *remote, unsigned index)
+{
+    np_remote_block_t *_Atomic *place =
+            &remote->blocks[index / NP_REMOTE_BLOCK];
+    np_remote_block_t *block, *expected = NULL;
+
+    /* acquire: it is all 0 */
+    block = atomic_load_explicit(place, memory_order_acquire);
+    if (ucs_likely(block != NULL)) {
+        return block;
+    }
+
+    block = calloc(1, sizeof(*block));
+    if ((block == NULL) ||
+        atomic_compare_exchange_strong_explicit(place, &expected, block,
+                                                memory_order_acq_rel,
+                                                memory_order_acquire)) {
+        return block;
+    }
+
+    free(block); /* another thread was first */
+    return expected;
+}
+
+static np_table_t *
+np_remote_map_table(np_remote_t *remote, np_table_t *_Atomic *place,
+                    unsigned index)
 {
     np_table_t *table, *expected = NULL;
 
@@ -467,8 +508,7 @@ static np_table_t *np_remote_map_table(np_remote_t *remote, unsigned index)
         return NULL;
     }
 
-    if (atomic_compare_exchange_strong_explicit(&remote->tables[index],
-                                                &expected, table,
+    if (atomic_compare_exchange_strong_explicit(place, &expected, table,
                                                 memory_order_acq_rel,
                                                 memory_order_acquire)) {
         return table;
@@ -481,6 +521,8 @@ static np_table_t *np_remote_map_table(np_remote_t *remote, unsigned index)
 np_table_t *np_remote_table(np_remote_t *remote, uint32_t arena)
 {
     const np_directory_t *directory = remote->directory;
+    np_table_t *_Atomic *place;
+    np_remote_block_t *block;
     np_table_t *table;
     uint32_t count, i;
 
@@ -488,9 +530,15 @@ np_table_t *np_remote_table(np_remote_t *remote, uint32_t arena)
     count = ucs_min(count, (uint32_t)NP_TABLE_ARENAS); /* the peer's word */
     for (i = 0; i < count; ++i) {
         if (directory->arenas[i] == arena) {
-            table = atomic_load_explicit(&remote->tables[i],
-                                         memory_order_acquire);
-            return (table != NULL) ? table : np_remote_map_table(remote, i);
+            block = np_remote_block(remote, i);
+            if (block == NULL) {
+                return NULL;
+            }
+
+            place = &block->tables[i % NP_REMOTE_BLOCK];
+            table = atomic_load_explicit(place, memory_order_acquire);
+            return (table != NULL) ? table :
+                   np_remote_map_table(remote, place, i);
         }
     }
 

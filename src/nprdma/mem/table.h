@@ -27,6 +27,9 @@
 /** Arenas of one process that can have a table: 4 TiB of memory in use.
  *  Transfers to other arenas are two-sided. */
 #define NP_TABLE_ARENAS     4096
+
+/** Of these, what is known of a peer's together */
+#define NP_REMOTE_BLOCK     64
 #define NP_TABLE_HEAD_SIZE  (64 * UCS_KBYTE)
 
 /** An entry: two bits, and a count that every change of it increments. The two
@@ -78,6 +81,12 @@ typedef struct np_directory {
 /** A peer's directory, mapped here for reading. Counted; one for each engine,
  *  and for each file: an engine's id is the peer's word, and another peer may
  *  claim the same. Its tables are mapped one by one, on first use. */
+/** Tables of a peer, some of all that it may have: mostly it has few */
+typedef struct np_remote_block {
+    /* set once, by compare-and-swap with release; NULL: not mapped yet */
+    np_table_t *_Atomic tables[NP_REMOTE_BLOCK];
+} np_remote_block_t;
+
 typedef struct np_remote {
     ucs_list_link_t       list;       /**< of all; guarded by its lock */
     uint64_t              engine_id;
@@ -86,8 +95,9 @@ typedef struct np_remote {
     unsigned              refs;       /**< guarded by the lock of all */
     int                   fd;
     const np_directory_t  *directory;
-    /* set once, by compare-and-swap with release; NULL: not mapped yet */
-    np_table_t *_Atomic   tables[NP_TABLE_ARENAS];
+    /* set once, by compare-and-swap with release; NULL: none of its tables is
+     * mapped yet */
+    np_remote_block_t *_Atomic blocks[NP_TABLE_ARENAS / NP_REMOTE_BLOCK];
 } np_remote_t;
 
 
