@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Measures nprdma against UCX's own shared memory (posix,cma,self) and Open
-# MPI's (ob1), alternately and with UCX's a second time, and says which of its
-# goals it reaches.
+# Measures nprdma against UCX's own shared memory (posix,cma,self), Open MPI's
+# (ob1) and MPICH's, where that is installed, alternately and with UCX's a
+# second time, and says which of its goals it reaches.
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,6 +17,7 @@ only='*'
 prefix=
 against=
 osu=
+mpich=
 out=$nprdma_top/build/bench
 again_rounds=3 # rows that noise has spoilt: so often as many rounds more
 again_cases=20 # and only if they are so few
@@ -28,7 +29,7 @@ usage() {
 
 Usage: bench.sh [OPTION...]
   --rounds N      rounds of nprdma, stock (UCX's shared memory), stock again,
-                  and ob1 (default: 15, some 25 min); rows that noise has
+                  ob1 and MPICH (default: 15, some 25 min); rows that noise has
                   spoilt are measured again, if there are few
   --quick         5 rounds, fewer messages: to see that it works
   --only PATTERN  only cases whose name matches (a shell pattern)
@@ -123,6 +124,9 @@ find_programs() {
         found+=("$name")
     done
     [ ${#found[@]} -gt 0 ] || nprdma_die "nothing is left to measure"
+    if [ -z "$against" ] && nprdma_osu_for_mpich "$out/osu-mpich"; then
+        mpich=$out/osu-mpich
+    fi
     need_own line
     cases=("${found[@]}")
 }

@@ -105,6 +105,31 @@ nprdma_ob1_btl() {
     fi
 }
 
+# nprdma_osu_for_mpich DIR: our osu_latency, osu_bw and osu_bibw for MPICH, made
+# there. Returns 1 where it is not installed beside Open MPI.
+nprdma_osu_for_mpich() {
+    local dir=$1 name
+    local sources=$nprdma_top/osu-bench
+    local -a parts=(buffer coll options pattern pt2pt report rma run)
+    parts=("${parts[@]/#/$sources/}")
+    parts=("${parts[@]/%/.c}")
+    if ! command -v mpicc.mpich >/dev/null ||
+        ! command -v mpirun.mpich >/dev/null; then
+        return 1
+    fi
+    mkdir -p "$dir"
+    for name in osu_latency osu_bw osu_bibw; do
+        if [ -x "$dir/$name" ] &&
+            [ -z "$(find "$sources" -newer "$dir/$name" -name '*.[ch]')" ]; then
+            continue
+        fi
+        # -w: it warns of MPICH's own MPI_STATUSES_IGNORE
+        mpicc.mpich -w -O2 -I"$sources" -o "$dir/$name" "$sources/$name.c" \
+            "${parts[@]}" 2>"$dir/log" || nprdma_die "mpicc.mpich" \
+            "makes no $name: see $dir/log, or remove package libmpich-dev"
+    done
+}
+
 # nprdma_find_cpus: sets cpus to the CPUs that we may use, two or more
 nprdma_find_cpus() {
     local range

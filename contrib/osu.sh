@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Sets up, builds, and measures osu_latency and osu_bw over nprdma, over UCX's
-# shared memory (posix,cma), Open MPI's (ob1) and tcp, alternately; prints a
-# table of medians and ratios, plots it into build/osu, shows a page fault.
+# shared memory (posix,cma), Open MPI's (ob1), MPICH's, where it is installed,
+# and tcp, alternately; prints a table of medians and ratios, plots it into
+# build/osu, shows a page fault.
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,6 +17,8 @@ benches=(latency bw)
 out=$nprdma_top/build/osu
 fresh=no
 third=tcp
+others=(nprdma posix ob1) # and MPICH's
+mpich=
 common=()
 checked=(-i 20 -x 2 -m 1:1048576)
 results=(table.txt latency.txt bw.txt osu.svg osu.png)
@@ -27,7 +30,7 @@ near_seconds=30 # that runs with the cores apart may cost
 own=$nprdma_top/build/install/libexec/nprdma # programs that make install puts
 
 usage() {
-    sed -n '3,5s/^# //p' "$0"
+    sed -n '3,6s/^# //p' "$0"
     cat <<END
 
 Usage: osu.sh [--fresh] [--rounds N] [--seconds N]
@@ -115,6 +118,7 @@ measure() {
     ob1)
         command=(mpirun --mca pml ob1 --mca btl "$(nprdma_ob1_btl)")
         ;;
+    mpich) command=(mpirun.mpich) ;;
     nprdma | off)
         command=("$nprdma_top/build/install/bin/nprdma-run" mpirun)
         [ "$series" = nprdma ] || environment+=("UCX_NPRDMA_PREPARE=off")
@@ -125,8 +129,12 @@ measure() {
     if [ "$fresh" = yes ] && [ "$bench" = bw ]; then
         set -- "$@" -W 8 # twice 128 MiB at most
     fi
-    if ! env "${environment[@]}" timeout -k 5 120 "${command[@]}" \
-        "${binding[@]}" -x UCX_ALLOC_PRIO -n 2 "$osu/osu_$bench" "$@" \
+    if [ "$series" = mpich ]; then
+        command+=("${binding_mpich[@]}" -n 2 "$mpich/osu_$bench")
+    else
+        command+=("${binding[@]}" -x UCX_ALLOC_PRIO -n 2 "$osu/osu_$bench")
+    fi
+    if ! env "${environment[@]}" timeout -k 5 120 "${command[@]}" "$@" \
         2>"$out/error.log" </dev/null; then
         echo >&2
         tail -n 15 "$out/error.log" >&2
@@ -152,7 +160,7 @@ run_round() {
     local round=$1 bench series
     local -a arguments
     for bench in "${benches[@]}"; do
-        for series in nprdma posix ob1 "$third" again; do
+        for series in "${others[@]}" "$third" again; do
             arguments=("${common[@]}")
             if [ "$series" = tcp ]; then
                 # Slow, and not what the ratios are made of
@@ -183,7 +191,7 @@ measure_again() {
     mv "$out/kept" "$out/runs"
     while read -r bench size; do
         for ((round = 0; round < done_rounds; ++round)); do
-            for series in nprdma posix ob1 again; do
+            for series in "${others[@]}" again; do
                 near_run "$out/run" measure "$series" "$bench" \
                     "${common[@]}" -m "$size:$size"
                 awk -v key="$bench $series" -v size="$size" \
@@ -203,9 +211,9 @@ find_medians() {
     rm -f "$out/both"
 }
 
-# Medians: lines "BENCH SIZE NPRDMA POSIX OB1 TCP RATIO SELF". POSIX is of all
-# its runs, RATIO to the better of POSIX and OB1, SELF posix's first against its
-# second run of each round.
+# Medians: lines "BENCH SIZE NPRDMA POSIX OB1 TCP RATIO SELF MPICH". POSIX is of
+# all its runs, RATIO to the best of POSIX, OB1 and MPICH (0: not there), SELF
+# posix's first against its second run of each round.
 reduce() {
     sort -k1,1 -k2,2 -k3,3n -k4,4g "$out/runs" "$1" | awk '
         function flush() { if (n) median[key] = (v[int((n + 1) / 2)] + \
@@ -223,10 +231,13 @@ reduce() {
             for (b in benches) for (s in sizes) {
                 both = median[b " both " s]
                 ob1 = median[b " ob1 " s]
-                printf "%s %d %.4f %.4f %.4f %.4f %.2f %.2f\n", b, s,
+                mpich = median[b " mpich " s]
+                best = better(b, better(b, both, ob1), mpich)
+                printf "%s %d %.4f %.4f %.4f %.4f %.2f %.2f %.4f\n", b, s,
                        median[b " nprdma " s], both, ob1, median[b " tcp " s],
-                       ratio(median[b " nprdma " s], better(b, both, ob1)),
-                       ratio(median[b " again " s], median[b " posix " s])
+                       ratio(median[b " nprdma " s], best),
+                       ratio(median[b " again " s], median[b " posix " s]),
+                       mpich
             }
         }' | sort -k1,1 -k2,2n
 }
@@ -252,17 +263,20 @@ noisy() {
 
 print_table() {
     local columns
-    columns=$(printf '  nprdma   posix     ob1 %7s  ratio   self ' "$third")
+    columns=$(printf '  nprdma   posix     ob1 %s%7s  ratio   self ' \
+        "${mpich:+  mpich }" "$third")
     echo
     describe
-    printf '\n%9s %-47s%s\n' "" "  osu_latency (us)" "  osu_bw (MB/s)"
+    printf '\n%9s %-*s%s\n' "" ${#columns} "  osu_latency (us)" \
+        "  osu_bw (MB/s)"
     printf '%9s %s%s\n' size "$columns" "${columns% }"
-    awk "$noise"'
+    awk -v has_mpich="${mpich:+1}" "$noise"'
          function value(v) {
              return v <= 0 ? "-" : sprintf(v < 1000 ? "%.2f" : "%.0f", v) }
-         { row[$1, $2] = sprintf("%8s%8s%8s%8s%7.2f%7.2f%s", value($3),
-                                 value($4), value($5), value($6), $7, $8,
-                                 is_noisy() ? "*" : " ") }
+         { row[$1, $2] = sprintf("%8s%8s%8s%s%8s%7.2f%7.2f%s", value($3),
+                                 value($4), value($5),
+                                 has_mpich ? sprintf("%8s", value($9)) : "",
+                                 value($6), $7, $8, is_noisy() ? "*" : " ") }
          $1 == "latency" { size[++n] = $2 }
          END { for (i = 1; i <= n; ++i)
                    printf "%9d %s%s\n", size[i], row["latency", size[i]],
@@ -270,9 +284,9 @@ print_table() {
     echo
     cat <<END
 Medians of $(count "$done_rounds" round). posix: UCX_TLS=posix,cma,self.
-ob1: --mca pml ob1 --mca btl $(nprdma_ob1_btl). ratio: nprdma to the better of
-these two; less is better for latency, more for bandwidth. self: posix to
-itself, which is what noise does.
+ob1: --mca pml ob1 --mca btl $(nprdma_ob1_btl).${mpich:+ mpich: by itself.}
+ratio: nprdma to the best of these; less is better for latency, more for
+bandwidth. self: posix to itself, which is what noise does.
 END
     near_report
     if [[ $(noisy) != "0 "* ]]; then
@@ -293,9 +307,10 @@ make_plots() {
     local bench
     for bench in "${benches[@]}"; do
         {
-            echo "# size nprdma posix,cma ob1 $third"
-            awk -v bench="$bench" \
-                '$1 == bench { print $2, $3, $4, $5, $6 }' "$out/medians"
+            echo "# size nprdma posix,cma ob1 $third${mpich:+ mpich}"
+            awk -v bench="$bench" -v has_mpich="${mpich:+1}" '$1 == bench {
+                print $2, $3, $4, $5, $6 (has_mpich ? " " $9 : "") }' \
+                "$out/medians"
         } >"$out/$bench.txt"
     done
     if ! command -v gnuplot >/dev/null; then
@@ -325,9 +340,11 @@ lock_tree
 nprdma_prepare build all
 osu=$(find_osu)
 binding=(--map-by core --bind-to core)
+binding_mpich=(-bind-to core)
 if [ "$(nproc)" -lt 2 ]; then
     echo "only one core: both ranks share it, the figures say little"
     binding=(--oversubscribe --bind-to none)
+    binding_mpich=()
 elif [ -x "$own/bench/line" ]; then
     nprdma_find_cpus
     near_begin "$own/bench/line" "$near_seconds"
@@ -338,6 +355,10 @@ if [ "$osu" = "$own/osu" ]; then
 fi
 mkdir -p "$out"
 rm -f "$out/runs"
+if [ "$osu" = "$own/osu" ] && nprdma_osu_for_mpich "$out/osu-mpich"; then
+    mpich=$out/osu-mpich
+    others+=(mpich)
+fi
 
 printf '%-32s ' "check data over nprdma"
 check_data

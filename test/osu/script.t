@@ -36,6 +36,16 @@ make_tree() {
 until [[ $1 == */osu_* ]]; do shift; done
 exec "$@"
 END
+    program "$FAKE/bin/mpirun.mpich" <<'END'
+until [[ $1 == */osu-mpich/osu_* ]]; do shift; done
+exec "$@"
+END
+    program "$FAKE/bin/mpicc.mpich" <<'END'
+until [ "$1" = -o ]; do shift; done
+echo x >>"$FAKE/compiled"
+printf '%s\n' '#!/bin/bash' 'echo 1 3.00' 'echo 8 5' >"$2"
+chmod +x "$2"
+END
     echo 'echo "a page fault"' |
         program "$tree/build/install/libexec/nprdma/bench/paging"
     for name in latency bw; do
@@ -78,16 +88,22 @@ tap_check "a row that noise made is marked" says '^ +8 .*\*.*\*$'
 tap_check "one that it did not make is not" says '^ +1 [^*]*$'
 tap_check "and they are counted" \
     says 'tells nothing: 2 of the 4 rows'
+tap_check "MPICH stands beside, where it is installed" \
+    says '^ +size +nprdma +posix +ob1 +mpich +tcp +ratio +self +nprdma '
+tap_check "with what it took" says '^ +1 +2\.00 +2\.00 +2\.00 +3\.00 '
 tap_check "there was nothing to keep" test ! -e "$results/table.txt.old"
 if command -v gnuplot >/dev/null; then
     tap_check "the plot's title is that head" grep -q 'commit .*, 1 round' \
         "$results/osu.svg"
+    tap_check "MPICH is in it" grep -q mpich "$results/osu.svg"
 else
     tap_skip "the plot's title" "no gnuplot"
 fi
 
 cp "$results/table.txt" "$TAP_DIR/first"
 run 60 "$osu" --rounds 2
+tap_check "programs for MPICH are made once" \
+    [ "$(wc -l <"$FAKE/compiled")" = 3 ]
 tap_check "two rounds are" says '^Medians of 2 rounds\.'
 tap_check "a row that was measured again and is quiet is not marked" \
     says '^ +8 [^*]*$'

@@ -215,6 +215,23 @@ test_report() {
     done
 }
 
+# The best of all is what it is compared with
+test_report_best() {
+    local side
+    for side in stock ob1 mpich; do
+        printf '1\t%s\tosu_bw\t8\t100\n' stock again ob1 mpich |
+            sed "s/\(\t$side\t.*\)100/\1300/" >"$TAP_DIR/samples"
+        if [ "$side" = stock ]; then
+            sed -i 's/\(again.*\)100/\1300/' "$TAP_DIR/samples"
+        fi
+        printf '1\tnprdma\tosu_bw\t8\t200\n' >>"$TAP_DIR/samples"
+        awk -f "$NPRDMA_SRC/contrib/bench/report.awk" "$TAP_DIR/samples" \
+            >"$TAP_OUT"
+        tap_check "200 beside 300 of $side is 0.67" \
+            grep -qE '^osu_bw .* 0\.67 +1\.00 +>= 1\.00 +MISSED$' "$TAP_OUT"
+    done
+}
+
 # Against another nprdma: slower only if the middle halves lie apart
 test_report_against() {
     local value
@@ -296,6 +313,7 @@ test_overlap
 test_overlap_report
 test_model
 test_report
+test_report_best
 test_report_against
 test_mistakes
 tap_done
