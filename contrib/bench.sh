@@ -40,7 +40,8 @@ Usage: bench.sh [OPTION...]
                   UCX's own: was anything made slower?
   --osu DIR       osu_latency, osu_bw and so on from DIR instead of our own;
                   what is not there is not measured
-  --out DIR       where samples.tsv and table.tsv go (default: build/bench)
+  --out DIR       where samples.tsv, table.tsv and osu.svg go (default:
+                  build/bench)
 END
 }
 
@@ -124,7 +125,7 @@ find_programs() {
         found+=("$name")
     done
     [ ${#found[@]} -gt 0 ] || nprdma_die "nothing is left to measure"
-    if [ -z "$against" ] && nprdma_osu_for_mpich "$out/osu-mpich"; then
+    if [ -z "$against$given" ] && nprdma_osu_for_mpich "$out/osu-mpich"; then
         mpich=$out/osu-mpich
     fi
     need_own line
@@ -218,6 +219,30 @@ measure_again() {
     done
 }
 
+# osu_latency and osu_bw beside the others', if both were measured
+make_plots() {
+    local name other=${against:+other}
+    for name in osu_latency osu_bw; do
+        awk -F '\t' -v name="$name" -v mpich="$mpich" -v against="$against" \
+            -v other="${other:-posix,cma}" '
+            function value(x) { return x == "" ? "-" : x }
+            BEGIN { print "# size nprdma", other (against ? "" : " ob1") \
+                          (mpich ? " mpich" : "") }
+            $1 == name { print $2, value($9), value($4) \
+                               (against ? "" : " " value($7)) \
+                               (mpich ? " " value($8) : "") }
+            $1 == name { ++rows } END { exit !rows }' "$out/table.tsv" \
+            >"$out/$name.txt" || return 0
+    done
+    if ! command -v gnuplot >/dev/null; then
+        echo "no plot: gnuplot is missing (package gnuplot-nox)"
+        return
+    fi
+    "$nprdma_top/osu-bench/plot.sh" "$out/osu_latency.txt" "$out/osu_bw.txt" \
+        "$out/osu"
+    echo "plot: $out/osu.svg $out/osu.png"
+}
+
 cases=()
 seconds=()
 while read -r name time; do
@@ -266,3 +291,4 @@ UCX $(ucx_info -v | sed -n '1s/.*[ =]//p'), $(nproc) CPUs, $(
     sed -n '/^model name/{s/.*: //p;q}' /proc/cpuinfo), $(date -I), took $((
     SECONDS - began)) s, load at the end $(cut -d ' ' -f 1 /proc/loadavg).
 END
+make_plots

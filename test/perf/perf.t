@@ -79,6 +79,25 @@ test_bench() {
         [ "$(wc -l <"$TAP_DIR/bench/samples.tsv")" = 9 ]
 }
 
+# Of OSU programs that take no time: both of them make a plot
+test_plot() {
+    local name
+    mkdir -p "$TAP_DIR/osu"
+    for name in osu_latency osu_bw; do
+        printf '#!/bin/sh\necho "1 2.00"\necho "8 3.00"\n' \
+            >"$TAP_DIR/osu/$name"
+        chmod +x "$TAP_DIR/osu/$name"
+    done
+    run 120 "$bench" --prefix "$NPRDMA_PREFIX" --out "$TAP_DIR/plot" --quick \
+        --rounds 1 --osu "$TAP_DIR/osu" --only 'osu_@(latency|bw)'
+    if grep -q 'one CPU' "$TAP_OUT" || ! command -v gnuplot >/dev/null; then
+        tap_skip "bench.sh plots" "there is only one CPU, or no gnuplot"
+        return
+    fi
+    tap_expect_success "bench.sh measures programs that it is given"
+    tap_check "and plots them" grep -q 'ob1' "$TAP_DIR/plot/osu.svg"
+}
+
 # A run in which the cores were far from each other is made again: an
 # installation whose line says so once, after 15 looks and one before the run
 test_far() {
@@ -305,6 +324,7 @@ test_reg
 test_dirty
 test_memory
 test_bench
+test_plot
 test_far
 test_line
 test_paging
