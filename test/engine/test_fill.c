@@ -4,6 +4,7 @@
 
 #include "tap.h"
 
+#include "nprdma/clock.h"
 #include "nprdma/engine.h"
 #include "nprdma/dev/soft/fill.h"
 
@@ -176,6 +177,42 @@ static void test_fill_count(void)
               "fill: and now it is");
 }
 
+/* What a period counts for that has lasted a second, and carried so much */
+static uint64_t fill_second(uint32_t bytes)
+{
+    fill_make(FILL_SIZE, 0);
+    fill.fill.step  = 0;
+    fill.fill.left  = 1;
+    fill.fill.timed = 0;
+    fill.fill.sum   = 0;
+    fill.fill.bytes = FILL_PERIOD;
+    fill.fill.since = np_clock() - NP_CLOCK_SEC;
+    np_fill_count(&fill.fill, bytes);
+    np_fill_look(&fill.fill, &fill.ring);
+    return fill.fill.sum / NP_CLOCK_MSEC;
+}
+
+static void test_fill_late(void)
+{
+    const uint64_t ms = fill_second(FILL_PERIOD);
+    const uint64_t late = fill_second(4 * FILL_PERIOD);
+
+    TAP_CHECK((ms >= 1000) && (ms < 1500), "fill: a second is one (%lu ms)",
+              ms);
+    TAP_CHECK((late >= 250) && (late < 375),
+              "fill: but a quarter if four times as much was carried (%lu ms)",
+              late);
+
+    fill_make(FILL_SIZE, 0);
+    while (fill.fill.bytes > NP_FILL_LATE_MAX) {
+        np_fill_count(&fill.fill, 12345);
+    }
+    np_fill_count(&fill.fill, 12345);
+    TAP_CHECK(fill.fill.bytes < 0, "fill: if never looked, it is late");
+    np_fill_look(&fill.fill, &fill.ring);
+    TAP_CHECK(fill.fill.bytes == FILL_PERIOD, "fill: and then begins anew");
+}
+
 void test_fill(void)
 {
     const ucs_on_off_auto_value_t was = np_engine.config.nt_stores;
@@ -186,5 +223,6 @@ void test_fill(void)
     test_fill_settings();
     test_fill_area();
     test_fill_count();
+    test_fill_late();
     np_engine.config.nt_stores = was;
 }

@@ -30,7 +30,7 @@
 #define NP_FILL_WARM_WHOLE 4
 
 /* Periods to the next trial: twice as many after each that changes nothing. A
- * trial has 20 periods at most. */
+ * trial has 20 periods at most, of which 9 are twice as long. */
 #define NP_FILL_PAUSE_MIN  256
 #define NP_FILL_PAUSE_MAX  2048
 
@@ -160,10 +160,12 @@ void np_fill_period(np_fill_t *fill, np_ring_tx_t *ring, uint64_t ns)
 
 void np_fill_look_slow(np_fill_t *fill, np_ring_tx_t *ring)
 {
-    const uint64_t now   = np_clock();
-    const uint64_t since = fill->since;
+    const uint64_t now = np_clock();
+    /* it may have been looked late: of the whole, once round */
+    const double late  = NP_FILL_PERIOD - (double)fill->bytes;
+    const uint64_t ns  = (now - fill->since) * (NP_FILL_PERIOD / late);
 
     fill->since = now;
     fill->bytes = NP_FILL_PERIOD;
-    np_fill_period(fill, ring, now - since);
+    np_fill_period(fill, ring, ns);
 }

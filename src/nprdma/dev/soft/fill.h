@@ -27,6 +27,9 @@ typedef enum np_fill_way {
     NP_FILL_LAST   /**< in np_fill_t::step: no way is tried */
 } np_fill_way_t;
 
+/** Bytes of a period are counted down to this */
+#define NP_FILL_LATE_MAX (-(1 << 30))
+
 /** Owner: the link; guarded as its port is. */
 typedef struct np_fill {
     int           is_past;  /**< way is NP_FILL_PAST */
@@ -70,7 +73,7 @@ static inline np_stage_way_t np_fill_out(const np_fill_t *fill)
  *  the same. */
 static UCS_F_ALWAYS_INLINE void np_fill_count(np_fill_t *fill, uint32_t len)
 {
-    if (len >= NP_BYPASS_LEAST) {
+    if ((len >= NP_BYPASS_LEAST) && (fill->bytes > NP_FILL_LATE_MAX)) {
         fill->bytes -= len;
     }
 }

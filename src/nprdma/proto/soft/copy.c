@@ -155,20 +155,20 @@ static void np_copy_run_rings(np_link_t *link, np_sop_t *op)
     np_copy_t *copy = &op->copy;
     np_iov_t piece[NP_MAX_IOV];
     ucs_status_t status;
-    size_t offset, len, count, max;
+    size_t offset, len, count;
     np_sop_t *request;
-
-    if (np_link_is_busy(link) && !np_link_busy_request(link) && copy->is_lent) {
-        return;
-    }
 
     if (copy->is_lent && np_lend_is_left(link)) {
         return;
     }
 
-    max = np_rma_ring_piece(link);
     while (np_copy_next(link, op, &offset, &len)) {
-        len = ucs_min(max, len);
+        if (np_link_is_busy(link) && !np_link_busy_request(link) &&
+            copy->is_lent) {
+            return;
+        }
+
+        len = ucs_min(np_rma_ring_piece(link), len);
         if (copy->is_lent && !np_carry_has_room_beside(link, len)) {
             return;
         }
