@@ -480,6 +480,11 @@ static np_remote_block_t *np_remote_block(np_remote_t *remote, unsigned index)
     }
 
     block = calloc(1, sizeof(*block));
+    if ((block == NULL) &&
+        !atomic_flag_test_and_set(&np_remote_said_unmapped)) {
+        np_warn("no memory for a peer's tables of arenas, transfers to it need "
+                "its CPU");
+    }
     if ((block == NULL) ||
         atomic_compare_exchange_strong_explicit(place, &expected, block,
                                                 memory_order_acq_rel,

@@ -78,15 +78,15 @@ typedef struct np_directory {
     uint32_t         arenas[NP_TABLE_ARENAS];
 } np_directory_t;
 
-/** A peer's directory, mapped here for reading. Counted; one for each engine,
- *  and for each file: an engine's id is the peer's word, and another peer may
- *  claim the same. Its tables are mapped one by one, on first use. */
 /** Tables of a peer, some of all that it may have: mostly it has few */
 typedef struct np_remote_block {
     /* set once, by compare-and-swap with release; NULL: not mapped yet */
     np_table_t *_Atomic tables[NP_REMOTE_BLOCK];
 } np_remote_block_t;
 
+/** A peer's directory, mapped here for reading. Counted; one for each engine,
+ *  and for each file: an engine's id is the peer's word, and another peer may
+ *  claim the same. Its tables are mapped one by one, on first use. */
 typedef struct np_remote {
     ucs_list_link_t       list;       /**< of all; guarded by its lock */
     uint64_t              engine_id;
