@@ -125,7 +125,9 @@ find_programs() {
         found+=("$name")
     done
     [ ${#found[@]} -gt 0 ] || nprdma_die "nothing is left to measure"
-    if [ -z "$against$given" ] && nprdma_osu_for_mpich "$out/osu-mpich"; then
+    if [ -z "$against$given" ] &&
+        [[ " ${found[*]} " == *" osu_"@(latency|bw|bibw)" "* ]] &&
+        nprdma_osu_for_mpich "$out/osu-mpich"; then
         mpich=$out/osu-mpich
     fi
     need_own line
@@ -222,6 +224,7 @@ measure_again() {
 # osu_latency and osu_bw beside the others', if both were measured
 make_plots() {
     local name other=${against:+other}
+    rm -f "$out"/osu.{svg,png} "$out"/osu_{latency,bw}.txt
     for name in osu_latency osu_bw; do
         awk -F '\t' -v name="$name" -v mpich="$mpich" -v against="$against" \
             -v other="${other:-posix,cma}" '
