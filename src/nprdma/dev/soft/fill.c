@@ -27,10 +27,10 @@
 /* Periods of another way before that: its pages have been touched, its lines
  * are where it has them */
 #define NP_FILL_WARM       1
-#define NP_FILL_WARM_WHOLE 4
+#define NP_FILL_WARM_WHOLE 2
 
 /* Periods to the next trial: twice as many after each that changes nothing. A
- * trial has 20 periods at most, of which 9 are twice as long. */
+ * trial has 18 periods at most, of which 7 are twice as long. */
 #define NP_FILL_PAUSE_MIN  256
 #define NP_FILL_PAUSE_MAX  2048
 
