@@ -32,6 +32,7 @@ static void fill_make(uint32_t size, uint32_t least)
     fill.least             = least;
     np_fill_init(&fill.fill);
     np_fill_begin(&fill.fill, &fill.ring, least);
+    fill.fill.left = 1; /* the first trial is not waited for */
 }
 
 static void fill_set(uint64_t near, uint64_t past, uint64_t whole)

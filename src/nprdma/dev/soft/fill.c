@@ -29,8 +29,10 @@
 #define NP_FILL_WARM       1
 #define NP_FILL_WARM_WHOLE 2
 
-/* Periods to the next trial: twice as many after each that changes nothing. A
- * trial has 18 periods at most, of which 7 are twice as long. */
+/* Periods to the first trial, and to the next one: twice as many after each that
+ * changes nothing. A trial has 18 periods at most, of which 7 are twice as
+ * long, so that it has little part in what takes long. */
+#define NP_FILL_FIRST      64
 #define NP_FILL_PAUSE_MIN  256
 #define NP_FILL_PAUSE_MAX  2048
 
@@ -60,7 +62,7 @@ void np_fill_begin(np_fill_t *fill, np_ring_tx_t *ring, uint32_t least)
                           ucs_max(NP_FILL_PART, least));
     np_fill_use(fill, ring, fill->chosen);
     fill->pause = NP_FILL_PAUSE_MIN / 2;
-    fill->left  = 1;
+    fill->left  = NP_FILL_FIRST;
     fill->bytes = NP_FILL_PERIOD;
 }
 
