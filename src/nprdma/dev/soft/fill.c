@@ -29,8 +29,8 @@
 #define NP_FILL_WARM       1
 #define NP_FILL_WARM_WHOLE 2
 
-/* Periods to the first trial, and to the next one: twice as many after each that
- * changes nothing. A trial has 18 periods at most, of which 7 are twice as
+/* Periods to the first trial, and to the next one: twice as many after each
+ * that changes nothing. A trial has 18 periods at most, of which 7 are twice as
  * long, so that it has little part in what takes long. */
 #define NP_FILL_FIRST      64
 #define NP_FILL_PAUSE_MIN  256
