@@ -156,7 +156,7 @@ static int np_lent_enter(np_lent_range_t *range, uint64_t va, size_t len)
 
 /* A word is written once and whole, which memcpy() of a length that it does not
  * know beforehand does not promise */
-static void np_lent_move(void *dst, const void *src, size_t len)
+static void np_lent_move(void *dst, const void *src, size_t len, int is_past)
 {
     switch (len) {
     case 8:
@@ -169,7 +169,7 @@ static void np_lent_move(void *dst, const void *src, size_t len)
         memcpy(dst, src, 2);
         break;
     default:
-        memcpy(dst, src, len);
+        np_bypass_copy_if(is_past, dst, src, len);
     }
 }
 
@@ -187,11 +187,9 @@ int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len,
     for (range = np_lent.ranges; range < &np_lent.ranges[top]; ++range) {
         if (np_lent_has(range, va, len) && np_lent_enter(range, va, len)) {
             if (dir == NP_DIR_PUT) {
-                np_lent_move((void*)va, area, len);
-            } else if (is_past && (len >= NP_BYPASS_LEAST)) {
-                np_bypass_copy(area, (const void*)va, len);
+                np_lent_move((void*)va, area, len, 0);
             } else {
-                np_lent_move(area, (const void*)va, len);
+                np_lent_move(area, (const void*)va, len, is_past);
             }
             /* release: what was copied was copied before */
             atomic_fetch_sub_explicit(&range->users, 1, memory_order_release);

@@ -52,24 +52,14 @@ void uct_nprdma_soft_ep_link_down(np_flight_t *flight, ucs_status_t status)
 }
 
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_fill_short(void *dst, uint64_t header, const void *payload,
-                      unsigned length)
+uct_nprdma_fill_short(int is_past, void *dst, uint64_t header,
+                      const void *payload, unsigned length)
 {
     memcpy(dst, &header, sizeof(header));
     if (length > 0) { /* else payload may be NULL */
-        memcpy(UCS_PTR_BYTE_OFFSET(dst, sizeof(header)), payload, length);
+        np_bypass_copy_if(is_past, UCS_PTR_BYTE_OFFSET(dst, sizeof(header)),
+                          payload, length);
     }
-}
-
-/* The same, into the payload area */
-static UCS_F_ALWAYS_INLINE void
-uct_nprdma_fill_long(const np_link_t *link, void *dst, uint64_t header,
-                     const void *payload, unsigned length)
-{
-    memcpy(dst, &header, sizeof(header));
-    np_bypass_copy_if(link->fill.is_past,
-                      UCS_PTR_BYTE_OFFSET(dst, sizeof(header)), payload,
-                      length);
 }
 
 /* Copy the buffers of a list end to end. An empty buffer may be at NULL. */
@@ -109,7 +99,7 @@ uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
             goto no_resource;
         }
 
-        uct_nprdma_fill_short(slot->data, header, payload, length);
+        uct_nprdma_fill_short(0, slot->data, header, payload, length);
         np_fast_send_inline(&ep->link, slot, id, total);
     } else {
         status = np_soft_reserve(&ep->link, total, &data, &start);
@@ -117,7 +107,8 @@ uct_nprdma_soft_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
             goto no_resource;
         }
 
-        uct_nprdma_fill_long(&ep->link, data, header, payload, length);
+        uct_nprdma_fill_short(ep->link.fill.is_past, data, header, payload,
+                              length);
         np_fast_send(&ep->link, id, start, total);
     }
 
