@@ -65,9 +65,21 @@ static int overlap_model_check(uint64_t va, uint64_t len, int is_write)
     return 0;
 }
 
+static void overlap_model_clear(np_overlap_t *overlap)
+{
+    overlap_model_t *model;
+
+    for (model = overlap_models; model < overlap_models + MODEL_MAX; ++model) {
+        if (model->is_used) {
+            np_overlap_remove(overlap, &model->interval);
+            model->is_used = 0;
+        }
+    }
+}
+
 static void test_overlap_model(void)
 {
-    unsigned failures = 0, hits = 0, empty = 0, i;
+    unsigned failures = 0, hits = 0, empty = 0, both = 0, checks = 0, i;
     overlap_model_t *model;
     np_overlap_t overlap;
     uint64_t va, len;
@@ -90,26 +102,36 @@ static void test_overlap_model(void)
                            model->is_write);
         }
 
+        if ((i % 1000) == 999) {
+            overlap_model_clear(&overlap);
+        }
+
+        empty += (overlap.root == NULL) && (overlap.recent == NULL);
+        both  += (overlap.root != NULL) && (overlap.recent != NULL);
+        if (((i / 2500) % 2) && ((random() % 16) != 0)) {
+            continue; /* searches are rare: many are added and removed first */
+        }
+
         va        = overlap_random_va();
         len       = overlap_random_len();
         is_write  = random() % 2;
         expected  = overlap_model_check(va, len, is_write);
         failures += np_overlap_check(&overlap, va, len, is_write) != expected;
         hits     += expected;
-        empty    += overlap.root == NULL;
+        checks   += 1;
     }
 
     TAP_CHECK(failures == 0, "as the model says: %u of %u times not", failures,
-              STEPS);
-    TAP_CHECK((hits > (STEPS / 20)) && (hits < (STEPS - STEPS / 20)),
+              checks);
+    TAP_CHECK((hits > (checks / 20)) && (hits < (checks - checks / 20)),
               "both answers were met: %u times an overlap", hits);
+    TAP_CHECK((empty > 0) && (both > (STEPS / 20)),
+              "nothing in flight: %u times; some in the tree and some not: %u",
+              empty, both);
 
-    for (model = overlap_models; model < overlap_models + MODEL_MAX; ++model) {
-        if (model->is_used) {
-            np_overlap_remove(&overlap, &model->interval);
-        }
-    }
-    TAP_CHECK(overlap.root == NULL, "nothing in flight, nothing in the table");
+    overlap_model_clear(&overlap);
+    TAP_CHECK((overlap.root == NULL) && (overlap.recent == NULL),
+              "nothing in flight, nothing in the table");
 }
 
 static void test_overlap_borders(void)
@@ -152,6 +174,44 @@ static void test_overlap_zero(void)
     np_overlap_remove(&overlap, &intervals[0]);
     np_overlap_remove(&overlap, &intervals[1]);
     TAP_CHECK(!np_overlap_check(&overlap, 0, 1, 1), "nothing is left");
+}
+
+/* What nothing comes near is put into no tree; what was in the list before does
+ * not count when the list was empty since */
+static void test_overlap_recent(void)
+{
+    np_interval_t intervals[4];
+    np_overlap_t overlap;
+    unsigned i;
+
+    np_overlap_init(&overlap);
+    for (i = 0; i < 4; ++i) {
+        np_overlap_add(&overlap, &intervals[i], 4096 * (i + 1), 64, i > 1);
+    }
+    TAP_CHECK(!np_overlap_check(&overlap, 0, 4096, 1) &&
+              !np_overlap_check(&overlap, 4096 * 5, 4096, 1) &&
+              !np_overlap_check(&overlap, 4096, 4096 * 2, 0) &&
+              (overlap.root == NULL), "searches beside them need no tree");
+
+    np_overlap_remove(&overlap, &intervals[1]);
+    np_overlap_remove(&overlap, &intervals[3]);
+    TAP_CHECK(np_overlap_check(&overlap, 4096 * 3, 1, 0) &&
+              np_overlap_check(&overlap, 4096, 1, 1) &&
+              !np_overlap_check(&overlap, 4096 * 2, 64, 1) &&
+              !np_overlap_check(&overlap, 4096 * 4, 64, 1) &&
+              (overlap.recent == NULL), "in the middle and at the end removed");
+
+    np_overlap_remove(&overlap, &intervals[0]);
+    np_overlap_remove(&overlap, &intervals[2]);
+    np_overlap_add(&overlap, &intervals[0], 4096 * 8, 64, 1);
+    TAP_CHECK(!np_overlap_check(&overlap, 4096, 4096 * 4, 1) &&
+              (overlap.root == NULL), "what has ended is near nothing");
+    TAP_CHECK(np_overlap_check(&overlap, (4096 * 8) + 63, 1, 0),
+              "the last byte is near");
+    np_overlap_remove(&overlap, &intervals[0]);
+    np_overlap_add(&overlap, &intervals[0], 4096, 64, 0);
+    TAP_CHECK(np_overlap_check(&overlap, 4095, 2, 1), "the first byte is near");
+    np_overlap_remove(&overlap, &intervals[0]);
 }
 
 static unsigned overlap_height(const np_interval_t *tree)
@@ -216,6 +276,7 @@ void test_overlap(void)
     test_overlap_model();
     test_overlap_borders();
     test_overlap_zero();
+    test_overlap_recent();
     test_overlap_many(1);
     test_overlap_many(0);
 }

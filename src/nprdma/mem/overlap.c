@@ -14,6 +14,7 @@
 void np_overlap_init(np_overlap_t *overlap)
 {
     overlap->root   = NULL;
+    overlap->recent = NULL;
     overlap->random = 1;
 }
 
@@ -100,15 +101,10 @@ static uint32_t np_overlap_priority(np_overlap_t *overlap)
     return overlap->random >> 32;
 }
 
-void np_overlap_add(np_overlap_t *overlap, np_interval_t *interval, uint64_t va,
-                    uint64_t len, int is_write)
+static void np_overlap_insert(np_overlap_t *overlap, np_interval_t *interval)
 {
     np_interval_t **place = &overlap->root;
 
-    np_assert((len > 0) && ((va + len) > va));
-    interval->first    = va;
-    interval->last     = va + len - 1;
-    interval->is_write = is_write;
     interval->priority = np_overlap_priority(overlap);
     np_interval_alone(interval);
 
@@ -121,6 +117,57 @@ void np_overlap_add(np_overlap_t *overlap, np_interval_t *interval, uint64_t va,
     np_interval_split(*place, interval, &interval->left, &interval->right);
     np_interval_update(interval);
     *place = interval;
+}
+
+/* The list grows: so does its hull */
+static UCS_F_ALWAYS_INLINE void
+np_overlap_include(np_overlap_t *overlap, const np_interval_t *interval)
+{
+    const int first = interval->is_write ? NP_OVERLAP_WRITES : NP_OVERLAP_ALL;
+    int kind;
+
+    _Static_assert(NP_OVERLAP_ALL < NP_OVERLAP_WRITES, "a write is of both");
+    for (kind = NP_OVERLAP_ALL; kind <= first; ++kind) {
+        overlap->begin[kind] = ucs_min(overlap->begin[kind], interval->first);
+        overlap->end[kind]   = ucs_max(overlap->end[kind], interval->last + 1);
+    }
+}
+
+void np_overlap_add(np_overlap_t *overlap, np_interval_t *interval, uint64_t va,
+                    uint64_t len, int is_write)
+{
+    unsigned kind;
+
+    np_assert((len > 0) && ((va + len) > va));
+    if (overlap->recent == NULL) {
+        for (kind = 0; kind < NP_OVERLAP_LAST; ++kind) {
+            overlap->begin[kind] = UINT64_MAX;
+            overlap->end[kind]   = 0;
+        }
+    } else {
+        overlap->recent->right = interval;
+    }
+
+    interval->first     = va;
+    interval->last      = va + len - 1;
+    interval->is_write  = is_write;
+    interval->is_recent = 1;
+    interval->left      = overlap->recent;
+    interval->right     = NULL;
+    overlap->recent     = interval;
+    np_overlap_include(overlap, interval);
+}
+
+/* A search comes near the list: all of it goes into the tree */
+static void np_overlap_sort(np_overlap_t *overlap)
+{
+    np_interval_t *interval;
+
+    while ((interval = overlap->recent) != NULL) {
+        overlap->recent     = interval->left;
+        interval->is_recent = 0;
+        np_overlap_insert(overlap, interval);
+    }
 }
 
 static void np_interval_remove(np_interval_t **place, np_interval_t *interval)
@@ -140,21 +187,39 @@ static void np_interval_remove(np_interval_t **place, np_interval_t *interval)
 
 void np_overlap_remove(np_overlap_t *overlap, np_interval_t *interval)
 {
-    np_interval_remove(&overlap->root, interval);
+    if (!interval->is_recent) {
+        np_interval_remove(&overlap->root, interval);
+        return;
+    }
+
+    if (interval->right != NULL) {
+        interval->right->left = interval->left;
+    } else {
+        overlap->recent = interval->left;
+    }
+    if (interval->left != NULL) {
+        interval->left->right = interval->right;
+    }
 }
 
 /* If anything before the root reaches @a va, a range that overlaps is there or
  * nowhere: one that reaches it and does not overlap begins after @a last, and
  * then so does all that is after the root. */
-int np_overlap_check_steps(const np_overlap_t *overlap, uint64_t va,
-                           uint64_t len, int is_write, unsigned *steps_p)
+int np_overlap_check_steps(np_overlap_t *overlap, uint64_t va, uint64_t len,
+                           int is_write, unsigned *steps_p)
 {
-    const int kind            = is_write ? NP_OVERLAP_ALL : NP_OVERLAP_WRITES;
-    const uint64_t last       = va + len - 1;
-    const np_interval_t *tree = overlap->root;
-    unsigned steps            = 0;
-    int is_found              = 0;
+    const int kind      = is_write ? NP_OVERLAP_ALL : NP_OVERLAP_WRITES;
+    const uint64_t last = va + len - 1;
+    unsigned steps      = 0;
+    int is_found        = 0;
+    const np_interval_t *tree;
 
+    if ((overlap->recent != NULL) && (va < overlap->end[kind]) &&
+        (overlap->begin[kind] <= last)) {
+        np_overlap_sort(overlap);
+    }
+
+    tree = overlap->root;
     while ((tree != NULL) && !is_found) {
         ++steps;
         is_found = (tree->first <= last) && (va <= tree->last) &&
@@ -167,11 +232,12 @@ int np_overlap_check_steps(const np_overlap_t *overlap, uint64_t va,
     return is_found;
 }
 
-int np_overlap_check(const np_overlap_t *overlap, uint64_t va, uint64_t len,
+int np_overlap_check(np_overlap_t *overlap, uint64_t va, uint64_t len,
                      int is_write)
 {
     unsigned steps;
 
-    return ucs_unlikely(overlap->root != NULL) &&
+    return ucs_unlikely((overlap->root != NULL) ||
+                        (overlap->recent != NULL)) &&
            np_overlap_check_steps(overlap, va, len, is_write, &steps);
 }

@@ -21,7 +21,7 @@ np_order_t np_order_now(void)
            np_engine.config.order;
 }
 
-int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
+int np_order_waits(np_overlap_t *overlap, uint64_t addr, size_t len,
                    int is_write)
 {
     switch (NP_IS_MUTANT(ORDER_IGNORED) ? NP_ORDER_RELAXED : np_order_now()) {

@@ -17,7 +17,7 @@ np_order_t np_order_now(void);
 
 /** Must a transfer wait for those in flight, as np_order_now says? Asked only
  *  if some are in flight. */
-int np_order_waits(const np_overlap_t *overlap, uint64_t addr, size_t len,
+int np_order_waits(np_overlap_t *overlap, uint64_t addr, size_t len,
                    int is_write);
 
 /** Later transfers that overlap this one wait until it completes */
