@@ -465,6 +465,79 @@ static int put_child_gets(void)
     return 0;
 }
 
+static ucs_status_t put_move(lent_world_t *world, np_dir_t dir, size_t len)
+{
+    const np_iov_t iov = {world->ours, len};
+
+    world->done[0] = UCS_INPROGRESS;
+    lent_fill((dir == NP_DIR_PUT) ? world->ours : world->theirs, len);
+    return np_ep_move(dir, &world->pair.link.flight, world->key, &iov, 1,
+                      (uintptr_t)world->theirs, &world->done[0]);
+}
+
+/* What fits into one slot is no copy in pieces: it comes, or is left and then
+ * comes as one */
+static int put_child_moves(void)
+{
+    const size_t lens[] = {1, 8, 33, 5000, 32768};
+    const unsigned rounds = ucs_static_array_size(lens);
+    lent_world_t world;
+    np_flight_t *flight;
+    unsigned i, dir;
+
+    for (dir = NP_DIR_PUT; dir <= NP_DIR_GET; ++dir) {
+        TAP_CHILD_CHECK(lent_open(&world, 1));
+        flight = &world.pair.link.flight;
+        for (i = 0; i <= rounds; ++i) {
+            const size_t len  = lens[i % rounds];
+            const int is_left = i == rounds;
+
+            if (len > np_rma_ring_piece(&world.pair.link)) {
+                continue;
+            }
+            TAP_CHILD_CHECK(put_move(&world, dir, len) == UCS_INPROGRESS);
+            TAP_CHILD_CHECK((flight->outstanding == 1) &&
+                            (flight->count[NP_OP_COPY] == 0));
+            TAP_CHILD_CHECK(lent_wait(&world, 0, !is_left));
+            TAP_CHILD_CHECK(memcmp(world.ours, world.theirs, len) == 0);
+            TAP_CHILD_CHECK(flight->outstanding == 0);
+        }
+        TAP_CHILD_CHECK(world.pair.initiator->flights.stats->lent >= 3);
+        TAP_CHILD_CHECK(world.pair.initiator->flights.stats->lent_left == 1);
+
+        memset((dir == NP_DIR_PUT) ? world.theirs : world.ours, PUT_BEFORE,
+               LENT_SIZE);
+        for (i = 0; i < 100; ++i) {
+            pair_progress(world.pair.target);
+            pair_progress(world.pair.initiator);
+        }
+        for (i = 0; i < LENT_SIZE; ++i) {
+            TAP_CHILD_CHECK(((dir == NP_DIR_PUT) ? world.theirs :
+                             world.ours)[i] == PUT_BEFORE);
+        }
+        lent_close(&world);
+    }
+    return 0;
+}
+
+/* Its memory is the program's again */
+static int put_child_moves_cancelled(void)
+{
+    lent_world_t world;
+
+    TAP_CHILD_CHECK(lent_open(&world, 1));
+    TAP_CHILD_CHECK(put_move(&world, NP_DIR_GET, 64) == UCS_INPROGRESS);
+    pair_progress(world.pair.target);
+    memset(world.ours, PUT_BEFORE, 64);
+    np_ep_cancel(&world.pair.link.flight, UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK((world.done[0] == UCS_ERR_CANCELED) &&
+                    (world.ours[0] == PUT_BEFORE));
+    pair_progress(world.pair.initiator);
+    TAP_CHILD_CHECK(world.ours[63] == PUT_BEFORE);
+    lent_close(&world);
+    return 0;
+}
+
 void test_lent_put_children(void)
 {
     TAP_CHECK(tap_child(put_child_small), "lent: small puts go through rings");
@@ -494,4 +567,8 @@ void test_lent_put_children(void)
               "lent: puts to what is not go by another way");
     TAP_CHECK(tap_child(put_child_cancelled), "lent: cancelled puts");
     TAP_CHECK(tap_child(put_child_gets), "lent: small gets come, or are left");
+    TAP_CHECK(tap_child(put_child_moves),
+              "lent: and so do transfers that fit into one slot");
+    TAP_CHECK(tap_child(put_child_moves_cancelled),
+              "lent: one of these is cancelled");
 }

@@ -256,7 +256,8 @@ void np_copy_turn(np_link_t *link, np_sop_t *op)
     const uint64_t addr    = op->rma.addr;
     const np_unpack_t unpack = op->rma.unpack;
     void *const arg        = op->rma.arg;
-    const np_iov_t iov     = {malloc(len), len};
+    const int has_own      = (dir == NP_DIR_PUT) || (op->rma.buffer == NULL);
+    const np_iov_t iov     = {has_own ? malloc(len) : op->rma.buffer, len};
 
     if ((iov.base != NULL) && (dir == NP_DIR_PUT)) {
         memcpy(iov.base, np_carry_bytes(link, &op->rma.carry), len);
@@ -266,8 +267,8 @@ void np_copy_turn(np_link_t *link, np_sop_t *op)
     /* here what it was is gone */
     np_op_turn(&op->super, NP_OP_COPY);
     np_copy_init(&op->copy, dir, NULL, NULL, &iov, 1, len, addr);
-    op->copy.own    = iov.base;
-    op->copy.unpack = (dir == NP_DIR_GET) ? unpack : NULL;
+    op->copy.own    = has_own ? iov.base : NULL;
+    op->copy.unpack = (has_own && (dir == NP_DIR_GET)) ? unpack : NULL;
     op->copy.arg    = arg;
     ucs_list_add_head(&link->copies, &op->queue); /* before any large one */
     if (iov.base == NULL) {

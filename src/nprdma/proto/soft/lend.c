@@ -91,6 +91,35 @@ int np_lend_may_copy(np_link_t *link, const np_key_t *key, np_dir_t dir,
     return 1;
 }
 
+/* Is there room for one, and for others beside it? The target makes room sooner
+ * than the kernel would have moved it, or is left soon. */
+static int np_lend_has_room(np_link_t *link, size_t len)
+{
+    return (ucs_likely(!np_link_is_busy(link)) ||
+            np_link_busy_request(link)) &&
+           (link->lent_count < NP_TRANSFERS_MAX) &&
+           np_carry_has_room_beside(link, len);
+}
+
+/* Send one for which there is room */
+static ucs_status_t
+np_lend_send_one(np_link_t *link, np_op_kind_t kind, const np_iov_t *iov,
+                 size_t iovcnt, size_t len, uint64_t addr, void *comp,
+                 np_sop_t **op_p)
+{
+    ucs_status_t status;
+
+    status = np_rma_send(link, kind, iov, iovcnt, len, addr, NP_CARRY_LENT,
+                         op_p, comp);
+    if (ucs_likely(status == UCS_OK)) {
+        np_lend_begin(link, 0);
+        (*op_p)->super.begin = np_trace_begin();
+        np_op_order(&link->flight, &(*op_p)->super, addr, len,
+                    kind == NP_OP_PUT);
+    }
+    return status;
+}
+
 ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
                           np_op_kind_t kind, const np_iov_t *iov, size_t len,
                           uint64_t addr, np_unpack_t unpack, void *arg,
@@ -104,28 +133,42 @@ ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    /* The target makes room sooner than the kernel would have moved it, or is
-     * left soon */
-    if ((ucs_unlikely(np_link_is_busy(link)) && !np_link_busy_request(link)) ||
-        (link->lent_count >= NP_TRANSFERS_MAX) ||
-        !np_carry_has_room_beside(link, len)) {
+    if (!np_lend_has_room(link, len)) {
         return (link->lent_count > 0) ? UCS_ERR_NO_RESOURCE :
                UCS_ERR_UNSUPPORTED;
     }
 
-    status = np_rma_send(link, kind, iov, is_put, len, addr, NP_CARRY_LENT, &op,
-                         comp);
+    status = np_lend_send_one(link, kind, iov, is_put, len, addr, comp, &op);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    np_lend_begin(link, 0);
-    op->super.begin = np_trace_begin();
-    op->rma.buffer  = NULL;
-    op->rma.unpack  = unpack;
-    op->rma.arg     = arg;
-    np_op_order(&link->flight, &op->super, addr, len, is_put);
+    op->rma.buffer = NULL;
+    op->rma.unpack = unpack;
+    op->rma.arg    = arg;
     return is_put ? UCS_OK : UCS_INPROGRESS;
+}
+
+ucs_status_t np_lend_move(np_link_t *link, np_dir_t dir, const np_iov_t *iov,
+                          size_t iovcnt, size_t len, uint64_t addr, void *comp)
+{
+    ucs_status_t status;
+    np_sop_t *op;
+
+    if ((iovcnt != 1) || (len > np_rma_ring_piece(link)) ||
+        !ucs_list_is_empty(&link->copies) || !np_lend_has_room(link, len)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    status = np_lend_send_one(link,
+                              (dir == NP_DIR_PUT) ? NP_OP_PUT : NP_OP_GET, iov,
+                              1, len, addr, comp, &op);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op->rma.buffer = iov->base;
+    return UCS_INPROGRESS;
 }
 
 ucs_status_t np_lend_put(np_link_t *link, const np_key_t *key, const void *data,

@@ -38,6 +38,17 @@ ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
                           uint64_t addr, np_unpack_t unpack, void *arg,
                           void *comp);
 
+/**
+ * The same for a transfer of the program's own memory, of which np_lend_may_copy
+ * holds, in one buffer and in one slot.
+ *
+ * @return UCS_INPROGRESS: sent; UCS_ERR_UNSUPPORTED: it does not fit now, or is
+ *         a copy; else as np_rma_send.
+ */
+ucs_status_t np_lend_move(np_link_t *link, np_dir_t dir, const np_iov_t *iov,
+                          size_t iovcnt, size_t len, uint64_t addr,
+                          void *comp);
+
 /** The same for a put of the program's bytes, which need not be copied before,
  *  and whose order has not been asked for. UCS_ERR_NO_RESOURCE: as from any
  *  operation; UCS_ERR_UNSUPPORTED: copy them, and ask np_rma_put_copied. */

@@ -261,7 +261,10 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     }
 
     if (np_rma_is_in_pieces(link, key, &piece, &way)) {
-        return np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
+        status = (way != NP_RMA_LENT) ? UCS_ERR_UNSUPPORTED :
+                 np_lend_move(link, dir, iov, iovcnt, len, addr, comp);
+        return (status != UCS_ERR_UNSUPPORTED) ? status :
+               np_rma_post_copy(dir, link, key, piece.direct, iov, iovcnt, len,
                                 addr, way, comp);
     }
 

@@ -157,23 +157,27 @@ np_sop_take_get(np_link_t *link, np_sop_t *op)
 {
     uint8_t *data = np_carry_bytes(link, &op->rma.carry);
     np_iov_t piece[NP_MAX_IOV];
+    np_sop_t *copy_op = op->rma.copy;
     size_t count;
 
     np_unit_assert_outside();
-    if (op->rma.copy != NULL) {
-        count = np_iov_slice(op->rma.copy->copy.iov, op->rma.copy->copy.iovcnt,
+    if (copy_op != NULL) {
+        count = np_iov_slice(copy_op->copy.iov, copy_op->copy.iovcnt,
                              op->rma.offset, op->rma.len, piece);
-        return !np_copy_may_touch(op->rma.copy, piece, count) ?
-               UCS_ERR_INVALID_ADDR :
-               np_stage_own(piece, count, data,
-                            (op->rma.copy->copy.chunks.len >= np_bypass_min) ?
-                            NP_STAGE_IN_PAST : NP_STAGE_IN);
     } else if (op->rma.buffer != NULL) {
-        memcpy(op->rma.buffer, data, op->rma.len);
+        piece[0] = (np_iov_t){op->rma.buffer, op->rma.len};
+        count    = 1;
+        copy_op  = op;
     } else {
         op->rma.unpack(op->rma.arg, data, op->rma.len);
+        return UCS_OK;
     }
-    return UCS_OK;
+
+    return !np_copy_may_touch(copy_op, piece, count) ? UCS_ERR_INVALID_ADDR :
+           np_stage_own(piece, count, data,
+                        ((op->rma.copy != NULL) &&
+                         (op->rma.copy->copy.chunks.len >= np_bypass_min)) ?
+                        NP_STAGE_IN_PAST : NP_STAGE_IN);
 }
 
 /* np_port_ops_t::carried */
