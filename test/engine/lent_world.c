@@ -38,7 +38,8 @@ int lent_open(lent_world_t *world, int is_lent)
         return 0;
     }
 
-    np_engine.config.lend = 1;
+    np_engine.config.lend        = 1;
+    np_engine.config.share_chunk = LENT_PAGE;
     world->theirs = lent_map(LENT_SIZE);
     world->ours   = lent_map(LENT_COPIES * LENT_SIZE);
     lent_fill(world->theirs, 1);

@@ -465,6 +465,15 @@ static int put_child_gets(void)
     return 0;
 }
 
+static int put_has_before(const uint8_t *bytes)
+{
+    size_t i;
+
+    for (i = 0; (i < LENT_SIZE) && (bytes[i] == PUT_BEFORE); ++i) {
+    }
+    return i == LENT_SIZE;
+}
+
 static ucs_status_t put_move(lent_world_t *world, np_dir_t dir, size_t len)
 {
     const np_iov_t iov = {world->ours, len};
@@ -477,47 +486,53 @@ static ucs_status_t put_move(lent_world_t *world, np_dir_t dir, size_t len)
 
 /* What fits into one slot is no copy in pieces: it comes, or is left and then
  * comes as one */
-static int put_child_moves(void)
+static int put_moves(np_dir_t dir)
 {
-    const size_t lens[] = {1, 8, 33, 5000, 32768};
-    const unsigned rounds = ucs_static_array_size(lens);
+    const size_t lens[] = {1, 8, 32, 33, 1000, 5000, 32768};
     lent_world_t world;
     np_flight_t *flight;
-    unsigned i, dir;
+    unsigned moved = 0, i;
+    int is_left;
 
-    for (dir = NP_DIR_PUT; dir <= NP_DIR_GET; ++dir) {
-        TAP_CHILD_CHECK(lent_open(&world, 1));
-        flight = &world.pair.link.flight;
-        for (i = 0; i <= rounds; ++i) {
-            const size_t len  = lens[i % rounds];
-            const int is_left = i == rounds;
+    TAP_CHILD_CHECK(lent_open(&world, 1));
+    flight = &world.pair.link.flight;
+    for (i = 0; i < (2 * ucs_static_array_size(lens)); ++i) {
+        const size_t len = lens[i / 2];
 
-            if (len > np_rma_ring_piece(&world.pair.link)) {
-                continue;
-            }
-            TAP_CHILD_CHECK(put_move(&world, dir, len) == UCS_INPROGRESS);
-            TAP_CHILD_CHECK((flight->outstanding == 1) &&
-                            (flight->count[NP_OP_COPY] == 0));
-            TAP_CHILD_CHECK(lent_wait(&world, 0, !is_left));
-            TAP_CHILD_CHECK(memcmp(world.ours, world.theirs, len) == 0);
-            TAP_CHILD_CHECK(flight->outstanding == 0);
+        if (len > np_rma_ring_piece(&world.pair.link)) {
+            break;
         }
-        TAP_CHILD_CHECK(world.pair.initiator->flights.stats->lent >= 3);
-        TAP_CHILD_CHECK(world.pair.initiator->flights.stats->lent_left == 1);
+        is_left = i % 2;
+        for (; world.pair.link.lent_from > np_clock();) {
+        }
+        TAP_CHILD_CHECK(put_move(&world, dir, len) == UCS_INPROGRESS);
+        TAP_CHILD_CHECK((flight->outstanding == 1) &&
+                        (flight->count[NP_OP_COPY] == 0));
+        TAP_CHILD_CHECK(lent_wait(&world, 0, !is_left));
+        TAP_CHILD_CHECK(memcmp(world.ours, world.theirs, len) == 0);
+        TAP_CHILD_CHECK(flight->outstanding == 0);
+        ++moved;
 
         memset((dir == NP_DIR_PUT) ? world.theirs : world.ours, PUT_BEFORE,
                LENT_SIZE);
-        for (i = 0; i < 100; ++i) {
-            pair_progress(world.pair.target);
-            pair_progress(world.pair.initiator);
-        }
-        for (i = 0; i < LENT_SIZE; ++i) {
-            TAP_CHILD_CHECK(((dir == NP_DIR_PUT) ? world.theirs :
-                             world.ours)[i] == PUT_BEFORE);
-        }
-        lent_close(&world);
+        pair_progress(world.pair.target);
+        pair_progress(world.pair.initiator);
+        TAP_CHILD_CHECK(put_has_before((dir == NP_DIR_PUT) ? world.theirs :
+                                       world.ours));
     }
+    TAP_CHILD_CHECK((moved >= 10) && lent_count(&world, moved / 2, moved / 2));
+    lent_close(&world);
     return 0;
+}
+
+static int put_child_moves(void)
+{
+    return put_moves(NP_DIR_PUT);
+}
+
+static int put_child_moves_get(void)
+{
+    return put_moves(NP_DIR_GET);
 }
 
 /* Its memory is the program's again */
@@ -568,7 +583,8 @@ void test_lent_put_children(void)
     TAP_CHECK(tap_child(put_child_cancelled), "lent: cancelled puts");
     TAP_CHECK(tap_child(put_child_gets), "lent: small gets come, or are left");
     TAP_CHECK(tap_child(put_child_moves),
-              "lent: and so do transfers that fit into one slot");
+              "lent: and so do puts of the program's memory in one slot");
+    TAP_CHECK(tap_child(put_child_moves_get), "lent: and such gets");
     TAP_CHECK(tap_child(put_child_moves_cancelled),
               "lent: one of these is cancelled");
 }

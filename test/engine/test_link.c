@@ -333,7 +333,7 @@ static void link_refused_part(void)
                             np_slot_word(0, 16, NP_SLOT_PUT, 0)) &&
               (slot.rma.status == UCS_ERR_INVALID_ADDR),
               "refused part: %d", slot.rma.status);
-    memcpy(peer->data.payload, bytes, sizeof(bytes));
+    memcpy(slot.rma.data, bytes, sizeof(bytes));
     slot.rma.addr = (uintptr_t)world.mem;
     TAP_CHECK(np_carry_serve(peer, &slot,
                             np_slot_word(1, 16, NP_SLOT_PUT, 0)) &&

@@ -17,15 +17,17 @@
 
 int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len)
 {
-    np_ring_tx_t *ring = &link->data;
+    const uint32_t payload = np_carry_payload(len);
+    np_ring_tx_t *ring     = &link->data;
 
     if (!np_ring_tx_has_slot(ring) ||
-        !np_ring_tx_has_payload(ring, len, &carry->start)) {
+        !np_ring_tx_has_payload(ring, payload, &carry->start)) {
         return 0;
     }
 
-    carry->index   = ring->tail;
-    carry->payload = carry->start & ring->payload_mask;
+    carry->index = ring->tail;
+    carry->bytes = (payload == 0) ? np_ring_tx_slot(ring)->rma.data :
+                   (ring->payload + (carry->start & ring->payload_mask));
     return 1;
 }
 
@@ -51,15 +53,13 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
     carry->is_lent = id == NP_CARRY_LENT;
     ucs_list_add_tail(&link->carried, &carry->list);
     np_carry_keep(link);
-    slot->rma = (np_slot_rma_t){
-        .addr    = addr,
-        .offset  = carry->payload,
-        .status  = UCS_ERR_NO_PROGRESS,
-        .epoch   = atomic_load_explicit(&link->shm->lent_epoch,
-                                        memory_order_relaxed),
-        .is_past = link->fill.is_past
-    };
-    np_ring_tx_commit_payload(ring, carry->start, len);
+    slot->rma.addr    = addr;
+    slot->rma.offset  = carry->start & ring->payload_mask;
+    slot->rma.status  = UCS_ERR_NO_PROGRESS;
+    slot->rma.epoch   = atomic_load_explicit(&link->shm->lent_epoch,
+                                             memory_order_relaxed);
+    slot->rma.is_past = link->fill.is_past;
+    np_ring_tx_commit_payload(ring, carry->start, np_carry_payload(len));
     if (dir == NP_DIR_PUT) {
         np_fill_count(&link->fill, len);
     }
@@ -117,8 +117,9 @@ static int np_carry_fits(const np_ring_tx_t *ring, uint32_t start, size_t len,
     return (start + other - ring->payload_head) <= size;
 }
 
-int np_carry_has_room_beside(np_link_t *link, size_t len)
+int np_carry_has_room_beside(np_link_t *link, size_t bytes)
 {
+    const uint32_t len   = np_carry_payload(bytes);
     np_ring_tx_t *ring   = &link->data;
     const uint32_t other = link->port->config.payload_size / 2;
     uint32_t start;
@@ -282,16 +283,16 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
     const uint32_t epoch  = *(const volatile uint32_t*)&slot->rma.epoch;
     const np_dir_t dir    = (np_word_kind(word) == NP_SLOT_PUT) ? NP_DIR_PUT :
                             NP_DIR_GET;
-    uint32_t len          = np_word_len(word);
+    const uint32_t len    = np_word_len(word);
+    uint8_t *bytes        = (np_carry_payload(len) == 0) ? slot->rma.data :
+                            (peer->data.payload + offset);
     ucs_status_t status   = UCS_ERR_INVALID_PARAM;
 
-    if (np_ring_rx_has_payload(&peer->data, offset, len)) {
+    if (np_ring_rx_has_payload(&peer->data, offset, np_carry_payload(len))) {
         status = (np_word_id(word) == NP_CARRY_LENT) ?
-                 np_carry_lend(peer, slot, dir, epoch, addr,
-                               peer->data.payload + offset, len,
+                 np_carry_lend(peer, slot, dir, epoch, addr, bytes, len,
                                slot->rma.is_past != 0) :
-                 peer->port->ops->serve(peer, dir, addr,
-                                        peer->data.payload + offset, len,
+                 peer->port->ops->serve(peer, dir, addr, bytes, len,
                                         &peer->served);
     }
 

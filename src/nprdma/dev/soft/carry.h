@@ -17,8 +17,9 @@ struct np_carry {
     ucs_list_link_t list;    /**< of its link's */
     uint32_t        index;   /**< of its slot */
     uint32_t        start;   /**< of its bytes, as a position of payload_tail */
-    uint32_t        payload; /**< where that is in the ring's area; what the
-                                  slot says of that is the target's word */
+    uint8_t         *bytes;  /**< where that is here: in its slot, or in the
+                                  ring's area; what the slot says of that is
+                                  the target's word */
     int             is_lent; /**< sent with NP_CARRY_LENT */
 };
 
@@ -34,7 +35,7 @@ int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len);
  *  used again before np_carry_end, and np_port_ops_t::carried tells what the
  *  target has said of it.
  *
- * @param [in] dir  NP_DIR_PUT: its bytes are where np_carry_bytes() says.
+ * @param [in] dir  NP_DIR_PUT: its bytes are at carry->bytes.
  * @param [in] id   0, or NP_CARRY_LENT. */
 void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
                    uint64_t addr, uint8_t id);
@@ -102,11 +103,11 @@ np_carry_is_recalled(const np_link_t *link, uint32_t recalled)
             recalled);
 }
 
-/** Its bytes */
-static UCS_F_ALWAYS_INLINE uint8_t *
-np_carry_bytes(const np_link_t *link, const np_carry_t *carry)
+/** Bytes of a request of @a len that lie in the payload area: none, if they fit
+ *  into its slot */
+static UCS_F_ALWAYS_INLINE uint32_t np_carry_payload(size_t len)
 {
-    return link->data.payload + carry->payload;
+    return (len > NP_SLOT_RMA_INLINE) ? len : 0;
 }
 
 #endif

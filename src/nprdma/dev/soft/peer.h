@@ -250,7 +250,8 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
     case NP_SLOT_PUT:
     case NP_SLOT_GET:
         offset = slot->rma.offset;
-        if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset, len))) {
+        if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset,
+                                                 np_carry_payload(len)))) {
             break;
         }
         if (ucs_unlikely(!np_carry_serve(peer, slot, word))) {

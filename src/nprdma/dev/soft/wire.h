@@ -52,13 +52,18 @@ typedef enum np_slot_kind {
     NP_SLOT_WHEN        /**< control, timing model: when is it registered? */
 } np_slot_kind_t;
 
-/** Write or read through the payload area */
+/** Most bytes of a write or read that fit into its slot */
+#define NP_SLOT_RMA_INLINE  32
+
+/** Write or read: its bytes are in the slot if they fit, else in the payload
+ *  area */
 typedef struct np_slot_rma {
     uint64_t addr;
-    uint32_t offset;    /**< in the payload area */
+    uint32_t offset;    /**< in the payload area, if that has the bytes */
     int32_t  status;    /**< written by the target */
     uint32_t epoch;     /**< with NP_CARRY_LENT: of what is waited for */
-    uint32_t is_past;   /**< the target writes here past the caches */
+    uint32_t is_past;   /**< the target writes there past the caches */
+    uint8_t  data[NP_SLOT_RMA_INLINE];
 } np_slot_rma_t;
 
 /** What a FAULT asks for, and how the data is to move */

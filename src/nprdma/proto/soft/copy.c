@@ -260,7 +260,7 @@ void np_copy_turn(np_link_t *link, np_sop_t *op)
     const np_iov_t iov     = {has_own ? malloc(len) : op->rma.buffer, len};
 
     if ((iov.base != NULL) && (dir == NP_DIR_PUT)) {
-        memcpy(iov.base, np_carry_bytes(link, &op->rma.carry), len);
+        memcpy(iov.base, op->rma.carry.bytes, len);
     }
     np_carry_leave(link, &op->rma.carry);
 

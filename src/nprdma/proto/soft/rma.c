@@ -193,7 +193,7 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     }
 
     if (kind == NP_OP_PUT) {
-        status = np_stage_own(iov, iovcnt, np_carry_bytes(link, &carry),
+        status = np_stage_own(iov, iovcnt, carry.bytes,
                               np_fill_out(&link->fill));
         if (ucs_unlikely(status != UCS_OK)) {
             np_sop_put(link->port, op);

@@ -153,9 +153,9 @@ static int np_sop_answered(np_link_t *link, np_ask_t *ask, ucs_status_t status)
 
 /* UCS_ERR_NO_RESOURCE: our own memory goes each time: try later */
 static ucs_status_t
-np_sop_take_get(np_link_t *link, np_sop_t *op)
+np_sop_take_get(np_sop_t *op)
 {
-    uint8_t *data = np_carry_bytes(link, &op->rma.carry);
+    uint8_t *data = op->rma.carry.bytes;
     np_iov_t piece[NP_MAX_IOV];
     np_sop_t *copy_op = op->rma.copy;
     size_t count;
@@ -187,7 +187,7 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
     np_sop_t *op = ucs_container_of(carry, np_sop_t, rma.carry);
 
     if ((op->super.kind == NP_OP_GET) && (status == UCS_OK)) {
-        status = np_sop_take_get(link, op);
+        status = np_sop_take_get(op);
         if (status == UCS_ERR_NO_RESOURCE) {
             return 0;
         }
