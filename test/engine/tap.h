@@ -84,6 +84,7 @@ void test_drain_children(void);
 void test_helped_children(void);
 void test_lent_children(void);
 void test_lent_put_children(void);
+void test_lent_move_children(void);
 void test_refused_children(void);
 
 /* Before anything makes a directory */

@@ -31,6 +31,7 @@ int main(void)
     test_helped_children();
     test_lent_children();
     test_lent_put_children();
+    test_lent_move_children();
     test_refused_children();
 
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");

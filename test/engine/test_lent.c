@@ -23,7 +23,11 @@
 
 static int lent_reads(uint64_t va, void *area, size_t len)
 {
-    return np_lent_copy(NP_DIR_GET, va, area, len, 0);
+    np_lent_range_t *kept = NULL;
+    const int is_copied   = np_lent_copy(NP_DIR_GET, va, area, len, 0, &kept);
+
+    np_lent_leave(&kept);
+    return is_copied;
 }
 
 /* A get, to whose pieces the target does not come */

@@ -22,12 +22,12 @@
 #define NP_LENT_WORD 64
 
 /* A look at a range must not meet the writes of those that read another one */
-typedef struct np_lent_range {
+struct np_lent_range {
     _Atomic uint64_t va;
     _Atomic uint64_t end;     /* 0: not lent. Written by the one who has it */
     _Atomic uint32_t users;   /* threads that are copying it, or have begun to
                                  look whether they may */
-} NP_LINE_ALIGNED np_lent_range_t;
+} NP_LINE_ALIGNED;
 
 /* Aligned: the first registrations touch one page */
 static struct {
@@ -173,29 +173,49 @@ static void np_lent_move(void *dst, const void *src, size_t len, int is_past)
     }
 }
 
-int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len,
-                 int is_past)
+void np_lent_leave(np_lent_range_t **kept)
 {
-    const unsigned top = atomic_load_explicit(&np_lent.top,
-                                              memory_order_relaxed);
-    np_lent_range_t *range;
+    if (*kept != NULL) {
+        /* release: what was copied was copied before */
+        atomic_fetch_sub_explicit(&(*kept)->users, 1, memory_order_release);
+        *kept = NULL;
+    }
+}
 
-    if (np_swap_range_touches(va, len)) {
-        return 0; /* its swapper takes pages away while they are registered */
+/* Keep the range that has all of it; returns 0 if there is none. Who waits in a
+ * page of one range keeps no other. */
+static int np_lent_find(uint64_t va, size_t len, np_lent_range_t **kept)
+{
+    np_lent_range_t *range = *kept;
+    unsigned top;
+
+    if ((range != NULL) && np_lent_has(range, va, len)) {
+        return 1;
     }
 
+    np_lent_leave(kept);
+    top = atomic_load_explicit(&np_lent.top, memory_order_relaxed);
     for (range = np_lent.ranges; range < &np_lent.ranges[top]; ++range) {
         if (np_lent_has(range, va, len) && np_lent_enter(range, va, len)) {
-            if (dir == NP_DIR_PUT) {
-                np_lent_move((void*)va, area, len, 0);
-            } else {
-                np_lent_move(area, (const void*)va, len, is_past);
-            }
-            /* release: what was copied was copied before */
-            atomic_fetch_sub_explicit(&range->users, 1, memory_order_release);
-            /* a swapper that has come meanwhile may have taken some */
-            return !np_swap_range_touches(va, len);
+            *kept = range;
+            return 1;
         }
     }
     return 0;
+}
+
+int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len, int is_past,
+                 np_lent_range_t **kept)
+{
+    if (np_swap_range_touches(va, len) || !np_lent_find(va, len, kept)) {
+        return 0; /* a swapper takes pages away while they are registered */
+    }
+
+    if (dir == NP_DIR_PUT) {
+        np_lent_move((void*)va, area, len, 0);
+    } else {
+        np_lent_move(area, (const void*)va, len, is_past);
+    }
+    /* a swapper that has come meanwhile may have taken some */
+    return !np_swap_range_touches(va, len);
 }

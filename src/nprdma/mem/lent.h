@@ -20,6 +20,9 @@
 /** Ranges that are known at a time; more are lent, but not known */
 #define NP_LENT_MAX   255
 
+/** A range that is lent */
+typedef struct np_lent_range np_lent_range_t;
+
 /** Before the first range, once */
 void np_lent_start(void);
 
@@ -34,11 +37,22 @@ unsigned np_lent_begin(uint64_t va, uint64_t len);
  *  @param [in] id  Of np_lent_begin; 0: nothing is done. */
 void np_lent_end(unsigned id);
 
-/** Copy [@a va, @a va + @a len) to @a area, or with NP_DIR_PUT from there, if
- *  one range that is lent has all of it, and the program swaps none of it by
- *  itself. @a is_past: to @a area past the caches (bypass.h). May wait for the
- *  pages, as any load or store. Any thread. Returns 0 if it was not copied. */
-int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len,
-                 int is_past);
+/**
+ * Copy [@a va, @a va + @a len) to @a area, or with NP_DIR_PUT from there, if
+ * one range that is lent has all of it, and the program swaps none of it by
+ * itself. May wait for the pages, as any load or store. Any thread.
+ *
+ * @param [in]     is_past  To @a area past the caches (bypass.h).
+ * @param [in,out] kept     The range of the last copy, whose end waits for
+ *                          np_lent_leave; NULL: none. Entering and leaving one
+ *                          wait for all that was stored before.
+ *
+ * @return 0 if it was not copied.
+ */
+int np_lent_copy(np_dir_t dir, uint64_t va, void *area, size_t len, int is_past,
+                 np_lent_range_t **kept);
+
+/** What was copied last is done */
+void np_lent_leave(np_lent_range_t **kept);
 
 #endif

@@ -39,8 +39,8 @@ typedef struct np_interval {
                                       all below it; 0: none of them is of that
                                       kind */
     uint32_t           priority; /**< at least as high as all below */
-    int                is_write; /**< of this memory */
-    int                is_recent; /**< in the list, not in the tree */
+    uint16_t           is_write; /**< of this memory */
+    uint16_t           is_recent; /**< in the list, not in the tree */
 } np_interval_t;
 
 /** Ranges in flight in one address space */

@@ -245,10 +245,45 @@ unsigned np_carry_take_executed(np_link_t *link)
     return np_carry_take(link, np_carry_next_executed);
 }
 
+/* From now on a recall waits. One store for many requests: it waits for all
+ * that was stored before, in lines that the initiator has. */
+static UCS_F_ALWAYS_INLINE void np_carry_begin_lending(np_peer_t *peer)
+{
+    if (!(peer->lending & 1)) {
+        /* seq_cst: see np_carry_recall */
+        atomic_store_explicit(&peer->shm->lending, ++peer->lending,
+                              memory_order_seq_cst);
+    }
+}
+
+void np_carry_lent_slow(np_peer_t *peer)
+{
+    np_lent_leave(&peer->kept);
+    /* release: what was moved and said was so before */
+    atomic_store_explicit(&peer->shm->lending, ++peer->lending,
+                          memory_order_release);
+}
+
+/* Is the slot behind this one another request for what is lent? Between the two
+ * nothing else is done. */
+static int np_carry_has_another(const np_peer_t *peer)
+{
+    const np_ring_rx_t *ring = &peer->data;
+    const uint32_t next      = ring->head + 1;
+    const uint64_t word      =
+            atomic_load_explicit(&ring->slots[next & ring->mask].word,
+                                 memory_order_relaxed);
+
+    return ((uint32_t)word == (next + 1)) &&
+           ((np_word_kind(word) == NP_SLOT_PUT) ||
+            (np_word_kind(word) == NP_SLOT_GET)) &&
+           (np_word_id(word) == NP_CARRY_LENT);
+}
+
 /* Move for a peer of our own user what it still waits for */
 static ucs_status_t
-np_carry_lend(np_peer_t *peer, np_slot_t *slot, np_dir_t dir, uint32_t epoch,
-              uint64_t addr, uint8_t *area, uint32_t len, int is_past)
+np_carry_lend(np_peer_t *peer, np_dir_t dir, uint32_t epoch, uint64_t addr,
+              uint8_t *area, uint32_t len, int is_past)
 {
     ucs_status_t status = UCS_ERR_NO_PROGRESS;
 
@@ -257,21 +292,14 @@ np_carry_lend(np_peer_t *peer, np_slot_t *slot, np_dir_t dir, uint32_t epoch,
         return UCS_ERR_NO_PROGRESS;
     }
 
-    /* seq_cst: see np_carry_recall */
-    atomic_store_explicit(&peer->shm->lending, ++peer->lending,
-                          memory_order_seq_cst);
+    np_carry_begin_lending(peer);
     if (atomic_load_explicit(&peer->shm->lent_epoch, memory_order_seq_cst) ==
         epoch) {
-        status = peer->port->ops->lend(dir, addr, area, len, is_past);
-        /* before it counts as recalled: nobody else executes it then. release:
-         * as below. */
-        __atomic_store_n(&slot->rma.status, status, __ATOMIC_RELEASE);
+        status = peer->port->ops->lend(dir, addr, area, len, is_past,
+                                       &peer->kept);
     }
     peer->has_refused   = status == UCS_ERR_NO_PROGRESS;
     peer->refused_epoch = epoch;
-    /* release: what was moved and said was so before */
-    atomic_store_explicit(&peer->shm->lending, ++peer->lending,
-                          memory_order_release);
     return status;
 }
 
@@ -290,7 +318,7 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
 
     if (np_ring_rx_has_payload(&peer->data, offset, np_carry_payload(len))) {
         status = (np_word_id(word) == NP_CARRY_LENT) ?
-                 np_carry_lend(peer, slot, dir, epoch, addr, bytes, len,
+                 np_carry_lend(peer, dir, epoch, addr, bytes, len,
                                slot->rma.is_past != 0) :
                  peer->port->ops->serve(peer, dir, addr, bytes, len,
                                         &peer->served);
@@ -301,7 +329,11 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
     }
 
     peer->served = 0; /* however it ends: the next one is another */
-    /* release: what was moved was moved before */
+    /* release: what was moved was moved before. Of what is lent this is said
+     * before it counts as recalled: nobody else executes it then. */
     __atomic_store_n(&slot->rma.status, status, __ATOMIC_RELEASE);
+    if (!np_carry_has_another(peer)) {
+        np_carry_lent(peer);
+    }
     return 1;
 }

@@ -87,6 +87,9 @@ void np_carry_drop(np_link_t *link);
 int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word);
 
 
+/** Slow half of np_carry_lent */
+void np_carry_lent_slow(np_peer_t *peer);
+
 /** It has ended: its slot is for others, after the next np_carry_progress */
 static UCS_F_ALWAYS_INLINE void np_carry_end(np_carry_t *carry)
 {

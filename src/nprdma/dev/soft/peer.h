@@ -52,7 +52,8 @@ struct np_peer {
     _Atomic int     has_atomic;   /**< one of its atomics is being executed; set
                                        under ctl_lock */
     uint32_t        lending;      /**< what shm->lending says: its word is ours
-                                       alone */
+                                       alone. Odd only in np_peer_take_batch */
+    np_lent_range_t *kept;        /**< then: of np_lent_copy */
     int             has_refused;  /**< the last request for what is lent, and
                                        with it all of .. */
     uint32_t        refused_epoch; /**< .. the number that it had */
@@ -169,6 +170,15 @@ np_peer_publish(np_peer_t *peer, np_ring_rx_t *ring)
     np_peer_wake_armed(peer);
 }
 
+/** The end of what np_carry_serve may have begun: a recall need not wait any
+ *  more, and what is lent may end */
+static UCS_F_ALWAYS_INLINE void np_carry_lent(np_peer_t *peer)
+{
+    if (ucs_unlikely(peer->lending & 1)) {
+        np_carry_lent_slow(peer);
+    }
+}
+
 /** What the last look has read, but not freed: it ended with a full batch.
  *  Owner of the port. */
 static inline void np_peer_publish_all(np_peer_t *peer)
@@ -280,6 +290,7 @@ np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
     do {
         if (ucs_unlikely(!np_peer_take(peer, word, am_cb, arg))) {
             if (peer->is_malformed || (count == 0)) {
+                np_carry_lent(peer);
                 return count; /* there is nothing to free */
             }
             is_ready = 0; /* nothing else can be done now */
@@ -293,6 +304,7 @@ np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
 
         is_ready = np_ring_rx_is_ready(ring, &word);
     } while ((++count < NP_PORT_BATCH) && is_ready);
+    np_carry_lent(peer);
 
     /* Nothing else to do: free what we have read */
     if (!is_ready) {

@@ -18,6 +18,7 @@
 #include "wire.h"
 
 #include "../flight.h"
+#include "../../mem/lent.h"
 #include "../../stats.h"
 #include "../../svc/service.h"
 #include "../../yield.h"
@@ -67,10 +68,10 @@ typedef struct np_port_ops {
     ucs_status_t (*serve)(np_peer_t *peer, np_dir_t dir, uint64_t addr,
                           uint8_t *area, uint32_t len, uint32_t *done);
     /** Execute a request that the data ring carries of memory that we have
-     *  lent: the answer, UCS_ERR_NO_PROGRESS if we have not. @a is_past: of
-     *  np_lent_copy. The port's owner. */
+     *  lent: the answer, UCS_ERR_NO_PROGRESS if we have not. @a is_past,
+     *  @a kept: of np_lent_copy. The port's owner. */
     ucs_status_t (*lend)(np_dir_t dir, uint64_t addr, uint8_t *area,
-                         uint32_t len, int is_past);
+                         uint32_t len, int is_past, np_lent_range_t **kept);
     /** Execute a request of the control ring that is answered, and answer it
      *  (np_inbox_answer). The owner, or a service thread: @a mover says who we
      *  are to the link, each has its own word. */

@@ -39,8 +39,8 @@ ucs_status_t np_lend_send(np_link_t *link, const np_key_t *key,
                           void *comp);
 
 /**
- * The same for a transfer of the program's own memory, of which np_lend_may_copy
- * holds, in one buffer and in one slot.
+ * The same for a transfer of the program's own memory, if it is in one buffer
+ * and fits into one slot. np_lend_may_copy has said yes.
  *
  * @return UCS_INPROGRESS: sent; UCS_ERR_UNSUPPORTED: it does not fit now, or is
  *         a copy; else as np_rma_send.

@@ -288,12 +288,6 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                                addr, &missing, comp);
 }
 
-/* Is it longer than was said to be possible? */
-static int np_rma_is_too_long(size_t len)
-{
-    return ucs_unlikely(len > NP_RMA_BCOPY);
-}
-
 /* Only the target's CPU could read it, at an unknown time, and the caller does
  * not wait */
 static ucs_status_t np_rma_cannot_now(const np_link_t *link, uint64_t addr,
@@ -337,7 +331,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
     np_iov_t taken;
     size_t done;
 
-    if (np_rma_is_too_long(len)) {
+    if (ucs_unlikely(len > NP_RMA_BCOPY)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -565,7 +559,7 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     np_ranges_t missing;
     ucs_status_t status;
 
-    if (np_rma_is_too_long(len)) {
+    if (ucs_unlikely(len > NP_RMA_BCOPY)) {
         return UCS_ERR_INVALID_PARAM;
     }
 

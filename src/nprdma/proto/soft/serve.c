@@ -254,7 +254,7 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
 
 ucs_status_t
 np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len,
-              int is_past)
+              int is_past, np_lent_range_t **kept)
 {
     ucs_status_t status;
     uint64_t va;
@@ -266,7 +266,7 @@ np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len,
     if (status != UCS_OK) {
         return status;
     }
-    return np_lent_copy(dir, va, area, len, is_past) ? UCS_OK :
+    return np_lent_copy(dir, va, area, len, is_past, kept) ? UCS_OK :
            UCS_ERR_NO_PROGRESS;
 }
 

@@ -17,7 +17,7 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
 /** np_port_ops_t::lend */
 ucs_status_t
 np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len,
-              int is_past);
+              int is_past, np_lent_range_t **kept);
 
 /** np_port_ops_t::execute */
 void np_serve_job(const np_job_t *job, np_mover_t mover, np_stats_t *stats);

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Transfers of the program's own memory to and from what the target has lent
+ * that fit into one slot: one request, and no copy in pieces. */
+
+#include "lent_world.h"
+#include "tap.h"
+
+#include "nprdma/clock.h"
+#include "nprdma/mem/lent.h"
+#include "nprdma/proto/ep.h"
+#include "nprdma/proto/soft/rma.h"
+
+#include <string.h>
+
+#define MOVE_BEFORE 0x11
+
+
+static int move_has_before(const uint8_t *bytes)
+{
+    size_t i;
+
+    for (i = 0; (i < LENT_SIZE) && (bytes[i] == MOVE_BEFORE); ++i) {
+    }
+    return i == LENT_SIZE;
+}
+
+static ucs_status_t move_post(lent_world_t *world, np_dir_t dir, size_t len)
+{
+    const np_iov_t iov = {world->ours, len};
+
+    world->done[0] = UCS_INPROGRESS;
+    lent_fill((dir == NP_DIR_PUT) ? world->ours : world->theirs, len);
+    return np_ep_move(dir, &world->pair.link.flight, world->key, &iov, 1,
+                      (uintptr_t)world->theirs, &world->done[0]);
+}
+
+/* What fits into one slot is no copy in pieces: it comes, or is left and then
+ * comes as one */
+static int move_all(np_dir_t dir)
+{
+    const size_t lens[] = {1, 8, 32, 33, 1000, 5000, 32768};
+    lent_world_t world;
+    np_flight_t *flight;
+    unsigned moved = 0, i;
+    int is_left;
+
+    TAP_CHILD_CHECK(lent_open(&world, 1));
+    flight = &world.pair.link.flight;
+    for (i = 0; i < (2 * ucs_static_array_size(lens)); ++i) {
+        const size_t len = lens[i / 2];
+
+        if (len > np_rma_ring_piece(&world.pair.link)) {
+            break;
+        }
+        is_left = i % 2;
+        for (; world.pair.link.lent_from > np_clock();) {
+        }
+        TAP_CHILD_CHECK(move_post(&world, dir, len) == UCS_INPROGRESS);
+        TAP_CHILD_CHECK((flight->outstanding == 1) &&
+                        (flight->count[NP_OP_COPY] == 0));
+        TAP_CHILD_CHECK(lent_wait(&world, 0, !is_left));
+        TAP_CHILD_CHECK(memcmp(world.ours, world.theirs, len) == 0);
+        TAP_CHILD_CHECK(flight->outstanding == 0);
+        ++moved;
+
+        memset((dir == NP_DIR_PUT) ? world.theirs : world.ours, MOVE_BEFORE,
+               LENT_SIZE);
+        pair_progress(world.pair.target);
+        pair_progress(world.pair.initiator);
+        TAP_CHILD_CHECK(move_has_before((dir == NP_DIR_PUT) ? world.theirs :
+                                       world.ours));
+    }
+    TAP_CHILD_CHECK((moved >= 10) && lent_count(&world, moved / 2, moved / 2));
+    lent_close(&world);
+    return 0;
+}
+
+static int move_child_puts(void)
+{
+    return move_all(NP_DIR_PUT);
+}
+
+static int move_child_gets(void)
+{
+    return move_all(NP_DIR_GET);
+}
+
+/* Its memory is the program's again */
+static int move_child_cancelled(void)
+{
+    lent_world_t world;
+
+    TAP_CHILD_CHECK(lent_open(&world, 1));
+    TAP_CHILD_CHECK(move_post(&world, NP_DIR_GET, 64) == UCS_INPROGRESS);
+    pair_progress(world.pair.target);
+    memset(world.ours, MOVE_BEFORE, 64);
+    np_ep_cancel(&world.pair.link.flight, UCS_ERR_CANCELED);
+    TAP_CHILD_CHECK((world.done[0] == UCS_ERR_CANCELED) &&
+                    (world.ours[0] == MOVE_BEFORE));
+    pair_progress(world.pair.initiator);
+    TAP_CHILD_CHECK(world.ours[63] == MOVE_BEFORE);
+    lent_close(&world);
+    return 0;
+}
+
+void test_lent_move_children(void)
+{
+    TAP_CHECK(tap_child(move_child_puts),
+              "lent: puts in one slot come, or are left");
+    TAP_CHECK(tap_child(move_child_gets), "lent: and such gets");
+    TAP_CHECK(tap_child(move_child_cancelled),
+              "lent: one of these is cancelled");
+}
