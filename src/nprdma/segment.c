@@ -60,8 +60,8 @@ static int np_segment_resize(int fd, size_t size)
     return ftruncate(fd, size);
 }
 
-ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
-                               int fixed, int *fd)
+ucs_status_t np_segment_create_part(const char *name, size_t size, size_t part,
+                                    void **addr, int fixed, int *fd)
 {
     int map_flags = MAP_SHARED | (fixed ? MAP_FIXED_NOREPLACE : 0);
     const char *what;
@@ -84,13 +84,13 @@ ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
     }
 
     what = "mmap()";
-    ptr  = mmap(*addr, size, PROT_READ | PROT_WRITE, map_flags, *fd, 0);
+    ptr  = mmap(*addr, part, PROT_READ | PROT_WRITE, map_flags, *fd, 0);
     if (ptr == MAP_FAILED) {
         goto err_close;
     }
 
     if (fixed && (ptr != *addr)) { /* a kernel older than NOREPLACE */
-        munmap(ptr, size);
+        munmap(ptr, part);
         errno = EEXIST;
         goto err_close;
     }
@@ -108,7 +108,13 @@ err:
     return UCS_ERR_NO_MEMORY;
 }
 
-ucs_status_t np_segment_map(int fd, size_t size, void **addr)
+ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
+                               int fixed, int *fd)
+{
+    return np_segment_create_part(name, size, size, addr, fixed, fd);
+}
+
+ucs_status_t np_segment_map_part(int fd, size_t size, size_t part, void **addr)
 {
     struct statfs fs;
     struct stat st;
@@ -126,15 +132,29 @@ ucs_status_t np_segment_map(int fd, size_t size, void **addr)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ptr = mmap(NULL, part, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (ptr == MAP_FAILED) {
         np_error("cannot map a peer's segment of %zu bytes: %m. Check "
-                 "'ulimit -v' and vm.max_map_count", size);
+                 "'ulimit -v' and vm.max_map_count", part);
         return UCS_ERR_NO_MEMORY;
     }
 
     *addr = ptr;
     return UCS_OK;
+}
+
+ucs_status_t np_segment_map(int fd, size_t size, void **addr)
+{
+    return np_segment_map_part(fd, size, size, addr);
+}
+
+void *np_segment_map_again(void *addr, size_t size)
+{
+    void *again;
+
+    /* of an old size of 0 mremap() makes a second mapping, if it is shared */
+    again = mremap(addr, 0, size, MREMAP_MAYMOVE);
+    return (again == MAP_FAILED) ? NULL : again;
 }
 
 void np_segment_unmap(void *addr, size_t size)

@@ -25,6 +25,10 @@
 ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
                                int fixed, int *fd);
 
+/** The same, of which the first @a part bytes are mapped, whole pages */
+ucs_status_t np_segment_create_part(const char *name, size_t size, size_t part,
+                                    void **addr, int fixed, int *fd);
+
 /**
  * Map a segment that a peer made, after checking that it is a memfd of exactly
  * @a size bytes that can no longer shrink.
@@ -33,6 +37,14 @@ ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
  *         UCS_ERR_NO_MEMORY.
  */
 ucs_status_t np_segment_map(int fd, size_t size, void **addr);
+
+/** The same, of which the first @a part bytes are mapped, whole pages */
+ucs_status_t np_segment_map_part(int fd, size_t size, size_t part, void **addr);
+
+/** Map the first @a size bytes of a segment once more, without its descriptor.
+ *  @param [in] addr  Where its beginning is mapped.
+ *  @return NULL: the kernel does not do it. */
+void *np_segment_map_again(void *addr, size_t size);
 
 void np_segment_unmap(void *addr, size_t size);
 

@@ -131,8 +131,8 @@ static void say_files(void)
 static void say_protocol(void)
 {
     say(PROTOCOL, "Version %u (`NP_WIRE_VERSION`)", NP_WIRE_VERSION);
-    say(PROTOCOL, "first page | data slots | %u control slots | payload | %u "
-        "inline areas", NP_CTL_SLOTS, NP_CTL_SLOTS);
+    say(PROTOCOL, "first page | data slots | %u control slots | %u inline "
+        "areas | payload", NP_CTL_SLOTS, NP_CTL_SLOTS);
     say(PROTOCOL, "inline areas, %lu KiB each", kib(NP_INLINE_SIZE));
     say(PROTOCOL, "A slot is %zu bytes: an %zu-byte word and %u bytes of "
         "content", sizeof(np_slot_t), sizeof(uint64_t), NP_SLOT_INLINE);
@@ -159,7 +159,8 @@ static void say_limits(void)
 {
     const np_port_config_t config = {.data_slots = 128, .payload_size = 32768};
     const size_t bcopy   = np_rma_max_bcopy(&config);
-    const size_t segment = np_link_shm_inline_offset(128, 32768);
+    const size_t segment = np_link_shm_size(128, 32768) -
+                           (NP_CTL_SLOTS * NP_INLINE_SIZE);
 
     say(GUIDE, "half of `RING_BYTES`, at most %zu bytes", bcopy);
     say(GUIDE, "scatter list | %u elements", NP_MAX_IOV);

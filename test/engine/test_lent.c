@@ -329,6 +329,7 @@ static int lent_child_rights(void)
                                    np_slot_word(0, 8, NP_SLOT_GET,
                                                 NP_CARRY_LENT)));
     TAP_CHILD_CHECK(slot.rma.status == UCS_ERR_NO_PROGRESS);
+    np_carry_lent(world.pair.peer);
     munmap(mem, LENT_SIZE);
     TAP_CHILD_CHECK(!lent_reads((uintptr_t)mem, byte, sizeof(byte)));
     lent_close(&world);

@@ -384,10 +384,12 @@ static int put_child_order(void)
 static ucs_status_t put_refused(lent_world_t *world, uint64_t addr)
 {
     np_slot_t slot = {.rma = {.addr = addr, .status = UCS_INPROGRESS}};
+    int is_served;
 
-    return np_carry_serve(world->pair.peer, &slot,
-                          np_slot_word(0, 8, NP_SLOT_PUT, NP_CARRY_LENT)) ?
-           slot.rma.status : UCS_INPROGRESS;
+    is_served = np_carry_serve(world->pair.peer, &slot,
+                               np_slot_word(0, 8, NP_SLOT_PUT, NP_CARRY_LENT));
+    np_carry_lent(world->pair.peer);
+    return is_served ? slot.rma.status : UCS_INPROGRESS;
 }
 
 static int put_child_rights(void)

@@ -5,11 +5,15 @@
 #include "pair.h"
 #include "tap.h"
 
+#include "nprdma/dev/soft/wide.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define ROOM_NARROW   (32 * 1024u)
 #define ROOM_WIDE     (512 * 1024u)
@@ -236,6 +240,95 @@ static void test_room_switch(void)
     room_close();
 }
 
+/* Send until the other end has been asked to map all of the area, which it has
+ * not seen yet */
+static int room_ask(void)
+{
+    unsigned i;
+
+    for (i = 0; (i < (2 * ROOM_MESSAGES)) && !room.link.wide_asked &&
+                !room.link.no_wide; ++i) {
+        room_take_all();
+        room_send();
+    }
+    return room.link.wide_asked && (room.link.wide_shm != NULL);
+}
+
+/* All that was sent has come, and the link goes on so */
+static int room_goes_on(void)
+{
+    room_stream(ROOM_MESSAGES, 0, 1);
+    room_stream(ROOM_MESSAGES, 7, 0);
+    room_take_all();
+    return !room.is_wrong && (room.taken == room.sent);
+}
+
+/* Map nothing more, or anything. Returns whether that is so now. */
+static int room_limit(int is_limited)
+{
+    struct rlimit limit;
+    unsigned long pages = 0;
+    FILE *file;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0) {
+        return 0;
+    }
+
+    limit.rlim_cur = limit.rlim_max;
+    if (is_limited) {
+        file = fopen("/proc/self/statm", "r");
+        if ((file == NULL) || (fscanf(file, "%lu", &pages) != 1)) {
+            return 0;
+        }
+        fclose(file);
+        limit.rlim_cur = pages * sysconf(_SC_PAGESIZE);
+    }
+    return setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+/* The whole area is mapped when a link becomes wide, and nothing waits for
+ * that */
+static void test_room_wide(void)
+{
+    np_peer_t *peer;
+    void *wide;
+
+    TAP_CHECK(room_open(ROOM_NARROW, ROOM_WIDE), "room: to become wide");
+    peer = room.to->peers[0];
+    TAP_CHECK((peer->shm_part + ROOM_WIDE - ROOM_NARROW) == peer->shm_size,
+              "room: a part is mapped at first");
+    TAP_CHECK(room_ask(), "room: the other end is asked");
+    TAP_CHECK((peer->wide_shm == NULL) && room_send() &&
+              !np_link_is_widened(&room.link), "room: messages do not wait");
+    TAP_CHECK(room_goes_on() && np_link_is_widened(&room.link) &&
+              (room.farthest > ROOM_NARROW), "room: it has answered");
+    wide = peer->wide_shm;
+    np_wide_answer(peer);
+    TAP_CHECK((wide != NULL) && (wide == peer->wide_shm),
+              "room: all is mapped once");
+    room_close();
+}
+
+static void test_room_no_wide(int is_target)
+{
+    const char *who = is_target ? "target" : "initiator";
+
+    TAP_CHECK(room_open(ROOM_NARROW, ROOM_WIDE), "room: to stay narrow");
+    TAP_CHECK(!is_target || room_ask(), "room: not yet wide");
+    TAP_CHECK(room_limit(1), "room: no more is mapped");
+    if (is_target) {
+        room_take_all();
+    } else {
+        room_ask();
+    }
+    TAP_CHECK(room_limit(0), "room: or it is again");
+    TAP_CHECK(room_goes_on() && !np_link_is_widened(&room.link),
+              "room: the %s cannot map all, and messages come", who);
+    TAP_CHECK(room.link.no_wide && (room.link.wide_shm == NULL) &&
+              (room.from->num_wide == 0), "room: nor is it asked again");
+    room_close();
+}
+
 void test_room(void)
 {
     uint32_t alone, answered, behind;
@@ -271,4 +364,7 @@ void test_room(void)
     test_room_part(ROOM_LARGE / 2, ROOM_LARGE, ROOM_LARGE / 2);
     test_room_part(ROOM_LARGE, ROOM_LARGE, ROOM_LARGE);
     test_room_switch();
+    test_room_wide();
+    test_room_no_wide(0);
+    test_room_no_wide(1);
 }

@@ -159,13 +159,14 @@ static void make_good(void)
         fuzz_fail("no segment", NULL, good_size);
     }
 
-    shm               = ptr;
-    shm->magic        = NP_LINK_MAGIC;
-    shm->version      = NP_WIRE_VERSION;
-    shm->data_slots   = SLOTS;
-    shm->payload_size = PAYLOAD;
-    good_fds[1]       = honest->shm_fd;
-    good_fds[2]       = np_directory_fd();
+    shm                = ptr;
+    shm->magic         = NP_LINK_MAGIC;
+    shm->version       = NP_WIRE_VERSION;
+    shm->data_slots    = SLOTS;
+    shm->payload_size  = PAYLOAD;
+    shm->payload_first = PAYLOAD;
+    good_fds[1]        = honest->shm_fd;
+    good_fds[2]        = np_directory_fd();
 }
 
 static void progress(void)
@@ -291,6 +292,7 @@ static void send_message(int sock, const fuzz_record_t *record)
         .engine_id   = np_engine.id + 2,
         .cookie      = np_engine.cookie + !!(record->b & 2),
         .size        = (record->b & 4) ? record->d : good_size,
+        .part        = (record->b & 4) ? record->d : good_size,
         .segment_id  = record->d,
         .has_tables  = !(record->d & 1),
         .has_barrier = !!(record->d & 2)

@@ -19,7 +19,8 @@
 
 #define LINKS    3
 #define SLOTS    8
-#define PAYLOAD  4096
+#define PAYLOAD  16384
+#define FIRST    4096 /* of it */
 #define PATIENCE 10000
 
 /* The same for what another thread does */
@@ -83,7 +84,7 @@ unsigned fuzz_get_regions(fuzz_region_t *regions)
     for (i = 0; (i < port->num_peers) && (count < FUZZ_REGIONS); ++i) {
         if ((port->peers[i] != NULL) && (port->peers[i]->shm != NULL)) {
             regions[count].base   = port->peers[i]->shm;
-            regions[count++].size = port->peers[i]->shm_size;
+            regions[count++].size = port->peers[i]->shm_part;
         }
     }
     return count;
@@ -120,13 +121,14 @@ static int hostile_make_shm(hostile_t *hostile)
         return 0;
     }
 
-    hostile->shm               = ptr;
-    hostile->shm->magic        = NP_LINK_MAGIC;
-    hostile->shm->version      = NP_WIRE_VERSION;
-    hostile->shm->data_slots   = SLOTS;
-    hostile->shm->payload_size = PAYLOAD;
-    hostile->data_tail         = 0;
-    hostile->ctl_tail          = 0;
+    hostile->shm                = ptr;
+    hostile->shm->magic         = NP_LINK_MAGIC;
+    hostile->shm->version       = NP_WIRE_VERSION;
+    hostile->shm->data_slots    = SLOTS;
+    hostile->shm->payload_size  = PAYLOAD;
+    hostile->shm->payload_first = FIRST;
+    hostile->data_tail          = 0;
+    hostile->ctl_tail           = 0;
     return 1;
 }
 
@@ -150,6 +152,9 @@ static void hostile_connect(hostile_t *hostile, const fuzz_record_t *record)
     if (record->a & 4) {
         hostile->shm->magic = record->d;
     }
+    if (record->a & 8) {
+        hostile->shm->payload_first = record->d;
+    }
 }
 
 /* a: type; b: what is wrong, and which descriptors; c, d: what it says then */
@@ -161,6 +166,8 @@ static void hostile_message(hostile_t *hostile, const fuzz_record_t *record)
         .engine_id  = (record->b & 2) ? record->d : (np_engine.id + 2),
         .cookie     = np_engine.cookie + !!(record->b & 4),
         .size       = (record->b & 8) ? record->d : hostile->size,
+        .part       = (record->b & 256) ? record->d :
+                      np_link_shm_size(SLOTS, FIRST),
         .bit        = record->c,
         .has_tables = !!(record->b & 16)
     };

@@ -14,6 +14,11 @@
 
 #include "../../engine.h"
 
+/* Largest requests whose answers are told together, and that are served in a
+ * row; most of a row */
+#define NP_CARRY_SMALL 1024
+#define NP_CARRY_ROW   16
+
 
 int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len)
 {
@@ -216,9 +221,9 @@ static np_carry_t *np_carry_next_executed(np_link_t *link)
     return (np_carry_answer(link, carry) != UCS_ERR_NO_PROGRESS) ? carry : NULL;
 }
 
-/* Take one after the other, as long as there is a next */
+/* End one after the other, as long as there is a next */
 static UCS_F_ALWAYS_INLINE unsigned
-np_carry_take(np_link_t *link, np_carry_t *(*next)(np_link_t *link))
+np_carry_end_all(np_link_t *link, np_carry_t *(*next)(np_link_t *link))
 {
     unsigned count = 0;
     np_carry_t *carry;
@@ -237,12 +242,12 @@ np_carry_take(np_link_t *link, np_carry_t *(*next)(np_link_t *link))
 
 unsigned np_carry_progress(np_link_t *link)
 {
-    return np_carry_take(link, np_carry_next);
+    return np_carry_end_all(link, np_carry_next);
 }
 
 unsigned np_carry_take_executed(np_link_t *link)
 {
-    return np_carry_take(link, np_carry_next_executed);
+    return np_carry_end_all(link, np_carry_next_executed);
 }
 
 /* From now on a recall waits. One store for many requests: it waits for all
@@ -256,28 +261,14 @@ static UCS_F_ALWAYS_INLINE void np_carry_begin_lending(np_peer_t *peer)
     }
 }
 
-void np_carry_lent_slow(np_peer_t *peer)
+void np_carry_lent(np_peer_t *peer)
 {
-    np_lent_leave(&peer->kept);
-    /* release: what was moved and said was so before */
-    atomic_store_explicit(&peer->shm->lending, ++peer->lending,
-                          memory_order_release);
-}
-
-/* Is the slot behind this one another request for what is lent? Between the two
- * nothing else is done. */
-static int np_carry_has_another(const np_peer_t *peer)
-{
-    const np_ring_rx_t *ring = &peer->data;
-    const uint32_t next      = ring->head + 1;
-    const uint64_t word      =
-            atomic_load_explicit(&ring->slots[next & ring->mask].word,
-                                 memory_order_relaxed);
-
-    return ((uint32_t)word == (next + 1)) &&
-           ((np_word_kind(word) == NP_SLOT_PUT) ||
-            (np_word_kind(word) == NP_SLOT_GET)) &&
-           (np_word_id(word) == NP_CARRY_LENT);
+    if (peer->lending & 1) {
+        np_lent_leave(&peer->kept);
+        /* release: what was moved and said was so before */
+        atomic_store_explicit(&peer->shm->lending, ++peer->lending,
+                              memory_order_release);
+    }
 }
 
 /* Move for a peer of our own user what it still waits for */
@@ -312,11 +303,12 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
     const np_dir_t dir    = (np_word_kind(word) == NP_SLOT_PUT) ? NP_DIR_PUT :
                             NP_DIR_GET;
     const uint32_t len    = np_word_len(word);
-    uint8_t *bytes        = (np_carry_payload(len) == 0) ? slot->rma.data :
-                            (peer->data.payload + offset);
     ucs_status_t status   = UCS_ERR_INVALID_PARAM;
+    uint8_t *bytes;
 
-    if (np_ring_rx_has_payload(&peer->data, offset, np_carry_payload(len))) {
+    if (np_peer_has_payload(peer, offset, np_carry_payload(len))) {
+        bytes  = (np_carry_payload(len) == 0) ? slot->rma.data :
+                 (peer->data.payload + offset);
         status = (np_word_id(word) == NP_CARRY_LENT) ?
                  np_carry_lend(peer, dir, epoch, addr, bytes, len,
                                slot->rma.is_past != 0) :
@@ -332,8 +324,73 @@ int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word)
     /* release: what was moved was moved before. Of what is lent this is said
      * before it counts as recalled: nobody else executes it then. */
     __atomic_store_n(&slot->rma.status, status, __ATOMIC_RELEASE);
-    if (!np_carry_has_another(peer)) {
-        np_carry_lent(peer);
-    }
     return 1;
+}
+
+/* Does it name bytes that there are? */
+static int
+np_carry_is_whole(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
+{
+    return np_peer_has_payload(peer, slot->rma.offset,
+                               np_carry_payload(np_word_len(word)));
+}
+
+/* Returns 0 if it cannot be served yet */
+static int np_carry_take(np_peer_t *peer, np_slot_t *slot, uint64_t word)
+{
+    np_ring_rx_t *ring = &peer->data;
+    const uint32_t len = np_word_len(word);
+    const int is_small = (np_word_id(word) == NP_CARRY_LENT) &&
+                         (len <= NP_CARRY_SMALL);
+
+    if (!np_carry_serve(peer, slot, word)) {
+        return 0;
+    }
+
+    /* it waits for the answer; of many small ones for that to the last */
+    ring->lag = is_small ? (ring->lag + NP_LINE + len) : ring->lag_max;
+    return 1;
+}
+
+/* The slot behind the head, if it is ready and a small request of what is lent;
+ * else NULL. Its word is read once: the peer may write another one. */
+static np_slot_t *np_carry_another(np_peer_t *peer, uint64_t *word)
+{
+    np_ring_rx_t *ring  = &peer->data;
+    const uint32_t next = ring->head + 1;
+    np_slot_t *slot     = &ring->slots[next & ring->mask];
+
+    /* acquire: the slot and its payload are seen */
+    *word = atomic_load_explicit(&slot->word, memory_order_acquire);
+    return (((uint32_t)*word == (next + 1)) &&
+            ((np_word_kind(*word) == NP_SLOT_PUT) ||
+             (np_word_kind(*word) == NP_SLOT_GET)) &&
+            (np_word_id(*word) == NP_CARRY_LENT) &&
+            (np_word_len(*word) <= NP_CARRY_SMALL) &&
+            np_carry_is_whole(peer, slot, *word)) ? slot : NULL;
+}
+
+int np_carry_take_row(np_peer_t *peer, uint64_t word)
+{
+    np_ring_rx_t *ring = &peer->data;
+    np_slot_t *slot    = ring->next;
+    unsigned taken     = 0;
+
+    if (ucs_unlikely(!np_carry_is_whole(peer, slot, word))) {
+        np_peer_malformed(peer, word);
+        return 0;
+    }
+
+    while ((slot != NULL) && np_carry_take(peer, slot, word)) {
+        if (++taken > 1) {
+            np_ring_rx_advance(ring); /* from the one before it */
+            if (ring->lag >= ring->lag_max) {
+                np_peer_publish(peer, ring);
+            }
+        }
+        slot = ((peer->lending & 1) && (taken < NP_CARRY_ROW)) ?
+               np_carry_another(peer, &word) : NULL;
+    }
+    np_carry_lent(peer);
+    return taken > 0;
 }

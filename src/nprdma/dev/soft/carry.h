@@ -82,13 +82,22 @@ int np_carry_has_room_beside(np_link_t *link, size_t len);
  *  runs. */
 void np_carry_drop(np_link_t *link);
 
-/** np_port_ops_t::serve for a slot of the data ring, whose answer goes into it.
- *  Returns 0 if it must be tried again in a later progress. */
+/** np_port_ops_t::serve or lend for a slot of the data ring, whose answer goes
+ *  into it. Returns 0 if it must be tried again in a later progress.
+ *  np_carry_lent is called before anything else is done but to serve another
+ *  one. */
 int np_carry_serve(np_peer_t *peer, np_slot_t *slot, uint64_t word);
 
+/** The end of what that may have begun: a recall need not wait any more, and
+ *  what is lent may end */
+void np_carry_lent(np_peer_t *peer);
 
-/** Slow half of np_carry_lent */
-void np_carry_lent_slow(np_peer_t *peer);
+/** Serve the slot at the data ring's head, which has @a word, and those behind
+ *  it while they are ready, and are small requests of what is lent. The last
+ *  one that was served is at the head then. Returns 0 if the first one cannot
+ *  be served yet, or the connection has ended. */
+int np_carry_take_row(np_peer_t *peer, uint64_t word);
+
 
 /** It has ended: its slot is for others, after the next np_carry_progress */
 static UCS_F_ALWAYS_INLINE void np_carry_end(np_carry_t *carry)

@@ -14,6 +14,7 @@
 #include "pace.h"
 #include "peer.h"
 #include "segments.h"
+#include "wide.h"
 
 #include <string.h>
 
@@ -49,6 +50,9 @@ int np_inbox_note(const np_job_t *job)
         return np_help_begin(job->peer, &job->slot.share);
     case NP_SLOT_SEGMENT:
         np_segments_send(job->peer, job->slot.segment.id);
+        return 1;
+    case NP_SLOT_WIDE:
+        np_wide_answer(job->peer);
         return 1;
     case NP_SLOT_WHEN:
         if (!np_inbox_can_answer(job->word)) {

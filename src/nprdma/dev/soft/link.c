@@ -18,6 +18,7 @@
 #include "segments.h"
 #include "sock.h"
 #include "vm.h"
+#include "wide.h"
 
 #include "../../clock.h"
 #include "../../engine.h"
@@ -123,16 +124,12 @@ static void np_link_free(np_link_t *link)
         link->table  = NULL;
     }
 
+    np_wide_free_link(link);
     if (link->shm != NULL) {
         np_segment_unmap(link->shm,
                          np_link_shm_size(link->port->config.data_slots,
-                                          link->port->config.payload_wide));
+                                          link->port->config.payload_size));
         link->shm = NULL;
-    }
-
-    if (link->is_wide) {
-        link->is_wide = 0;
-        --link->port->num_wide;
     }
 
     free(link->data.payload_end);
@@ -257,23 +254,23 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
     void *shm = NULL;
     ucs_status_t status;
 
-    status = np_segment_create("nprdma-link",
-                               np_link_shm_size(config->data_slots,
-                                                config->payload_wide),
-                               &shm, 0, fd_p);
+    status = np_segment_create_part("nprdma-link",
+                                    np_link_shm_size(config->data_slots,
+                                                     config->payload_wide),
+                                    np_link_shm_size(config->data_slots,
+                                                     config->payload_size),
+                                    &shm, 0, fd_p);
     if (status != UCS_OK) {
         return status;
     }
 
-    link->shm               = shm;
-    link->shm->magic        = NP_LINK_MAGIC;
-    link->shm->version      = NP_WIRE_VERSION;
-    link->shm->data_slots   = config->data_slots;
-    link->shm->payload_size = config->payload_wide;
-    link->inline_areas      =
-            UCS_PTR_BYTE_OFFSET(shm,
-                                np_link_shm_inline_offset(config->data_slots,
-                                                          config->payload_wide));
+    link->shm                = shm;
+    link->shm->magic         = NP_LINK_MAGIC;
+    link->shm->version       = NP_WIRE_VERSION;
+    link->shm->data_slots    = config->data_slots;
+    link->shm->payload_size  = config->payload_wide;
+    link->shm->payload_first = config->payload_size;
+    link->inline_areas       = np_link_shm_inline(shm, config->data_slots);
 
     status = np_link_init_ring(&link->data, np_link_shm_data(shm),
                                config->data_slots,
@@ -335,7 +332,9 @@ static ucs_status_t np_link_introduce(np_link_t *link)
         .start_time = np_host_own_start_time(),
         .has_barrier = np_engine_has_barrier(),
         .size       = np_link_shm_size(link->port->config.data_slots,
-                                       link->port->config.payload_wide)
+                                       link->port->config.payload_wide),
+        .part       = np_link_shm_size(link->port->config.data_slots,
+                                       link->port->config.payload_size)
     };
     ucs_status_t status;
     int fds[3];

@@ -58,6 +58,9 @@ struct np_link {
     ucs_list_link_t  deaf;
     int              no_vm;        /**< process_vm_* was refused */
     int              is_wide;      /**< uses, or will use, payload_wide */
+    int              no_wide;      /**< one end cannot map that */
+    int              wide_asked;   /**< the other end has been asked */
+    void             *wide_shm;    /**< all of our segment; NULL: not mapped */
     uint32_t         rewind_at;    /**< payload_tail at the last look whether
                                         payload may begin anew .. */
     uint32_t         rewind_after; /**< .. and the bytes to the next one */
@@ -150,9 +153,6 @@ void np_link_busy(np_link_t *link);
  *  wide before its ring is empty, and what it has lent is not asked for until
  *  then. Returns whether it may be. */
 int np_link_busy_request(np_link_t *link);
-
-/** Would np_link_busy have it use that, now or when the ring is empty? */
-int np_link_could_widen(const np_link_t *link);
 
 /** Is there room in the data ring? Looked at only if the last one that was
  *  refused found none (np_link_full). */

@@ -121,7 +121,8 @@ static void np_peer_detach(np_peer_t *peer)
         np_remote_put(peer->remote);
         peer->remote = NULL;
     }
-    np_segment_unmap(peer->shm, peer->shm_size);
+    np_wide_free_peer(peer);
+    np_segment_unmap(peer->shm, peer->shm_part);
     np_segment_unmap(peer->initiator, np_page_align(sizeof(np_port_shm_t)));
     peer->shm = NULL;
 }
@@ -212,17 +213,20 @@ static void np_peer_init_ring(np_ring_rx_t *ring, np_slot_t *slots,
 
 /* Read once what the initiator wrote, so that it cannot change between check
  * and use */
-static ucs_status_t np_peer_check_shm(const np_link_shm_t *shm, size_t size,
-                                      uint32_t *slots, uint32_t *payload)
+static ucs_status_t
+np_peer_check_shm(const np_link_shm_t *shm, const np_msg_t *msg,
+                  uint32_t *slots, uint32_t *first, uint32_t *payload)
 {
     *slots   = *(const volatile uint32_t*)&shm->data_slots;
+    *first   = *(const volatile uint32_t*)&shm->payload_first;
     *payload = *(const volatile uint32_t*)&shm->payload_size;
 
     if ((shm->magic != NP_LINK_MAGIC) || (shm->version != NP_WIRE_VERSION) ||
         (*slots == 0) || (*slots > NP_PEER_MAX_SLOTS) ||
-        !ucs_is_pow2(*slots) || (*payload == 0) ||
+        !ucs_is_pow2(*slots) || (*first == 0) || (*first > *payload) ||
         (*payload > NP_PEER_MAX_PAYLOAD) || !ucs_is_pow2(*payload) ||
-        (np_link_shm_size(*slots, *payload) != size)) {
+        (np_link_shm_size(*slots, *first) != msg->part) ||
+        (np_link_shm_size(*slots, *payload) != msg->size)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -259,40 +263,41 @@ static void np_peer_answer(np_peer_t *peer)
 static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
                                    const int *fds)
 {
-    uint32_t slots, payload;
+    uint32_t slots, first, payload;
     void *shm, *initiator;
     ucs_status_t status;
 
-    if (msg->size < sizeof(np_link_shm_t)) {
+    if ((msg->part < sizeof(np_link_shm_t)) || (msg->part > msg->size)) {
         return UCS_ERR_REJECTED;
     }
 
-    status = np_segment_map(fds[0], msg->size, &shm);
+    status = np_segment_map_part(fds[0], msg->size, msg->part, &shm);
     if (status != UCS_OK) {
         return status;
     }
 
-    status = np_peer_check_shm(shm, msg->size, &slots, &payload);
-    if (status != UCS_OK) {
-        goto err_unmap;
+    status = np_peer_check_shm(shm, msg, &slots, &first, &payload);
+    if (status == UCS_OK) {
+        status = np_segment_map(fds[1], np_page_align(sizeof(np_port_shm_t)),
+                                &initiator);
     }
 
-    status = np_segment_map(fds[1], np_page_align(sizeof(np_port_shm_t)),
-                            &initiator);
     if (status != UCS_OK) {
-        goto err_unmap;
+        np_segment_unmap(shm, msg->part);
+        return status;
     }
 
-    peer->shm_size  = msg->size;
-    peer->initiator = initiator;
-    peer->engine_id = msg->engine_id;
+    peer->shm_size     = msg->size;
+    peer->shm_part     = msg->part;
+    peer->payload_full = payload;
+    peer->initiator    = initiator;
+    peer->engine_id    = msg->engine_id;
     np_peer_init_ring(&peer->data, np_link_shm_data(shm), slots,
-                      np_link_shm_payload(shm, slots), payload,
+                      np_link_shm_payload(shm, slots), first,
                       &((np_link_shm_t*)shm)->data_head);
     np_peer_init_ring(&peer->ctl, np_link_shm_ctl(shm, slots), NP_CTL_SLOTS,
                       NULL, 0, &((np_link_shm_t*)shm)->ctl_head);
-    peer->inline_areas =
-            UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(slots, payload));
+    peer->inline_areas = np_link_shm_inline(shm, slots);
     np_drain_add(&peer->drain, shm, peer->fd, &peer->process,
                  UCS_MASK(NP_MOVER_LAST) & ~UCS_BIT(NP_MOVER_INITIATOR));
     peer->is_fenced = !msg->has_barrier || !np_engine_has_barrier();
@@ -305,10 +310,6 @@ static ucs_status_t np_peer_attach(np_peer_t *peer, const np_msg_t *msg,
     /* release: a thread that sees it sees all of the above */
     atomic_store_explicit(&peer->shm, shm, memory_order_release);
     return UCS_OK;
-
-err_unmap:
-    np_segment_unmap(shm, msg->size);
-    return status;
 }
 
 /* All that a peer sends once it is connected */

@@ -14,6 +14,7 @@
 #include "port.h"
 #include "ring.h"
 #include "sock.h"
+#include "wide.h"
 
 #include "../../mem/table.h"
 
@@ -24,9 +25,6 @@ typedef void (*np_am_cb_t)(void *arg, uint8_t id, void *data, unsigned len);
 
 /** Lines that are asked for at once: what a core can have outstanding */
 #define NP_PEER_PREFETCH 32
-
-/** Largest requests whose answers are told together */
-#define NP_PEER_SMALL    1024
 
 /** And before anything has come: a header, and what fits beside it */
 #define NP_PEER_AHEAD    3
@@ -39,7 +37,11 @@ struct np_peer {
     np_link_shm_t   *_Atomic shm; /**< NULL when it has been detached */
     np_port_shm_t   *initiator;   /**< the port to wake */
     np_port_t       *port;
-    size_t          shm_size;
+    size_t          shm_size;     /**< of which so much is mapped at first: */
+    size_t          shm_part;
+    _Atomic(void*)  wide_shm;     /**< all of it; NULL: not mapped. Set once, by
+                                       any thread (wide.h) */
+    uint32_t        payload_full; /**< bytes of its payload area */
     unsigned        number;       /**< index in port->peers */
     int             fd;
     np_process_t    process;      /**< the initiator's */
@@ -52,7 +54,7 @@ struct np_peer {
     _Atomic int     has_atomic;   /**< one of its atomics is being executed; set
                                        under ctl_lock */
     uint32_t        lending;      /**< what shm->lending says: its word is ours
-                                       alone. Odd only in np_peer_take_batch */
+                                       alone. Odd in np_carry_take_row alone */
     np_lent_range_t *kept;        /**< then: of np_lent_copy */
     int             has_refused;  /**< the last request for what is lent, and
                                        with it all of .. */
@@ -170,15 +172,6 @@ np_peer_publish(np_peer_t *peer, np_ring_rx_t *ring)
     np_peer_wake_armed(peer);
 }
 
-/** The end of what np_carry_serve may have begun: a recall need not wait any
- *  more, and what is lent may end */
-static UCS_F_ALWAYS_INLINE void np_carry_lent(np_peer_t *peer)
-{
-    if (ucs_unlikely(peer->lending & 1)) {
-        np_carry_lent_slow(peer);
-    }
-}
-
 /** What the last look has read, but not freed: it ended with a full batch.
  *  Owner of the port. */
 static inline void np_peer_publish_all(np_peer_t *peer)
@@ -222,7 +215,17 @@ np_ring_rx_has_payload(const np_ring_rx_t *ring, uint32_t offset, uint32_t len)
     return ((uint64_t)offset + len) <= ring->payload_size;
 }
 
-/** Take one slot of the data ring. Returns 0 if it cannot be served yet, or the
+/** Has it, or has what the link uses since it has become wide? The owner. */
+static UCS_F_ALWAYS_INLINE int
+np_peer_has_payload(np_peer_t *peer, uint32_t offset, uint32_t len)
+{
+    return ucs_likely(np_ring_rx_has_payload(&peer->data, offset, len)) ||
+           (np_wide_begin(peer) &&
+            np_ring_rx_has_payload(&peer->data, offset, len));
+}
+
+/** Take one slot of the data ring, or a row of small requests, of which the
+ *  last is at the head then. Returns 0 if it cannot be served yet, or the
  *  connection has ended. */
 static UCS_F_ALWAYS_INLINE int
 np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
@@ -248,7 +251,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         return 1;
     case NP_SLOT_AM_LONG:
         offset = slot->offset;
-        if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset, len))) {
+        if (ucs_unlikely(!np_peer_has_payload(peer, offset, len))) {
             break;
         }
         data        = ring->payload + offset;
@@ -259,19 +262,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         return 1;
     case NP_SLOT_PUT:
     case NP_SLOT_GET:
-        offset = slot->rma.offset;
-        if (ucs_unlikely(!np_ring_rx_has_payload(ring, offset,
-                                                 np_carry_payload(len)))) {
-            break;
-        }
-        if (ucs_unlikely(!np_carry_serve(peer, slot, word))) {
-            return 0;
-        }
-        /* it waits for the answer; of many small ones for that to the last */
-        ring->lag = ((np_word_id(word) == NP_CARRY_LENT) &&
-                     (len <= NP_PEER_SMALL)) ?
-                    (ring->lag + NP_LINE + len) : ring->lag_max;
-        return 1;
+        return np_carry_take_row(peer, word);
     }
 
     np_peer_malformed(peer, word);
@@ -290,7 +281,6 @@ np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
     do {
         if (ucs_unlikely(!np_peer_take(peer, word, am_cb, arg))) {
             if (peer->is_malformed || (count == 0)) {
-                np_carry_lent(peer);
                 return count; /* there is nothing to free */
             }
             is_ready = 0; /* nothing else can be done now */
@@ -304,7 +294,6 @@ np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
 
         is_ready = np_ring_rx_is_ready(ring, &word);
     } while ((++count < NP_PORT_BATCH) && is_ready);
-    np_carry_lent(peer);
 
     /* Nothing else to do: free what we have read */
     if (!is_ready) {

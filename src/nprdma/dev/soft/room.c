@@ -10,6 +10,7 @@
 #endif
 
 #include "link.h"
+#include "wide.h"
 
 /* Times that the payload area was filled before a link becomes wide */
 #define NP_LINK_BUSY_LAPS   64
@@ -40,21 +41,23 @@ void np_link_init_room(np_link_t *link)
     }
 }
 
-int np_link_could_widen(const np_link_t *link)
-{
-    return !np_link_is_widened(link) &&
-           (link->is_wide ||
-            (link->port->num_wide < link->port->config.wide_links));
-}
-
+/* May it use, now or when the ring is empty, the whole payload area? */
 static int np_link_may_widen(np_link_t *link)
 {
-    if (!link->is_wide && np_link_could_widen(link)) {
+    if (!link->is_wide && !link->no_wide &&
+        (link->port->num_wide < link->port->config.wide_links)) {
         ++link->port->num_wide;
         link->is_wide = 1;
     }
 
     return link->is_wide;
+}
+
+/* Is it to do so as soon as the ring is empty? */
+static int np_link_is_widening(np_link_t *link)
+{
+    return !np_link_is_widened(link) && np_link_may_widen(link) &&
+           np_wide_is_ready(link);
 }
 
 /* The whole payload area is more than a core's cache likes. Where the target
@@ -109,7 +112,9 @@ void np_link_busy(np_link_t *link)
         np_link_rewind(link);
     } else if (!np_link_may_widen(link)) {
         ring->busy_at = ring->payload_tail + np_link_busy_bytes(size);
-    } else if (np_ring_tx_refresh(ring) && np_ring_tx_is_empty(ring)) {
+    } else if (np_wide_is_ready(link) && np_ring_tx_refresh(ring) &&
+               np_ring_tx_is_empty(ring)) {
+        np_wide_use(link);
         np_ring_tx_widen(ring);
         np_fill_begin(&link->fill, ring, link->port->config.payload_size);
         link->rewind_at = ring->payload_tail;
@@ -121,12 +126,12 @@ void np_link_busy(np_link_t *link)
 
 int np_link_busy_request(np_link_t *link)
 {
-    if (np_link_is_widened(link) || (np_ring_tx_refresh(&link->data) &&
-                                     np_ring_tx_is_empty(&link->data))) {
+    if (!np_link_is_widening(link) || (np_ring_tx_refresh(&link->data) &&
+                                       np_ring_tx_is_empty(&link->data))) {
         np_link_busy(link);
         return 1;
     }
-    return !np_link_could_widen(link);
+    return 0;
 }
 
 /* For a caller that has found no room in the data ring */
@@ -135,7 +140,7 @@ static int np_link_has_ring_room(np_link_t *link)
     uint32_t start;
 
     /* A link that is to become wide does so when all is read */
-    if (ucs_unlikely(link->is_wide && !np_link_is_widened(link))) {
+    if (ucs_unlikely(link->is_wide) && np_link_is_widening(link)) {
         np_link_busy(link);
         return np_link_is_widened(link);
     }

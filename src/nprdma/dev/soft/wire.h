@@ -6,7 +6,11 @@
  *
  * A link goes one way. Its segment is made by the initiator:
  *
- *   np_link_shm_t | data slots | control slots | payload | inline areas
+ *   np_link_shm_t | data slots | control slots | inline areas | payload
+ *
+ * Both map it up to the end of the payload that a link uses at first. All of it
+ * is mapped, elsewhere, when the link becomes wide: few do, and a mapping of
+ * that size would have a page of page tables to itself.
  *
  * Each ring has one writer (the initiator writes slots) and one reader (the
  * target writes the head). What the target has to say about a request in the
@@ -49,7 +53,8 @@ typedef enum np_slot_kind {
     NP_SLOT_FAULT,      /**< control: bring memory in and finish a transfer */
     NP_SLOT_SHARE,      /**< control, no answer: help with a copy */
     NP_SLOT_SEGMENT,    /**< control, no answer: send me an allocated segment */
-    NP_SLOT_WHEN        /**< control, timing model: when is it registered? */
+    NP_SLOT_WHEN,       /**< control, timing model: when is it registered? */
+    NP_SLOT_WIDE        /**< control, no answer: map all of the payload area */
 } np_slot_kind_t;
 
 /** Most bytes of a write or read that fit into its slot */
@@ -187,6 +192,13 @@ typedef struct np_share {
                                                 that were moved then */
 } NP_LINE_ALIGNED np_share_t;
 
+/** Has the target mapped all of a link's segment? */
+typedef enum np_wide {
+    NP_WIDE_UNKNOWN, /**< not yet */
+    NP_WIDE_YES,
+    NP_WIDE_NO       /**< it cannot */
+} np_wide_t;
+
 /** First page of a link's segment */
 typedef struct np_link_shm {
     /* written by the initiator before the segment is sent */
@@ -194,6 +206,7 @@ typedef struct np_link_shm {
     uint32_t         version;
     uint32_t         data_slots;
     uint32_t         payload_size;
+    uint32_t         payload_first; /**< of these, what is mapped at first */
 
     /* written by the target: slots below the head may be used again */
     _Atomic uint32_t data_head NP_LINE_ALIGNED;
@@ -205,6 +218,7 @@ typedef struct np_link_shm {
     _Atomic uint32_t polled NP_LINE_ALIGNED;
     _Atomic uint32_t accepted;           /**< the answer is on the socket */
     _Atomic uint32_t left;               /**< it has closed its port in peace */
+    _Atomic uint32_t wide;               /**< np_wide_t, for NP_SLOT_WIDE */
 
     /* written by the target: odd while it reads or writes what it has lent */
     _Atomic uint32_t lending NP_LINE_ALIGNED;
@@ -258,6 +272,7 @@ typedef struct np_msg {
     uint64_t engine_id;   /**< CONNECT: the initiator's */
     uint64_t cookie;      /**< CONNECT: the target's, proof of its address */
     uint64_t size;        /**< CONNECT, SEGMENT: bytes of the segment */
+    uint64_t part;        /**< CONNECT: of these, what is mapped at first */
     uint64_t segment_id;  /**< SEGMENT */
     uint64_t start_time;  /**< CONNECT: of the initiator, as
                                np_host_proc_start_time */
@@ -292,18 +307,24 @@ static UCS_F_ALWAYS_INLINE uint8_t np_word_id(uint64_t word)
     return word >> 56;
 }
 
-static inline size_t
-np_link_shm_inline_offset(uint32_t data_slots, uint32_t payload)
+static inline size_t np_link_shm_inline_offset(uint32_t data_slots)
 {
     return ucs_align_up_pow2(sizeof(np_link_shm_t), (size_t)4096) +
            ucs_align_up_pow2(((size_t)data_slots + NP_CTL_SLOTS) *
-                             sizeof(np_slot_t) + payload, (size_t)4096);
+                             sizeof(np_slot_t), (size_t)4096);
 }
 
+static inline size_t np_link_shm_payload_offset(uint32_t data_slots)
+{
+    return np_link_shm_inline_offset(data_slots) +
+           ((size_t)NP_CTL_SLOTS * NP_INLINE_SIZE);
+}
+
+/** Bytes up to the end of so much payload */
 static inline size_t np_link_shm_size(uint32_t data_slots, uint32_t payload)
 {
-    return np_link_shm_inline_offset(data_slots, payload) +
-           ((size_t)NP_CTL_SLOTS * NP_INLINE_SIZE);
+    return np_link_shm_payload_offset(data_slots) +
+           ucs_align_up_pow2((size_t)payload, (size_t)4096);
 }
 
 static inline uint64_t np_answer_word(uint32_t sequence, ucs_status_t status)
@@ -333,9 +354,14 @@ static inline np_slot_t *np_link_shm_ctl(void *shm, uint32_t data_slots)
     return np_link_shm_data(shm) + data_slots;
 }
 
+static inline uint8_t *np_link_shm_inline(void *shm, uint32_t data_slots)
+{
+    return UCS_PTR_BYTE_OFFSET(shm, np_link_shm_inline_offset(data_slots));
+}
+
 static inline uint8_t *np_link_shm_payload(void *shm, uint32_t data_slots)
 {
-    return (uint8_t*)(np_link_shm_ctl(shm, data_slots) + NP_CTL_SLOTS);
+    return UCS_PTR_BYTE_OFFSET(shm, np_link_shm_payload_offset(data_slots));
 }
 
 #endif
