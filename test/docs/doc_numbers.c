@@ -165,8 +165,9 @@ static void say_limits(void)
     say(GUIDE, "half of `RING_BYTES`, at most %zu bytes", bcopy);
     say(GUIDE, "scatter list | %u elements", NP_MAX_IOV);
     say(GUIDE, "must allow a segment of a link (%lu KiB by default, of which "
-        "%lu KiB are used at first)", kib(np_link_shm_size(128, 2 * UCS_MBYTE)),
-        kib(segment));
+        "%lu KiB are used at first, and %lu KiB of addresses)",
+        kib(np_link_shm_size(128, 2 * UCS_MBYTE)), kib(segment),
+        kib(np_link_shm_size(128, 32768)));
     say(GUIDE, "up to `%luk` |", kib(NP_INLINE_SIZE));
     say(MAN, "at most %zu bytes, is the largest active message", bcopy);
     say(MAN, "%u elements in a scatter list; active messages up to %zu bytes",

@@ -30,10 +30,15 @@ void lent_fill(uint8_t *bytes, uint8_t seed)
 
 int lent_open(lent_world_t *world, int is_lent)
 {
+    return lent_open_of_slots(world, is_lent, PAIR_SLOTS);
+}
+
+int lent_open_of_slots(lent_world_t *world, int is_lent, unsigned slots)
+{
     np_packed_key_t packed;
     np_arenas_t arenas;
 
-    if (!pair_open_child(&world->pair) ||
+    if (!pair_open_child_of_slots(&world->pair, slots) ||
         !pair_wait_received(world->pair.target, world->pair.initiator, 1)) {
         return 0;
     }
@@ -92,6 +97,19 @@ int lent_wait(lent_world_t *world, unsigned copy, int attended)
         pair_progress(world->pair.initiator);
     }
     return world->done[copy] == UCS_OK;
+}
+
+int lent_wait_all(lent_world_t *world, int attended)
+{
+    const uint64_t end = np_clock() + UINT64_C(5000000000);
+
+    while ((world->pair.link.flight.outstanding > 0) && (np_clock() < end)) {
+        if (attended) {
+            pair_progress(world->pair.target);
+        }
+        pair_progress(world->pair.initiator);
+    }
+    return world->pair.link.flight.outstanding == 0;
 }
 
 void lent_close(lent_world_t *world)

@@ -28,6 +28,7 @@ void lent_fill(uint8_t *bytes, uint8_t seed);
 
 /* In a child; returns whether it went well */
 int lent_open(lent_world_t *world, int is_lent);
+int lent_open_of_slots(lent_world_t *world, int is_lent, unsigned slots);
 
 void lent_close(lent_world_t *world);
 
@@ -39,6 +40,9 @@ int lent_is_right(const lent_world_t *world, unsigned copy);
 
 /* Progress, the target's too if it is @a attended, until it is done */
 int lent_wait(lent_world_t *world, unsigned copy, int attended);
+
+/* The same until nothing is outstanding */
+int lent_wait_all(lent_world_t *world, int attended);
 
 /* Have so many come or gone through the rings, and been left? */
 int lent_count(const lent_world_t *world, unsigned came, unsigned left);

@@ -40,7 +40,7 @@ static void pair_am(void *arg, uint8_t id, void *data, unsigned len)
 
 np_port_t *pair_port(void)
 {
-    return pair_port_of_slots(8);
+    return pair_port_of_slots(PAIR_SLOTS);
 }
 
 np_port_t *pair_port_of_slots(unsigned slots)
@@ -107,14 +107,19 @@ int pair_meet(np_port_t *from, np_port_t *to, np_link_t *link)
 
 int pair_open_child(pair_t *pair)
 {
+    return pair_open_child_of_slots(pair, PAIR_SLOTS);
+}
+
+int pair_open_child_of_slots(pair_t *pair, unsigned slots)
+{
     const np_engine_config_t config = {.share_min = 1 << 20};
 
     if (np_engine_init(&config) != UCS_OK) {
         return 0;
     }
 
-    pair->target    = pair_port();
-    pair->initiator = pair_port();
+    pair->target    = pair_port_of_slots(slots);
+    pair->initiator = pair_port_of_slots(slots);
     pair_link(pair->initiator, pair->target, &pair->link);
     if (!pair_meet(pair->initiator, pair->target, &pair->link)) {
         return 0;

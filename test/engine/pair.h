@@ -9,6 +9,7 @@
 #include "nprdma/dev/soft/peer.h"
 
 #define PROGRESS_MAX 100000
+#define PAIR_SLOTS   8
 
 /* Both have talked */
 typedef struct pair {
@@ -26,7 +27,7 @@ void pair_open(const char *name, pair_t *pair);
 void pair_close(pair_t *pair);
 
 /* A port alone; where an operation has a completion, that is a ucs_status_t.
- * Its links have rings of 8 slots. */
+ * Its links have rings of PAIR_SLOTS slots. */
 np_port_t *pair_port(void);
 np_port_t *pair_port_of_slots(unsigned slots);
 np_port_t *pair_port_of(const np_port_config_t *config);
@@ -43,6 +44,7 @@ int pair_meet(np_port_t *from, np_port_t *to, np_link_t *link);
 /* The same in a child that has no engine yet: nothing is said but whether it
  * went well. The link knows its target's port. */
 int pair_open_child(pair_t *pair);
+int pair_open_child_of_slots(pair_t *pair, unsigned slots);
 
 /* Send a message, if there is room */
 void pair_send(np_link_t *link);

@@ -14,6 +14,13 @@
 
 #define MOVE_BEFORE 0x11
 
+/* Slots, and 64 bytes of payload for each: for pieces of 32 KiB */
+#define MOVE_SLOTS  2048u
+
+/* Of many */
+#define MOVE_STEP   1024u
+#define MOVE_LEN    40u
+
 
 static int move_has_before(const uint8_t *bytes)
 {
@@ -38,20 +45,18 @@ static ucs_status_t move_post(lent_world_t *world, np_dir_t dir, size_t len)
  * comes as one */
 static int move_all(np_dir_t dir)
 {
-    const size_t lens[] = {1, 8, 32, 33, 1000, 5000, 32768};
+    const size_t lens[] = {1, 8, 32, 33, 1000, 1025, 5000, 32768};
     lent_world_t world;
     np_flight_t *flight;
-    unsigned moved = 0, i;
+    unsigned i;
     int is_left;
 
-    TAP_CHILD_CHECK(lent_open(&world, 1));
+    TAP_CHILD_CHECK(lent_open_of_slots(&world, 1, MOVE_SLOTS));
+    TAP_CHILD_CHECK(np_rma_ring_piece(&world.pair.link) == 32768);
     flight = &world.pair.link.flight;
     for (i = 0; i < (2 * ucs_static_array_size(lens)); ++i) {
         const size_t len = lens[i / 2];
 
-        if (len > np_rma_ring_piece(&world.pair.link)) {
-            break;
-        }
         is_left = i % 2;
         for (; world.pair.link.lent_from > np_clock();) {
         }
@@ -61,18 +66,80 @@ static int move_all(np_dir_t dir)
         TAP_CHILD_CHECK(lent_wait(&world, 0, !is_left));
         TAP_CHILD_CHECK(memcmp(world.ours, world.theirs, len) == 0);
         TAP_CHILD_CHECK(flight->outstanding == 0);
-        ++moved;
 
         memset((dir == NP_DIR_PUT) ? world.theirs : world.ours, MOVE_BEFORE,
                LENT_SIZE);
         pair_progress(world.pair.target);
         pair_progress(world.pair.initiator);
         TAP_CHILD_CHECK(move_has_before((dir == NP_DIR_PUT) ? world.theirs :
-                                       world.ours));
+                                        world.ours));
     }
-    TAP_CHILD_CHECK((moved >= 10) && lent_count(&world, moved / 2, moved / 2));
+    TAP_CHILD_CHECK(lent_count(&world, i / 2, i / 2));
     lent_close(&world);
     return 0;
+}
+
+/* The n-th of many, without a completion: a page and a line for each */
+static ucs_status_t move_one(lent_world_t *world, np_dir_t dir, unsigned n)
+{
+    const size_t offset = (n % (LENT_SIZE / MOVE_STEP)) * MOVE_STEP;
+    const np_iov_t iov  = {world->ours + offset, MOVE_LEN};
+
+    return np_ep_move(dir, &world->pair.link.flight, world->key, &iov, 1,
+                      (uintptr_t)world->theirs + offset, NULL);
+}
+
+/* Many at once: they come in rows; or the target stops in the middle, and what
+ * it has not executed is left, and all comes once */
+static int move_many(np_dir_t dir, int is_left)
+{
+    const unsigned count = LENT_SIZE / MOVE_STEP;
+    lent_world_t world;
+    unsigned i, posted;
+    np_stats_t *stats;
+    uint64_t word;
+
+    TAP_CHILD_CHECK(lent_open_of_slots(&world, 1, MOVE_SLOTS));
+    memset((dir == NP_DIR_PUT) ? world.theirs : world.ours, 0, LENT_SIZE);
+    lent_fill((dir == NP_DIR_PUT) ? world.ours : world.theirs, 5);
+    for (posted = 0; posted < count; ++posted) {
+        TAP_CHILD_CHECK(move_one(&world, dir, posted) == UCS_INPROGRESS);
+    }
+    if (is_left) {
+        /* one row, and it is stopped before it says how far it is */
+        TAP_CHILD_CHECK(np_ring_rx_is_ready(&world.pair.peer->data, &word) &&
+                        np_carry_take_row(world.pair.peer, word));
+    }
+    TAP_CHILD_CHECK(lent_wait_all(&world, !is_left));
+    for (i = 0; i < count; ++i) {
+        TAP_CHILD_CHECK(memcmp(world.ours + (i * MOVE_STEP),
+                               world.theirs + (i * MOVE_STEP), MOVE_LEN) == 0);
+    }
+    stats = world.pair.initiator->flights.stats;
+    TAP_CHILD_CHECK((stats->lent + stats->lent_left) == count);
+    TAP_CHILD_CHECK((stats->lent > 1) && ((stats->lent_left > 0) == is_left));
+    lent_close(&world);
+    return 0;
+}
+
+static int move_child_many(void)
+{
+    return move_many(NP_DIR_PUT, 0);
+}
+
+static int move_child_many_gets(void)
+{
+    return move_many(NP_DIR_GET, 0);
+}
+
+static int move_child_many_left(void)
+{
+    return move_many(NP_DIR_PUT, 1);
+}
+
+static int move_child_many_gets_left(void)
+{
+    return move_many(NP_DIR_GET, 1);
 }
 
 static int move_child_puts(void)
@@ -108,6 +175,11 @@ void test_lent_move_children(void)
     TAP_CHECK(tap_child(move_child_puts),
               "lent: puts in one slot come, or are left");
     TAP_CHECK(tap_child(move_child_gets), "lent: and such gets");
+    TAP_CHECK(tap_child(move_child_many), "lent: many puts in rows");
+    TAP_CHECK(tap_child(move_child_many_gets), "lent: many gets in rows");
+    TAP_CHECK(tap_child(move_child_many_left),
+              "lent: many puts, of which the target executes some");
+    TAP_CHECK(tap_child(move_child_many_gets_left), "lent: and many gets");
     TAP_CHECK(tap_child(move_child_cancelled),
               "lent: one of these is cancelled");
 }

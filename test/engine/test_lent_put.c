@@ -12,8 +12,10 @@
 #include "nprdma/proto/soft/lend.h"
 #include "nprdma/proto/soft/rma.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define PUT_LEN    200ul
 #define PUT_COUNT  3
@@ -73,15 +75,8 @@ static int put_has(const lent_world_t *world, unsigned n, uint8_t value)
 /* Progress until nothing is outstanding */
 static int put_flush(lent_world_t *world, int attended)
 {
-    const uint64_t end = np_clock() + UINT64_C(5000000000);
-
-    while ((world->pair.link.flight.outstanding > 0) && (np_clock() < end)) {
-        if (attended) {
-            pair_progress(world->pair.target);
-        }
-        pair_progress(world->pair.initiator);
-    }
-    return np_flight_flush(&world->pair.link.flight, NULL) == UCS_OK;
+    return lent_wait_all(world, attended) &&
+           np_flight_flush(&world->pair.link.flight, NULL) == UCS_OK;
 }
 
 /* The target looks again, and has what the program has written since */
@@ -478,7 +473,8 @@ static int put_child_turns(void)
     lent_world_t world;
     uint32_t before;
 
-    TAP_CHILD_CHECK(put_begin(&world, 0));
+    TAP_CHILD_CHECK(lent_open_of_slots(&world, 1, 128));
+    memset(world.theirs, PUT_BEFORE, LENT_SIZE);
     before        = atomic_load(&world.pair.link.shm->lending);
     pair_received = 0;
     TAP_CHILD_CHECK(put_small(&world, 0) && put_small(&world, 1));
@@ -492,6 +488,74 @@ static int put_child_turns(void)
 
     /* nothing is kept: it may end */
     np_lent_end(world.id);
+    pair_close(&world.pair);
+    return 0;
+}
+
+/* It is recalled between two requests of a row: what comes later in the row is
+ * not executed, and goes once by the kernel */
+static int put_child_row_recalled(void)
+{
+    lent_world_t world;
+    np_ring_rx_t *ring;
+    uint64_t word;
+
+    TAP_CHILD_CHECK(lent_open_of_slots(&world, 1, 128));
+    memset(world.theirs, PUT_BEFORE, LENT_SIZE);
+    TAP_CHILD_CHECK(put_small(&world, 0) && put_small(&world, 1) &&
+                    put_small(&world, 2));
+    /* as if the number had been counted up then */
+    ring = &world.pair.peer->data;
+    ring->slots[(ring->head + 1) & ring->mask].rma.epoch -= 1;
+    ring->slots[(ring->head + 2) & ring->mask].rma.epoch -= 1;
+    TAP_CHILD_CHECK(np_ring_rx_is_ready(ring, &word) &&
+                    np_carry_take_row(world.pair.peer, word));
+    TAP_CHILD_CHECK(!(world.pair.peer->lending & 1) &&
+                    (world.pair.peer->kept == NULL));
+    TAP_CHILD_CHECK(put_has(&world, 0, 1) && put_has(&world, 1, PUT_BEFORE));
+    TAP_CHILD_CHECK(put_flush(&world, 1));
+    TAP_CHILD_CHECK(put_has(&world, 1, 2) && put_has(&world, 2, 3));
+    TAP_CHILD_CHECK(lent_count(&world, 1, 2) && put_stays(&world));
+    lent_close(&world);
+    return 0;
+}
+
+static void *put_ender(void *arg)
+{
+    lent_world_t *world = arg;
+
+    np_lent_end(world->id);
+    __atomic_store_n(&world->done[0], UCS_OK, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* A range that is kept does not end; and nothing of it is copied any more, nor
+ * of another one kept with it */
+static int put_child_kept(void)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    np_lent_range_t *kept       = NULL, *before;
+    uint8_t other[64], byte     = 0x5a;
+    lent_world_t world;
+    pthread_t thread;
+    unsigned id;
+
+    TAP_CHILD_CHECK(put_begin(&world, 0));
+    TAP_CHILD_CHECK(np_lent_copy(NP_DIR_PUT, put_addr(&world, 0), &byte, 1, 0,
+                                 &kept) && (kept != NULL));
+    before        = kept;
+    world.done[0] = UCS_INPROGRESS;
+    TAP_CHILD_CHECK(pthread_create(&thread, NULL, put_ender, &world) == 0);
+    nanosleep(&pause, NULL);
+    TAP_CHILD_CHECK(__atomic_load_n(&world.done[0], __ATOMIC_ACQUIRE) ==
+                    UCS_INPROGRESS);
+    id = np_lent_begin((uintptr_t)other, sizeof(other));
+    TAP_CHILD_CHECK(np_lent_copy(NP_DIR_PUT, (uintptr_t)other, &byte, 1, 0,
+                                 &kept) && (kept != before));
+    pthread_join(thread, NULL); /* what was kept was left for the other one */
+    TAP_CHILD_CHECK(!np_lent_copy(NP_DIR_PUT, put_addr(&world, 0), &byte, 1, 0,
+                                  &kept) && (kept == NULL));
+    np_lent_end(id);
     pair_close(&world.pair);
     return 0;
 }
@@ -527,4 +591,8 @@ void test_lent_put_children(void)
     TAP_CHECK(tap_child(put_child_gets), "lent: small gets come, or are left");
     TAP_CHECK(tap_child(put_child_turns),
               "lent: requests in a row are one turn, without what is between");
+    TAP_CHECK(tap_child(put_child_row_recalled),
+              "lent: a row that is recalled in its middle");
+    TAP_CHECK(tap_child(put_child_kept),
+              "lent: a range that is kept ends later");
 }

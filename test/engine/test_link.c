@@ -318,10 +318,11 @@ static void link_fork(void)
 }
 
 /* A put through the data ring that is refused when a part of it is there
- * already: that part is not left out of the next one */
-static void link_refused_part(void)
+ * already: that part is not left out of the next one. Its bytes are in the
+ * slot, or in the payload area. */
+static void link_refused_part(uint32_t len)
 {
-    static const uint8_t bytes[16] = "sixteen of them";
+    static const uint8_t bytes[64] = "sixteen of them, or sixty-four";
     np_slot_t slot = {.rma = {.addr = LINK_PAGE}}; /* in no shared arena */
     link_world_t world;
     np_peer_t *peer;
@@ -330,16 +331,17 @@ static void link_refused_part(void)
     peer         = world.pair.peer;
     peer->served = 8;
     TAP_CHECK(np_carry_serve(peer, &slot,
-                            np_slot_word(0, 16, NP_SLOT_PUT, 0)) &&
+                            np_slot_word(0, len, NP_SLOT_PUT, 0)) &&
               (slot.rma.status == UCS_ERR_INVALID_ADDR),
               "refused part: %d", slot.rma.status);
-    memcpy(slot.rma.data, bytes, sizeof(bytes));
+    memcpy((len <= NP_SLOT_RMA_INLINE) ? slot.rma.data : peer->data.payload,
+           bytes, len);
     slot.rma.addr = (uintptr_t)world.mem;
     TAP_CHECK(np_carry_serve(peer, &slot,
-                            np_slot_word(1, 16, NP_SLOT_PUT, 0)) &&
+                            np_slot_word(1, len, NP_SLOT_PUT, 0)) &&
               (slot.rma.status == UCS_OK) &&
-              (memcmp(world.mem, bytes, sizeof(bytes)) == 0),
-              "refused part: the next one is whole");
+              (memcmp(world.mem, bytes, len) == 0),
+              "refused part: the next one is whole, %u bytes", len);
     link_world_close(&world);
 }
 
@@ -884,7 +886,8 @@ void test_link(void)
     link_flush_down();
     link_swap();
     link_fork();
-    link_refused_part();
+    link_refused_part(16);
+    link_refused_part(64);
     link_notes();
     link_note_room();
     link_late_room(0);

@@ -21,6 +21,9 @@
 #define SLOTS    8
 #define PAYLOAD  16384
 #define FIRST    4096 /* of it */
+
+/* Of our pages that are lent: the first ones, which stay readable */
+#define LENT_PAGES (FUZZ_PAGES / 2)
 #define PATIENCE 10000
 
 /* The same for what another thread does */
@@ -73,6 +76,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
     fuzz_start();
     fuzz_is_target = 1;
+    np_lent_begin(FUZZ_OURS, LENT_PAGES * 4096);
     return np_port_open(&config, &np_proto_ops, &target_user, &port) != UCS_OK;
 }
 
@@ -81,10 +85,14 @@ unsigned fuzz_get_regions(fuzz_region_t *regions)
 {
     unsigned count = 0, i;
 
-    for (i = 0; (i < port->num_peers) && (count < FUZZ_REGIONS); ++i) {
+    for (i = 0; (i < port->num_peers) && ((count + 1) < FUZZ_REGIONS); ++i) {
         if ((port->peers[i] != NULL) && (port->peers[i]->shm != NULL)) {
             regions[count].base   = port->peers[i]->shm;
             regions[count++].size = port->peers[i]->shm_part;
+            if (port->peers[i]->wide_shm != NULL) {
+                regions[count].base   = port->peers[i]->wide_shm;
+                regions[count++].size = port->peers[i]->shm_size;
+            }
         }
     }
     return count;
@@ -310,7 +318,8 @@ static void hostile_word(hostile_t *hostile, const fuzz_record_t *record)
 /* The program's own doing, in the middle of it */
 static void own_memory(const fuzz_record_t *record)
 {
-    void *page = (void*)(FUZZ_OURS + ((record->b % FUZZ_PAGES) * 4096));
+    const unsigned number = record->b % FUZZ_PAGES;
+    void *page            = (void*)(FUZZ_OURS + (number * 4096));
 
     if (record->a & 1) {
         np_mapper_unmap((uintptr_t)page, 4096);
@@ -318,7 +327,7 @@ static void own_memory(const fuzz_record_t *record)
     if (record->a & 2) {
         madvise(page, 4096, MADV_DONTNEED);
     }
-    if (record->a & 4) {
+    if ((record->a & 4) && (number >= LENT_PAGES)) {
         mprotect(page, 4096, (record->a & 8) ? PROT_READ :
                              (PROT_READ | PROT_WRITE));
     }

@@ -29,7 +29,7 @@ ours() { echo $(($1 << 8)); }
 theirs() { echo $((($1 << 8) | 3)); }
 
 # Kinds of slots, as in wire.h
-am=1 am_long=2 put=3 get=4 atomic=5 fault=6 share=7 segment=8
+am=1 am_long=2 put=3 get=4 atomic=5 fault=6 share=7 segment=8 wide=10
 
 hello() {
     record 0 0 0 0 0  # a connection
@@ -84,6 +84,40 @@ target_share() {
     progress
     record 9 $segment 0 0 1
     record 0 0 0 0 0
+    progress
+}
+
+# All of the payload area, and what lies beyond its first part
+target_wide() {
+    hello
+    record 6 $am_long 64 128 0
+    progress
+    record 9 $wide 0 0 0
+    record 0 0 0 0 0
+    progress
+    record 6 $am_long 64 8192 0
+    record 6 $put 100 4096 "$(ours 4096)"
+    record 6 $get 100 12288 "$(ours 4196)"
+    progress
+    record 9 $wide 0 0 0 # once more
+    record 0 0 0 0 0
+    record 6 $am_long 64 128 0
+    progress
+}
+
+# A row of requests of what is lent: some in their slots, one refused
+target_lent() {
+    local lent=$((1 << 24))
+
+    hello
+    record 6 $put 8 $lent "$(ours 64)"
+    record 6 $get 8 $lent "$(ours 64)"
+    record 6 $put 100 $((lent + 256)) "$(ours 4000)"
+    record 6 $get 4000 $lent "$(ours 0)"
+    progress
+    record 6 $get 8 $lent "$(ours 64)"
+    record 6 $put 8 $lent "$(theirs 64)"
+    record 6 $get 8 $lent "$(ours 64)"
     progress
 }
 
@@ -294,6 +328,8 @@ target)
     target_share 0 > "$out/share_get"
     target_share 1 > "$out/share_put"
     target_two > "$out/two"
+    target_wide > "$out/wide"
+    target_lent > "$out/lent"
     ;;
 initiator)
     for kind in 0 1 2 3 4 5 6; do

@@ -63,7 +63,7 @@ void np_overlap_add(np_overlap_t *overlap, np_interval_t *interval, uint64_t va,
 void np_overlap_remove(np_overlap_t *overlap, np_interval_t *interval);
 
 /** Does a new range touch one in flight, and does one of the two write? Nothing
- *  in flight costs one load. */
+ *  in flight costs two loads. */
 int np_overlap_check(np_overlap_t *overlap, uint64_t va, uint64_t len,
                      int is_write);
 

@@ -17,7 +17,7 @@
 /* Largest requests whose answers are told together, and that are served in a
  * row; most of a row */
 #define NP_CARRY_SMALL 1024
-#define NP_CARRY_ROW   16
+#define NP_CARRY_ROW   8
 
 
 int np_carry_begin(np_link_t *link, np_carry_t *carry, size_t len)
@@ -384,11 +384,10 @@ int np_carry_take_row(np_peer_t *peer, uint64_t word)
     while ((slot != NULL) && np_carry_take(peer, slot, word)) {
         if (++taken > 1) {
             np_ring_rx_advance(ring); /* from the one before it */
-            if (ring->lag >= ring->lag_max) {
-                np_peer_publish(peer, ring);
-            }
         }
-        slot = ((peer->lending & 1) && (taken < NP_CARRY_ROW)) ?
+        /* what waits to be told does not wait for the next one */
+        slot = ((peer->lending & 1) && (taken < NP_CARRY_ROW) &&
+                (ring->lag < ring->lag_max)) ?
                np_carry_another(peer, &word) : NULL;
     }
     np_carry_lent(peer);

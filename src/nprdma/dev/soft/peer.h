@@ -270,7 +270,7 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
 }
 
 /** Take what is ready in the data ring, from the slot with @a word on. Returns
- *  how many messages. Not inline: most looks find nothing. */
+ *  how many messages and rows. Not inline: most looks find nothing. */
 static __attribute__((noinline)) unsigned
 np_peer_take_batch(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
 {

@@ -36,7 +36,8 @@
 /** Peers that a port can have */
 #define NP_PORT_MAX_PEERS   65536
 
-/** Messages taken from one ring before the next one has its turn */
+/** Messages, requests, or rows of small ones (carry.h), taken from one ring
+ *  before the next one has its turn */
 #define NP_PORT_BATCH       16
 
 /** Time between two looks at the sockets (a system call), and the progress

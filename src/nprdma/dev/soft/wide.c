@@ -81,24 +81,36 @@ void np_wide_use(np_link_t *link)
                                              link->port->config.data_slots);
 }
 
-void np_wide_answer(np_peer_t *peer)
+/* Map it, if nobody has */
+static int np_wide_map(np_peer_t *peer)
 {
     void *none = NULL;
     void *wide;
 
-    wide = np_segment_map_again(peer->shm, peer->shm_size);
-    /* release: the owner finds it when it meets what is in there */
-    if ((wide != NULL) &&
-        !atomic_compare_exchange_strong_explicit(&peer->wide_shm, &none, wide,
-                                                 memory_order_release,
-                                                 memory_order_relaxed)) {
-        np_segment_unmap(wide, peer->shm_size); /* it has asked twice */
+    if (atomic_load_explicit(&peer->wide_shm, memory_order_relaxed) != NULL) {
+        return 1; /* it asks once more */
     }
 
+    wide = np_segment_map_again(peer->shm, peer->shm_size);
+    if (wide == NULL) {
+        return 0;
+    }
+
+    /* release: the owner finds it when it meets what is in there */
+    if (!atomic_compare_exchange_strong_explicit(&peer->wide_shm, &none, wide,
+                                                 memory_order_release,
+                                                 memory_order_relaxed)) {
+        np_segment_unmap(wide, peer->shm_size); /* another thread was first */
+    }
+    return 1;
+}
+
+void np_wide_answer(np_peer_t *peer)
+{
+    const np_wide_t wide = np_wide_map(peer) ? NP_WIDE_YES : NP_WIDE_NO;
+
     /* release: it is mapped */
-    atomic_store_explicit(&peer->shm->wide,
-                          (wide != NULL) ? NP_WIDE_YES : NP_WIDE_NO,
-                          memory_order_release);
+    atomic_store_explicit(&peer->shm->wide, wide, memory_order_release);
 }
 
 int np_wide_begin(np_peer_t *peer)

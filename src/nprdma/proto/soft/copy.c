@@ -256,10 +256,10 @@ void np_copy_turn(np_link_t *link, np_sop_t *op)
     const uint64_t addr    = op->rma.addr;
     const np_unpack_t unpack = op->rma.unpack;
     void *const arg        = op->rma.arg;
-    const int has_own      = (dir == NP_DIR_PUT) || (op->rma.buffer == NULL);
+    const int has_own      = op->rma.buffer == NULL;
     const np_iov_t iov     = {has_own ? malloc(len) : op->rma.buffer, len};
 
-    if ((iov.base != NULL) && (dir == NP_DIR_PUT)) {
+    if (has_own && (iov.base != NULL) && (dir == NP_DIR_PUT)) {
         memcpy(iov.base, op->rma.carry.bytes, len);
     }
     np_carry_leave(link, &op->rma.carry);

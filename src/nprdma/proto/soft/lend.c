@@ -28,6 +28,9 @@
  * one, so that a target that comes seldom costs little */
 #define NP_LEND_SMALL_NS       20000
 
+/* Largest of the small ones */
+#define NP_LEND_SMALL          4096
+
 /* After what was left, the rings are not tried for so many times as long, and
  * twice as long after each time that follows, at most this */
 #define NP_LEND_PAUSE          10
@@ -112,7 +115,7 @@ np_lend_send_one(np_link_t *link, np_op_kind_t kind, const np_iov_t *iov,
     status = np_rma_send(link, kind, iov, iovcnt, len, addr, NP_CARRY_LENT,
                          op_p, comp);
     if (ucs_likely(status == UCS_OK)) {
-        np_lend_begin(link, 0);
+        np_lend_begin(link, len > NP_LEND_SMALL);
         (*op_p)->super.begin = np_trace_begin();
         np_op_order(&link->flight, &(*op_p)->super, addr, len,
                     kind == NP_OP_PUT);
@@ -218,6 +221,11 @@ void np_lend_end(np_link_t *link, int is_large, int is_done)
     }
 }
 
+void np_lend_end_one(np_link_t *link, const np_sop_t *op, int is_done)
+{
+    np_lend_end(link, op->rma.len > NP_LEND_SMALL, is_done);
+}
+
 static uint64_t np_lend_patience(const np_link_t *link)
 {
     return (link->lent_large == 0) ? NP_LEND_SMALL_NS : NP_LEND_PATIENCE_NS;
@@ -245,8 +253,8 @@ static void np_lend_take_back(np_link_t *link, np_sop_t *op)
     np_sop_t *copy_op = op->rma.copy;
 
     if (copy_op == NULL) {
+        np_lend_end_one(link, op, 0);
         np_copy_turn(link, op);
-        np_lend_end(link, 0, 0);
         return;
     }
 

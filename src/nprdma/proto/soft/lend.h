@@ -55,13 +55,16 @@ ucs_status_t np_lend_move(np_link_t *link, np_dir_t dir, const np_iov_t *iov,
 ucs_status_t np_lend_put(np_link_t *link, const np_key_t *key, const void *data,
                          size_t len, uint64_t addr);
 
-/** A copy (@a is_large), or one request, is sent so. If no other one waits,
- *  nothing has been waited for. */
+/** A copy or a large request, or a small one, is sent so. If no other one
+ *  waits, nothing has been waited for. */
 void np_lend_begin(np_link_t *link, int is_large);
 
 /** One has ended: the whole of it has come or gone so, or it goes by other
  *  ways now */
 void np_lend_end(np_link_t *link, int is_large, int is_done);
+
+/** The same for a request of its own */
+void np_lend_end_one(np_link_t *link, const np_sop_t *op, int is_done);
 
 /** Of a request that was sent so the target says that it has not lent the
  *  memory, or that it was recalled */

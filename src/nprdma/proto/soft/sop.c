@@ -70,7 +70,8 @@ static void np_sop_ended(np_op_t *super)
     case NP_OP_GET:
         np_carry_end(&op->rma.carry);
         if (op->rma.carry.is_lent && (op->rma.copy == NULL)) {
-            np_lend_end(np_link_of(super->flight), 0, super->status == UCS_OK);
+            np_lend_end_one(np_link_of(super->flight), op,
+                            super->status == UCS_OK);
         }
         break;
     case NP_OP_COPY:

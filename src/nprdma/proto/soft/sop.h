@@ -61,7 +61,8 @@ struct np_sop {
     union {
         struct {
             np_sop_t     *copy;   /**< whose piece this is, or NULL */
-            void         *buffer; /**< GET: where to, or NULL: unpack */
+            void         *buffer; /**< what is lent: the program's, or NULL: it
+                                       was copied, or unpack takes it */
             np_unpack_t  unpack;
             void         *arg;
             size_t       len;
