@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Compiles the plug-in against the UCX of other suites of the distribution;
-# prints TAP. A suite whose source the mirror does not serve is skipped.
+# Compiles the plug-in against other UCX: source trees, or suites of the
+# distribution; prints TAP. A suite that the mirror does not serve is skipped.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 case ${1-} in
 -h | --help)
-    echo "Usage: ucx-compile-check.sh SUITE..., for example trixie sid"
+    echo "Usage: ucx-compile-check.sh SUITE|DIRECTORY..., for example" \
+        "trixie ./ucx-1.18.1"
     sed -n '3,4s/^# //p' "$0"
     exit 0
     ;;
 '')
-    echo "ucx-compile-check.sh: no suite given, for example: trixie sid" >&2
+    echo "ucx-compile-check.sh: no suite or directory given, for example:" \
+        "trixie ./ucx-1.18.1" >&2
     exit 2
     ;;
 -*)
@@ -67,29 +69,50 @@ compile() {
     while IFS= read -r file; do
         "${CC:-gcc}" -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Werror \
             -fsyntax-only -DHAVE_CONFIG_H -DNPRDMA_VERSION='"check"' "${verbs[@]}" \
+            -Werror=implicit-function-declaration \
+            -Werror=incompatible-pointer-types \
             -I"$config" -I"$2" -I"$top/include" -I"$top/src" \
             -isystem "$1/src" "$file" || failed=1
-    done < <(find "$top/src/nprdma" "$top/src/uct/nprdma" -name '*.c' \
-        "${not[@]}" | sort)
+    done < <(find "$top/src/nprdma" "$top/src/uct/nprdma" "$top/src/ucp-hooks" \
+        "$top/src/api" -name '*.c' "${not[@]}" | sort)
     return "$failed"
 }
 
-check() {
-    local number=$1 suite=$2 tree=$work/$2 ver reason
-    if ! "$top/contrib/ucx-source.sh" --suite "$suite" "$tree" \
-        >"$work/log" 2>&1; then
+# Where the source of a suite is, or of a directory; else why there is none
+find_tree() {
+    case $1 in
+    */*)
+        [ -f "$1/src/uct/api/version.h.in" ] && tree=$1 && return
+        reason="$1 is no source tree of UCX"
+        failed=1
+        ;;
+    *)
+        tree=$work/$1
+        "$top/contrib/ucx-source.sh" --suite "$1" "$tree" >"$work/log" 2>&1 &&
+            return
         reason=$(grep '^ucx-source.sh:' "$work/log" | tail -n 1)
-        echo "ok $number - compiles against UCX of $suite # SKIP" \
-            "${reason#ucx-source.sh: }"
-        return 0
+        reason=${reason#ucx-source.sh: }
+        ;;
+    esac
+    return 1
+}
+
+check() {
+    local number=$1 what="compiles against UCX of $2" headers=$work/headers.$1
+    local tree reason failed=0 ver
+    if ! find_tree "$2"; then
+        [ "$failed" -eq 1 ] && echo "not ok $number - $what: $reason" ||
+            echo "ok $number - $what # SKIP $reason"
+        return "$failed"
     fi
     ver=$(version "$tree")
-    write_version_header "$tree" "$ver" "$work/$suite-headers"
-    if compile "$tree" "$work/$suite-headers" >"$work/log" 2>&1; then
-        echo "ok $number - compiles against UCX $ver of $suite"
+    what="compiles against UCX $ver of $2"
+    write_version_header "$tree" "$ver" "$headers"
+    if compile "$tree" "$headers" >"$work/log" 2>&1; then
+        echo "ok $number - $what"
         return 0
     fi
-    echo "not ok $number - compiles against UCX $ver of $suite"
+    echo "not ok $number - $what"
     head -n 40 "$work/log" | sed 's/^/# /'
     return 1
 }

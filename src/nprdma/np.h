@@ -15,6 +15,9 @@
 #include <ucs/sys/compiler.h>
 #include <ucs/sys/math.h>
 #include <ucs/sys/preprocessor.h>
+#if __has_include(<ucs/sys/ptr_arith.h>)
+#  include <ucs/sys/ptr_arith.h> /* UCX 1.17 and later: a part of math.h */
+#endif
 #include <ucs/type/status.h>
 #include <ucs/debug/assert.h>
 #include <ucs/debug/log.h>

@@ -73,7 +73,7 @@ uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
 {
     uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
 
-    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+    UCT_NPRDMA_CHECK_PARAM(flags, comp);
     return np_ep_check(ep->link);
 }
 

@@ -471,15 +471,13 @@ static uct_md_ops_t uct_nprdma_md_ops = {
     .query              = uct_nprdma_md_query,
     .mem_alloc          = uct_nprdma_mem_alloc,
     .mem_free           = uct_nprdma_mem_free,
-    .mem_advise         = (uct_md_mem_advise_func_t)
-                          ucs_empty_function_return_unsupported,
+    .mem_advise         = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_advise_func_t),
     .mem_reg            = uct_nprdma_mem_reg,
     .mem_dereg          = uct_nprdma_mem_dereg,
-    .mem_query          = (uct_md_mem_query_func_t)
-                          ucs_empty_function_return_unsupported,
+    .mem_query          = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_query_func_t),
     .mkey_pack          = uct_nprdma_mkey_pack,
-    .detect_memory_type = (uct_md_detect_memory_type_func_t)
-                          ucs_empty_function_return_unsupported,
+    .detect_memory_type =
+            UCT_NPRDMA_UNSUPPORTED(uct_md_detect_memory_type_func_t),
     UCT_NPRDMA_MD_OPS_VERSIONED
 };
 
@@ -556,11 +554,9 @@ uct_nprdma_md_open(uct_component_t *component, const char *md_name,
 uct_component_t uct_nprdma_component = {
     .query_md_resources = uct_md_query_single_md_resource,
     .md_open            = uct_nprdma_md_open,
-    .cm_open            = (uct_component_cm_open_func_t)
-                          ucs_empty_function_return_unsupported,
+    .cm_open            = UCT_NPRDMA_UNSUPPORTED(uct_component_cm_open_func_t),
     .rkey_unpack        = uct_nprdma_rkey_unpack,
-    .rkey_ptr           = (uct_component_rkey_ptr_func_t)
-                          ucs_empty_function_return_unsupported,
+    .rkey_ptr           = UCT_NPRDMA_UNSUPPORTED(uct_component_rkey_ptr_func_t),
     .rkey_release       = uct_nprdma_rkey_release,
     UCT_NPRDMA_COMPONENT_VERSIONED
     .name               = UCT_NPRDMA_NAME,
@@ -574,5 +570,6 @@ uct_component_t uct_nprdma_component = {
     .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(
                                   &uct_nprdma_component),
     .flags              = 0,
-    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function
+    .md_vfs_init        = UCT_NPRDMA_STUB(uct_component_md_vfs_init_func_t,
+                                          ucs_empty_function)
 };

@@ -76,7 +76,7 @@ uct_nprdma_soft_eager_perf(uct_iface_attr_t *attr, size_t eager_max)
     const double size = eager_max + UCT_NPRDMA_EAGER_MORE;
     double per_byte;
 
-    attr->bandwidth.dedicated = 0.95 * ucs_cpu_get_memcpy_bw();
+    attr->bandwidth.dedicated = 0.95 * uct_nprdma_memcpy_bw();
     per_byte = ((1 - UCT_NPRDMA_RNDV_DIFF) / attr->bandwidth.dedicated) +
                (attr->overhead / attr->cap.am.max_bcopy);
     attr->latency.c = (((size * per_byte) + attr->overhead) /
@@ -165,7 +165,7 @@ uct_nprdma_soft_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
     uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
                                                     uct_nprdma_soft_iface_t);
     const size_t max_bcopy         = iface->super.max_bcopy;
-    const double copy_bw           = ucs_cpu_get_memcpy_bw();
+    const double copy_bw           = uct_nprdma_memcpy_bw();
     double overhead                = UCT_NPRDMA_OVERHEAD;
     double bandwidth               = UCT_NPRDMA_RING_BANDWIDTH;
     ucs_status_t status;

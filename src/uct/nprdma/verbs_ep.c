@@ -179,8 +179,7 @@ const uct_iface_ops_t uct_nprdma_verbs_ep_ops = {
     .ep_put_short      = uct_nprdma_verbs_ep_put_short,
     .ep_put_bcopy      = uct_nprdma_ep_put_bcopy,
     .ep_put_zcopy      = uct_nprdma_ep_put_zcopy,
-    .ep_get_short      = (uct_ep_get_short_func_t)
-                         ucs_empty_function_return_unsupported,
+    .ep_get_short      = UCT_NPRDMA_UNSUPPORTED(uct_ep_get_short_func_t),
     .ep_get_bcopy      = uct_nprdma_verbs_ep_get_bcopy,
     .ep_get_zcopy      = uct_nprdma_ep_get_zcopy,
     .ep_am_short       = uct_nprdma_verbs_ep_am_short,
