@@ -70,7 +70,7 @@ void expect_faults(const Faults &faults, size_t length)
     if (length >= SHARED) {
         EXPECT_GT(faults.remote + faults.local, 0u) << length;
     } else if (length > 0) {
-        EXPECT_GT(faults.remote, 0u) << length;
+        EXPECT_GT(faults.remote, 0u) << length << " local " << faults.local;
     }
 }
 
