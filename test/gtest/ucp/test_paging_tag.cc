@@ -65,9 +65,12 @@ Faults faults_of_all(UcpNode &node, const Growth &growth)
     return {mine.local + theirs.local, mine.remote + theirs.remote};
 }
 
+// A get into memory that is not mapped is shared from a quarter of SHARED on:
+// the target may be first with all of it, and then there is none to ask for
+// (NP_CHUNKS_COLD).
 void expect_faults(const Faults &faults, size_t length)
 {
-    if (length >= SHARED) {
+    if (length >= (SHARED / 4)) {
         EXPECT_GT(faults.remote + faults.local, 0u) << length;
     } else if (length > 0) {
         EXPECT_GT(faults.remote, 0u) << length << " local " << faults.local;
