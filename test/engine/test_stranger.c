@@ -162,7 +162,6 @@ static int stranger_speak(int fd, np_port_t *port)
         .size       = np_link_shm_size(8, 4096),
         .part       = np_link_shm_size(8, 4096)
     };
-    np_link_shm_t *shm;
     void *ptr = NULL;
     int fds[3], ret;
 
@@ -170,12 +169,7 @@ static int stranger_speak(int fd, np_port_t *port)
         return 0;
     }
 
-    shm                = ptr;
-    shm->magic         = NP_LINK_MAGIC;
-    shm->version       = NP_WIRE_VERSION;
-    shm->data_slots    = 8;
-    shm->payload_size  = 4096;
-    shm->payload_first = 4096;
+    np_link_shm_init(ptr, 8, 4096, 4096);
     fds[1] = port->shm_fd;
     fds[2] = np_port_directory_fd(port, &msg.has_tables);
     ret    = np_sock_send(fd, &msg, fds, 3) == UCS_OK;

@@ -151,7 +151,6 @@ static void watch_signals(void)
 /* What an honest peer sends with CONNECT */
 static void make_good(void)
 {
-    np_link_shm_t *shm;
     void *ptr = NULL;
 
     good_size = np_link_shm_size(SLOTS, PAYLOAD);
@@ -159,14 +158,9 @@ static void make_good(void)
         fuzz_fail("no segment", NULL, good_size);
     }
 
-    shm                = ptr;
-    shm->magic         = NP_LINK_MAGIC;
-    shm->version       = NP_WIRE_VERSION;
-    shm->data_slots    = SLOTS;
-    shm->payload_size  = PAYLOAD;
-    shm->payload_first = PAYLOAD;
-    good_fds[1]        = honest->shm_fd;
-    good_fds[2]        = np_directory_fd();
+    np_link_shm_init(ptr, SLOTS, PAYLOAD, PAYLOAD);
+    good_fds[1] = honest->shm_fd;
+    good_fds[2] = np_directory_fd();
 }
 
 static void progress(void)

@@ -129,14 +129,10 @@ static int hostile_make_shm(hostile_t *hostile)
         return 0;
     }
 
-    hostile->shm                = ptr;
-    hostile->shm->magic         = NP_LINK_MAGIC;
-    hostile->shm->version       = NP_WIRE_VERSION;
-    hostile->shm->data_slots    = SLOTS;
-    hostile->shm->payload_size  = PAYLOAD;
-    hostile->shm->payload_first = FIRST;
-    hostile->data_tail          = 0;
-    hostile->ctl_tail           = 0;
+    hostile->shm       = ptr;
+    hostile->data_tail = 0;
+    hostile->ctl_tail  = 0;
+    np_link_shm_init(hostile->shm, SLOTS, FIRST, PAYLOAD);
     return 1;
 }
 

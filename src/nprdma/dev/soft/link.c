@@ -126,9 +126,7 @@ static void np_link_free(np_link_t *link)
 
     np_wide_free_link(link);
     if (link->shm != NULL) {
-        np_segment_unmap(link->shm,
-                         np_link_shm_size(link->port->config.data_slots,
-                                          link->port->config.payload_size));
+        np_segment_unmap(link->shm, np_port_link_part(&link->port->config));
         link->shm = NULL;
     }
 
@@ -254,24 +252,16 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
     void *shm = NULL;
     ucs_status_t status;
 
-    status = np_segment_create_part("nprdma-link",
-                                    np_link_shm_size(config->data_slots,
-                                                     config->payload_wide),
-                                    np_link_shm_size(config->data_slots,
-                                                     config->payload_size),
-                                    &shm, 0, fd_p);
+    status = np_segment_create_part("nprdma-link", np_port_link_size(config),
+                                    np_port_link_part(config), &shm, 0, fd_p);
     if (status != UCS_OK) {
         return status;
     }
 
-    link->shm                = shm;
-    link->shm->magic         = NP_LINK_MAGIC;
-    link->shm->version       = NP_WIRE_VERSION;
-    link->shm->data_slots    = config->data_slots;
-    link->shm->payload_size  = config->payload_wide;
-    link->shm->payload_first = config->payload_size;
-    link->inline_areas       = np_link_shm_inline(shm, config->data_slots);
-
+    link->shm          = shm;
+    link->inline_areas = np_link_shm_inline(shm, config->data_slots);
+    np_link_shm_init(link->shm, config->data_slots, config->payload_size,
+                     config->payload_wide);
     status = np_link_init_ring(&link->data, np_link_shm_data(shm),
                                config->data_slots,
                                np_link_shm_payload(shm, config->data_slots),
@@ -331,10 +321,8 @@ static ucs_status_t np_link_introduce(np_link_t *link)
         .cookie     = link->addr.cookie,
         .start_time = np_host_own_start_time(),
         .has_barrier = np_engine_has_barrier(),
-        .size       = np_link_shm_size(link->port->config.data_slots,
-                                       link->port->config.payload_wide),
-        .part       = np_link_shm_size(link->port->config.data_slots,
-                                       link->port->config.payload_size)
+        .size       = np_port_link_size(&link->port->config),
+        .part       = np_port_link_part(&link->port->config)
     };
     ucs_status_t status;
     int fds[3];

@@ -111,6 +111,18 @@ typedef struct np_port_config {
     unsigned wide_links;     /**< links that may be wide at a time */
 } np_port_config_t;
 
+/** Bytes of a link's segment .. */
+static inline size_t np_port_link_size(const np_port_config_t *config)
+{
+    return np_link_shm_size(config->data_slots, config->payload_wide);
+}
+
+/** .. of which so much is mapped at first */
+static inline size_t np_port_link_part(const np_port_config_t *config)
+{
+    return np_link_shm_size(config->data_slots, config->payload_size);
+}
+
 /** What a port's address says */
 typedef struct np_port_addr {
     uint64_t port_id;     /**< name of its socket */

@@ -16,16 +16,11 @@
 #include "../../segment.h"
 
 
-static size_t np_wide_size(const np_link_t *link)
-{
-    return np_link_shm_size(link->port->config.data_slots,
-                            link->port->config.payload_wide);
-}
-
 void np_wide_free_link(np_link_t *link)
 {
     if (link->wide_shm != NULL) {
-        np_segment_unmap(link->wide_shm, np_wide_size(link));
+        np_segment_unmap(link->wide_shm,
+                         np_port_link_size(&link->port->config));
         link->wide_shm = NULL;
     }
 
@@ -56,7 +51,9 @@ int np_wide_is_ready(np_link_t *link)
     }
 
     if (link->wide_shm == NULL) {
-        link->wide_shm = np_segment_map_again(link->shm, np_wide_size(link));
+        link->wide_shm =
+                np_segment_map_again(link->shm,
+                                     np_port_link_size(&link->port->config));
         if (link->wide_shm == NULL) {
             np_wide_give_up(link, "this process");
             return 0;

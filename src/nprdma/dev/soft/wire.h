@@ -364,4 +364,16 @@ static inline uint8_t *np_link_shm_payload(void *shm, uint32_t data_slots)
     return UCS_PTR_BYTE_OFFSET(shm, np_link_shm_payload_offset(data_slots));
 }
 
+/** What the initiator says of its segment, before anybody sees it */
+static inline void
+np_link_shm_init(np_link_shm_t *shm, uint32_t data_slots, uint32_t first,
+                 uint32_t payload)
+{
+    shm->magic         = NP_LINK_MAGIC;
+    shm->version       = NP_WIRE_VERSION;
+    shm->data_slots    = data_slots;
+    shm->payload_size  = payload;
+    shm->payload_first = first;
+}
+
 #endif
