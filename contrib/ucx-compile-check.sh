@@ -101,8 +101,11 @@ check() {
     local number=$1 what="compiles against UCX of $2" headers=$work/headers.$1
     local tree reason failed=0 ver
     if ! find_tree "$2"; then
-        [ "$failed" -eq 1 ] && echo "not ok $number - $what: $reason" ||
+        if [ "$failed" -eq 1 ]; then
+            echo "not ok $number - $what: $reason"
+        else
             echo "ok $number - $what # SKIP $reason"
+        fi
         return "$failed"
     fi
     ver=$(version "$tree")

@@ -79,10 +79,10 @@ static int move_all(np_dir_t dir)
     return 0;
 }
 
-/* The n-th of many, without a completion: a page and a line for each */
+/* The n-th of many, without a completion */
 static ucs_status_t move_one(lent_world_t *world, np_dir_t dir, unsigned n)
 {
-    const size_t offset = (n % (LENT_SIZE / MOVE_STEP)) * MOVE_STEP;
+    const size_t offset = n * MOVE_STEP;
     const np_iov_t iov  = {world->ours + offset, MOVE_LEN};
 
     return np_ep_move(dir, &world->pair.link.flight, world->key, &iov, 1,
@@ -95,15 +95,15 @@ static int move_many(np_dir_t dir, int is_left)
 {
     const unsigned count = LENT_SIZE / MOVE_STEP;
     lent_world_t world;
-    unsigned i, posted;
     np_stats_t *stats;
     uint64_t word;
+    unsigned i;
 
     TAP_CHILD_CHECK(lent_open_of_slots(&world, 1, MOVE_SLOTS));
     memset((dir == NP_DIR_PUT) ? world.theirs : world.ours, 0, LENT_SIZE);
     lent_fill((dir == NP_DIR_PUT) ? world.ours : world.theirs, 5);
-    for (posted = 0; posted < count; ++posted) {
-        TAP_CHILD_CHECK(move_one(&world, dir, posted) == UCS_INPROGRESS);
+    for (i = 0; i < count; ++i) {
+        TAP_CHILD_CHECK(move_one(&world, dir, i) == UCS_INPROGRESS);
     }
     if (is_left) {
         /* one row, and it is stopped before it says how far it is */

@@ -123,11 +123,11 @@ static void np_overlap_insert(np_overlap_t *overlap, np_interval_t *interval)
 static UCS_F_ALWAYS_INLINE void
 np_overlap_include(np_overlap_t *overlap, const np_interval_t *interval)
 {
-    const int first = interval->is_write ? NP_OVERLAP_WRITES : NP_OVERLAP_ALL;
+    const int last = interval->is_write ? NP_OVERLAP_WRITES : NP_OVERLAP_ALL;
     int kind;
 
     _Static_assert(NP_OVERLAP_ALL < NP_OVERLAP_WRITES, "a write is of both");
-    for (kind = NP_OVERLAP_ALL; kind <= first; ++kind) {
+    for (kind = NP_OVERLAP_ALL; kind <= last; ++kind) {
         overlap->begin[kind] = ucs_min(overlap->begin[kind], interval->first);
         overlap->end[kind]   = ucs_max(overlap->end[kind], interval->last + 1);
     }

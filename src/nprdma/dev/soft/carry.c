@@ -335,20 +335,25 @@ np_carry_is_whole(np_peer_t *peer, const np_slot_t *slot, uint64_t word)
                                np_carry_payload(np_word_len(word)));
 }
 
+/* Is it one of those that may stand in a row? */
+static int np_carry_is_small(uint64_t word)
+{
+    return (np_word_id(word) == NP_CARRY_LENT) &&
+           (np_word_len(word) <= NP_CARRY_SMALL);
+}
+
 /* Returns 0 if it cannot be served yet */
 static int np_carry_take(np_peer_t *peer, np_slot_t *slot, uint64_t word)
 {
     np_ring_rx_t *ring = &peer->data;
-    const uint32_t len = np_word_len(word);
-    const int is_small = (np_word_id(word) == NP_CARRY_LENT) &&
-                         (len <= NP_CARRY_SMALL);
 
     if (!np_carry_serve(peer, slot, word)) {
         return 0;
     }
 
     /* it waits for the answer; of many small ones for that to the last */
-    ring->lag = is_small ? (ring->lag + NP_LINE + len) : ring->lag_max;
+    ring->lag = np_carry_is_small(word) ?
+                (ring->lag + NP_LINE + np_word_len(word)) : ring->lag_max;
     return 1;
 }
 
@@ -365,8 +370,7 @@ static np_slot_t *np_carry_another(np_peer_t *peer, uint64_t *word)
     return (((uint32_t)*word == (next + 1)) &&
             ((np_word_kind(*word) == NP_SLOT_PUT) ||
              (np_word_kind(*word) == NP_SLOT_GET)) &&
-            (np_word_id(*word) == NP_CARRY_LENT) &&
-            (np_word_len(*word) <= NP_CARRY_SMALL) &&
+            np_carry_is_small(*word) &&
             np_carry_is_whole(peer, slot, *word)) ? slot : NULL;
 }
 

@@ -157,28 +157,27 @@ static ucs_status_t
 np_sop_take_get(np_sop_t *op)
 {
     uint8_t *data = op->rma.carry.bytes;
+    np_sop_t *user_op  = (op->rma.copy != NULL) ? op->rma.copy : op;
+    np_stage_way_t way = NP_STAGE_IN;
     np_iov_t piece[NP_MAX_IOV];
-    np_sop_t *copy_op = op->rma.copy;
-    size_t count;
+    size_t count = 1;
 
     np_unit_assert_outside();
-    if (copy_op != NULL) {
-        count = np_iov_slice(copy_op->copy.iov, copy_op->copy.iovcnt,
+    if (op->rma.copy != NULL) {
+        count = np_iov_slice(user_op->copy.iov, user_op->copy.iovcnt,
                              op->rma.offset, op->rma.len, piece);
+        if (user_op->copy.chunks.len >= np_bypass_min) {
+            way = NP_STAGE_IN_PAST;
+        }
     } else if (op->rma.buffer != NULL) {
         piece[0] = (np_iov_t){op->rma.buffer, op->rma.len};
-        count    = 1;
-        copy_op  = op;
     } else {
         op->rma.unpack(op->rma.arg, data, op->rma.len);
         return UCS_OK;
     }
 
-    return !np_copy_may_touch(copy_op, piece, count) ? UCS_ERR_INVALID_ADDR :
-           np_stage_own(piece, count, data,
-                        ((op->rma.copy != NULL) &&
-                         (op->rma.copy->copy.chunks.len >= np_bypass_min)) ?
-                        NP_STAGE_IN_PAST : NP_STAGE_IN);
+    return !np_copy_may_touch(user_op, piece, count) ? UCS_ERR_INVALID_ADDR :
+           np_stage_own(piece, count, data, way);
 }
 
 /* np_port_ops_t::carried */
