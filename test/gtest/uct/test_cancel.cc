@@ -58,27 +58,37 @@ TEST(Cancel, IsTheEndOfAnEndpoint)
         Again again(ep, remote.address, remote.rkey());
         Comp flushed;
         ucs_status_t status;
+        const auto progress = [&]() { return domain.progress(); };
+        const auto add      = [&]() { return again.begin(nullptr); };
+        const auto send     = [&]() {
+            return uct_ep_am_short(ep.ep, 3, 0, nullptr, 0);
+        };
+        // What it answers when no thread has the interface's turn
+        const auto settled = [&](const std::function<ucs_status_t()> &begin) {
+            ucs_status_t answer = UCS_ERR_NO_RESOURCE;
+            const auto is_there = [&]() {
+                answer = begin();
+                return answer != UCS_ERR_NO_RESOURCE;
+            };
+
+            wait_until("an answer", progress, is_there);
+            return answer;
+        };
 
         memset(word.at(), 0, word.length);
         // connected, and then something is outstanding
-        do {
-            status = again.begin(nullptr);
-            domain.progress();
-        } while (status == UCS_ERR_NO_RESOURCE);
+        settled(add);
         while (uct_ep_flush(ep.ep, 0, nullptr) != UCS_OK) {
             domain.progress();
         }
-        do {
-            status = again.begin(&again);
-        } while (status == UCS_ERR_NO_RESOURCE);
+        status = settled([&]() { return again.begin(&again); });
         ASSERT_EQ(UCS_INPROGRESS, status);
 
         EXPECT_EQ(UCS_OK, uct_ep_flush(ep.ep, UCT_FLUSH_FLAG_CANCEL, nullptr));
         EXPECT_EQ(UCS_ERR_CANCELED, again.ended);
         EXPECT_EQ(UCS_ERR_CANCELED, again.posted) << "from the callback";
-        EXPECT_EQ(UCS_ERR_CANCELED, again.begin(nullptr)) << "and later";
-        EXPECT_EQ(UCS_ERR_CANCELED,
-                  uct_ep_am_short(ep.ep, 3, 0, nullptr, 0));
+        EXPECT_EQ(UCS_ERR_CANCELED, settled(add)) << "and later";
+        EXPECT_EQ(UCS_ERR_CANCELED, settled(send));
         status = uct_ep_flush(ep.ep, 0, &flushed);
         EXPECT_NE(UCS_INPROGRESS, status) << "nothing is left to wait for";
         for (int i = 0; i < 1000; ++i) {
