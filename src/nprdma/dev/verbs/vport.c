@@ -46,6 +46,9 @@
 /* How long a port that closes waits for what it has sent */
 #define NP_VPORT_LINGER    (2 * NP_CLOCK_SEC)
 
+/* Told to UCP, seconds: leads its older protocols from eager to rendezvous */
+#define NP_VPORT_LATENCY   0.7e-6
+
 
 static size_t np_vport_slab_size(const np_vport_t *port)
 {
@@ -558,7 +561,7 @@ void np_vport_query(np_vport_t *port, np_vport_attr_t *attr)
 {
     attr->max_message = NP_VSEG_DATA;
     attr->bandwidth   = port->nic->bandwidth;
-    attr->latency     = 1.5e-6;
+    attr->latency     = NP_VPORT_LATENCY;
     attr->pinned      = port->slab_size;
 }
 
