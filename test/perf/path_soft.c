@@ -20,6 +20,7 @@
 #define AREA   (64ul << 10)
 #define WARM   1000
 #define AM_ID  7
+#define WINDOW 16u
 
 typedef struct port {
     uct_iface_h iface;
@@ -37,6 +38,7 @@ typedef struct area {
 typedef struct op {
     const char *name;
     ucs_status_t (*post)(void);
+    unsigned     window;      /* so many are under way at once; 0: none is */
 } op_t;
 
 static uct_component_h component;
@@ -109,50 +111,90 @@ static ucs_status_t get_bcopy(void)
                             (uintptr_t)mapped.at, mapped.rkey.rkey, &comp);
 }
 
-static ucs_status_t zcopy(int is_put, const area_t *area)
+static ucs_status_t
+zcopy(int is_put, const area_t *area, size_t offset, size_t length)
 {
     static char buffer[4096] __attribute__((aligned(4096)));
-    uct_iov_t iov       = {.buffer = buffer, .length = 4096, .count = 1,
+    const uint64_t addr = (uintptr_t)area->at + offset;
+    uct_iov_t iov       = {.buffer = buffer, .length = length, .count = 1,
                            .memh = UCT_MEM_HANDLE_NULL};
-    ucs_status_t status;
 
-    comp.count = 1;
-    status     = is_put ? uct_ep_put_zcopy(ports[0].ep, &iov, 1,
-                                           (uintptr_t)area->at,
-                                           area->rkey.rkey, &comp) :
-                          uct_ep_get_zcopy(ports[0].ep, &iov, 1,
-                                           (uintptr_t)area->at,
-                                           area->rkey.rkey, &comp);
-    return status;
+    return is_put ? uct_ep_put_zcopy(ports[0].ep, &iov, 1, addr,
+                                     area->rkey.rkey, &comp) :
+                    uct_ep_get_zcopy(ports[0].ep, &iov, 1, addr,
+                                     area->rkey.rkey, &comp);
 }
 
 static ucs_status_t get_zcopy(void)
 {
-    return zcopy(0, &mapped);
+    return zcopy(0, &mapped, 0, 4096);
 }
 
 static ucs_status_t put_zcopy(void)
 {
-    return zcopy(1, &mapped);
+    return zcopy(1, &mapped, 0, 4096);
 }
 
 static ucs_status_t get_own(void)
 {
-    return zcopy(0, &own);
+    return zcopy(0, &own, 0, 4096);
 }
 
 static ucs_status_t put_own(void)
 {
-    return zcopy(1, &own);
+    return zcopy(1, &own, 0, 4096);
+}
+
+/* None waits for another one's bytes */
+static ucs_status_t lent(int is_put)
+{
+    static unsigned place;
+
+    return zcopy(is_put, &own, 64 * (place++ % WINDOW), 8);
+}
+
+static ucs_status_t get_lent(void)
+{
+    return lent(0);
+}
+
+static ucs_status_t put_lent(void)
+{
+    return lent(1);
 }
 
 static const op_t ops[] = {
-    {"am_short", am_short},   {"am_bcopy", am_bcopy},
-    {"put_short", put_short}, {"get_bcopy", get_bcopy},
-    {"get_zcopy", get_zcopy}, {"put_zcopy", put_zcopy},
-    {"get_own", get_own},     {"put_own", put_own},
-    {"progress", NULL}
+    {"am_short", am_short, 0},
+    {"am_bcopy", am_bcopy, 0},
+    {"put_short", put_short, 0},
+    {"get_bcopy", get_bcopy, 0},
+    {"get_zcopy", get_zcopy, 0},
+    {"put_zcopy", put_zcopy, 0},
+    {"get_own", get_own, 0},
+    {"put_own", put_own, 0},
+    {"get_lent", get_lent, WINDOW},
+    {"put_lent", put_lent, WINDOW},
+    {"progress", NULL, 0}
 };
+
+static void measured_windows(const op_t *op, unsigned count)
+{
+    ucs_status_t status;
+    unsigned i;
+
+    for (; count >= op->window; count -= op->window) {
+        comp.count = op->window;
+        for (i = 0; i < op->window; ++i) {
+            status = op->post();
+            if (status != UCS_INPROGRESS) {
+                die(op->name, status); /* it would be another way */
+            }
+        }
+        while (comp.count > 0) {
+            progress();
+        }
+    }
+}
 
 /* What is counted: an operation, and what the target makes of it */
 __attribute__((noinline)) void measured(const op_t *op, unsigned count)
@@ -160,11 +202,17 @@ __attribute__((noinline)) void measured(const op_t *op, unsigned count)
     ucs_status_t status;
     unsigned i;
 
+    if (op->window > 0) {
+        measured_windows(op, count);
+        return;
+    }
+
     for (i = 0; i < count; ++i) {
+        comp.count = 1;
         if (op->post != NULL) {
             status = op->post();
             if (status != UCS_OK) {
-                die(op->name, status); /* it would be another way */
+                die(op->name, status);
             }
         }
         progress();
