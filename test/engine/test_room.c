@@ -5,7 +5,6 @@
 #include "pair.h"
 #include "tap.h"
 
-#include "nprdma/dev/soft/carry.h"
 #include "nprdma/dev/soft/wide.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
@@ -29,11 +28,8 @@ static struct {
     np_port_t *to;
     np_link_t link;
     np_link_t back;
-    unsigned  least;    /* bytes of a message, .. */
-    unsigned  range;    /* .. and less than so many more */
     unsigned  sent;
     unsigned  taken;
-    unsigned  apart;    /* messages that begin where a page does */
     int       is_wrong; /* a message was not the one that was sent */
     uint32_t  farthest; /* offset in the payload area, since it was set to 0 */
 } room;
@@ -42,7 +38,7 @@ static struct {
 /* Lengths and bytes follow from the number of the message */
 static unsigned room_len(unsigned number)
 {
-    return room.least + ((number * 7919) % room.range);
+    return 100 + ((number * 7919) % ROOM_LEN);
 }
 
 static void room_am(void *arg, uint8_t id, void *data, unsigned len)
@@ -79,7 +75,6 @@ static int room_send(void)
     }
     room.farthest = ucs_max(room.farthest,
                             (uint32_t)(bytes - room.link.data.payload));
-    room.apart += (start % NP_RING_PAGE) == 0;
     np_fast_send(&room.link, 1, start, len);
     ++room.sent;
     return 1;
@@ -158,10 +153,8 @@ static int room_open(uint32_t narrow, uint32_t wide)
     };
 
     memset(&room, 0, sizeof(room));
-    room.least = 100;
-    room.range = ROOM_LEN;
-    room.from  = pair_port_of(&config);
-    room.to    = pair_port_of(&config);
+    room.from = pair_port_of(&config);
+    room.to   = pair_port_of(&config);
     pair_link(room.from, room.to, &room.link);
     pair_link(room.to, room.from, &room.back);
     return pair_meet(room.from, room.to, &room.link) &&
@@ -316,44 +309,6 @@ static void test_room_wide(void)
     room_close();
 }
 
-/* In a wide area what has most of a page has all of it */
-static void test_room_apart(void)
-{
-    np_ring_tx_t *tx = &room.link.data;
-    np_ring_rx_t *rx;
-    np_carry_t carry;
-
-    TAP_CHECK(room_open(ROOM_NARROW, ROOM_WIDE) && room_ask() &&
-              room_goes_on() && np_link_is_widened(&room.link),
-              "room: a wide link");
-    rx         = &room.to->peers[0]->data;
-    room.least = NP_RING_APART_MIN;
-    room.range = NP_RING_APART_MAX - NP_RING_APART_MIN;
-    room_stream(1, 0, 0);
-    room_take_all();
-    room.apart = 0;
-    room_stream(ROOM_MESSAGES, 5, 1);
-    room_take_all();
-    TAP_CHECK((room.apart == ROOM_MESSAGES) && !room.is_wrong,
-              "room: each message has a page for itself (%u)", room.apart);
-    TAP_CHECK(rx->ahead == rx->payload + (tx->payload_tail & tx->payload_mask),
-              "room: the target knows where the next one begins");
-
-    room.range = 1;
-    room.least = NP_RING_APART_MIN - NP_LINE;
-    room_stream(1, 0, 0);
-    room_take_all();
-    TAP_CHECK((tx->payload_tail % NP_RING_PAGE) == NP_RING_APART_MIN,
-              "room: what is smaller does not (%u)", tx->payload_tail);
-    TAP_CHECK(np_carry_begin(&room.link, &carry, 1000), "room: for a get");
-    np_carry_send(&room.link, &carry, NP_DIR_GET, 1000, 0, NP_CARRY_LENT);
-    TAP_CHECK((tx->payload_tail % NP_RING_PAGE) == 0, "room: that has a page");
-    np_carry_drop(&room.link);
-    np_carry_end(&carry);
-    room_take_all();
-    room_close();
-}
-
 static void test_room_no_wide(int is_target)
 {
     const char *who = is_target ? "target" : "initiator";
@@ -410,7 +365,6 @@ void test_room(void)
     test_room_part(ROOM_LARGE, ROOM_LARGE, ROOM_LARGE);
     test_room_switch();
     test_room_wide();
-    test_room_apart();
     test_room_no_wide(0);
     test_room_no_wide(1);
 }

@@ -65,7 +65,6 @@ void np_carry_send(np_link_t *link, np_carry_t *carry, np_dir_t dir, size_t len,
                                              memory_order_relaxed);
     slot->rma.is_past = link->fill.is_past;
     np_ring_tx_commit_payload(ring, carry->start, np_carry_payload(len));
-    np_ring_tx_end_page(ring, len);
     if (dir == NP_DIR_PUT) {
         np_fill_count(&link->fill, len);
     }
@@ -109,13 +108,13 @@ uint32_t np_carry_recall(np_link_t *link)
 }
 
 /* Would there be room for @a other bytes if @a len had been sent? */
-static int np_carry_fits(const np_ring_tx_t *ring, uint32_t start, uint32_t len,
+static int np_carry_fits(const np_ring_tx_t *ring, uint32_t start, size_t len,
                          uint32_t other)
 {
     const uint32_t size = ring->payload_mask + 1;
     uint32_t offset;
 
-    start  = np_ring_behind(start + len, len, size);
+    start += ucs_align_up_pow2(len, (size_t)NP_LINE);
     offset = start & ring->payload_mask;
     if ((offset + other) > ring->payload_part) {
         start += size - offset;

@@ -249,10 +249,7 @@ np_fast_send(np_link_t *link, uint8_t id, uint32_t start, uint32_t len)
 
     slot->offset = (start & ring->payload_mask) + NP_FAST_SKEW;
     np_ring_tx_commit_payload(ring, start, len + NP_FAST_SKEW);
-    if (ucs_unlikely(len >= NP_RING_APART_MIN)) {
-        np_ring_tx_end_page(ring, len);
-        np_fill_count(&link->fill, len);
-    }
+    np_fill_count(&link->fill, len);
     np_ring_tx_publish(ring, slot, len, NP_SLOT_AM_LONG, id);
     np_link_notify(link);
     np_trace(NP_TRACE_MESSAGE, 0, id, len);

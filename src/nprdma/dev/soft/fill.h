@@ -69,13 +69,10 @@ static inline np_stage_way_t np_fill_out(const np_fill_t *fill)
     return fill->is_past ? NP_STAGE_OUT_PAST : NP_STAGE_OUT;
 }
 
-/** A message or a put is sent, or a get has come. Small ones, to which all ways
- *  are the same, are not counted: of less than NP_RING_APART_MIN it need not be
- *  called. */
+/** A message or a put is sent, or a get has come. To small ones all ways are
+ *  the same. */
 static UCS_F_ALWAYS_INLINE void np_fill_count(np_fill_t *fill, uint32_t len)
 {
-    UCS_STATIC_ASSERT(NP_BYPASS_LEAST >= NP_RING_APART_MIN);
-
     if ((len >= NP_BYPASS_LEAST) && (fill->bytes > NP_FILL_LATE_MAX)) {
         fill->bytes -= len;
     }

@@ -182,26 +182,15 @@ static inline void np_peer_publish_all(np_peer_t *peer)
 }
 
 /** Have payload on its way from the other core while its header is matched: all
- *  that was not prefetched ahead; and know where the next one begins */
-static UCS_F_ALWAYS_INLINE void
-np_peer_prefetch(np_ring_rx_t *ring, const uint8_t *data, uint32_t len)
+ *  that was not prefetched ahead */
+static UCS_F_ALWAYS_INLINE void np_peer_prefetch(const void *data, uint32_t len)
 {
     uint32_t offset;
-
-    ring->ahead = data + len + NP_LINE - 1; /* in the line behind it */
-    if (ucs_likely(len <= (NP_PEER_AHEAD * NP_LINE))) {
-        return;
-    }
 
     for (offset = NP_PEER_AHEAD * NP_LINE;
          offset < ucs_min(len, NP_PEER_PREFETCH * NP_LINE);
          offset += NP_LINE) {
-        __builtin_prefetch(data + offset);
-    }
-    if (np_ring_is_apart(len, ring->payload_size)) {
-        ring->ahead = ring->payload +
-                      np_ring_behind(data + len - ring->payload, len,
-                                     ring->payload_size);
+        __builtin_prefetch(UCS_PTR_BYTE_OFFSET(data, offset));
     }
 }
 
@@ -265,8 +254,9 @@ np_peer_take(np_peer_t *peer, uint64_t word, np_am_cb_t am_cb, void *arg)
         if (ucs_unlikely(!np_peer_has_payload(peer, offset, len))) {
             break;
         }
-        data = ring->payload + offset;
-        np_peer_prefetch(ring, data, len);
+        data        = ring->payload + offset;
+        ring->ahead = data + len + NP_LINE - 1; /* in the line behind it */
+        np_peer_prefetch(data, len);
         am_cb(arg, np_word_id(word), data, len);
         ring->lag += NP_LINE + len;
         return 1;

@@ -15,15 +15,6 @@
 
 #include "wire.h"
 
-/** A processor that reads one line after the other fetches those behind them,
- *  up to the end of such a page. If the writer is about to fill these it loses
- *  them, and waits for them twice. So payload of some lengths has the rest of
- *  its page for itself, in an area that has a page for each of 128. */
-#define NP_RING_PAGE       4096u
-#define NP_RING_APART_MIN  768u
-#define NP_RING_APART_MAX  (NP_RING_PAGE - NP_LINE)
-#define NP_RING_APART_AREA (128 * NP_RING_PAGE)
-
 /** Writing end. Owner: the link; guarded as the port is. */
 typedef struct np_ring_tx {
     np_slot_t        *slots;
@@ -150,32 +141,6 @@ np_ring_tx_commit_payload(np_ring_tx_t *ring, uint32_t start, uint32_t len)
                "payload of %u bytes at %u, free from %u on", len, start,
                ring->payload_head);
     ring->payload_tail = start + ucs_align_up_pow2(len, (uint32_t)NP_LINE);
-}
-
-/** Has payload of @a len bytes the rest of its page for itself, in an area of
- *  so many bytes? */
-static UCS_F_ALWAYS_INLINE int np_ring_is_apart(uint32_t len, uint32_t area)
-{
-    return (len >= NP_RING_APART_MIN) && (len <= NP_RING_APART_MAX) &&
-           (area >= NP_RING_APART_AREA);
-}
-
-/** Where payload goes on behind @a len bytes that end at @a end. The reader
- *  asks as well, to prefetch what comes next. */
-static UCS_F_ALWAYS_INLINE uint32_t
-np_ring_behind(uint32_t end, uint32_t len, uint32_t area)
-{
-    return ucs_align_up_pow2(end, np_ring_is_apart(len, area) ?
-                                  NP_RING_PAGE : (uint32_t)NP_LINE);
-}
-
-/** Payload of @a len bytes was committed last: if it has its page for itself,
- *  the next one begins behind that */
-static UCS_F_ALWAYS_INLINE void
-np_ring_tx_end_page(np_ring_tx_t *ring, uint32_t len)
-{
-    ring->payload_tail = np_ring_behind(ring->payload_tail, len,
-                                        ring->payload_mask + 1);
 }
 
 /** Make the slot at the tail ready */

@@ -19,7 +19,7 @@
 #define NP_LINK_BUSY_MAX    UCS_BIT(30)
 
 /* Bytes of payload between two looks whether anything has come from peers */
-#define NP_LINK_REWIND_STEP (2 * NP_RING_PAGE)
+#define NP_LINK_REWIND_STEP 2048
 
 
 /* Bytes of payload after which a link is a busy one */
