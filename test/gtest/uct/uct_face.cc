@@ -454,6 +454,19 @@ Node::Node(Rank &rank, const Settings &settings, const Settings &md_settings) :
     sync();
 }
 
+ssize_t UctDomain::post(const char *what,
+                        const std::function<ssize_t()> &operation)
+{
+    ssize_t ret = UCS_ERR_NO_RESOURCE;
+    const auto is_answered = [&]() {
+        ret = operation();
+        return ret != UCS_ERR_NO_RESOURCE;
+    };
+
+    wait_until(what, [this]() { return progress(); }, is_answered);
+    return ret;
+}
+
 void Node::until(const char *what, const std::function<bool()> &condition)
 {
     wait_until(what, [this]() { return domain.progress(); }, condition);
@@ -461,13 +474,7 @@ void Node::until(const char *what, const std::function<bool()> &condition)
 
 ssize_t Node::post(const char *what, const std::function<ssize_t()> &operation)
 {
-    ssize_t ret = UCS_ERR_NO_RESOURCE;
-
-    until(what, [&]() {
-        ret = operation();
-        return ret != UCS_ERR_NO_RESOURCE;
-    });
-    return ret;
+    return domain.post(what, operation);
 }
 
 void Node::complete(const char *what, Comp &comp,

@@ -42,6 +42,9 @@ public:
 
     unsigned progress() { return uct_worker_progress(worker); }
 
+    // What it answers at last: there is room, and no thread has the turn.
+    ssize_t post(const char *what, const std::function<ssize_t()> &operation);
+
     // Does what nobody has mapped move through soft0's data rings, which only the
     // target's progress serves?
     bool uses_rings() const;
