@@ -14,7 +14,10 @@ for argument in "$@"; do
         sed -n '3,5s/^# //p' "$0"
         exec "$nprdma_top/test/run-tests.sh" --help
         ;;
-    --quick) sanitized=() ;;
+    --quick)
+        sanitized=()
+        nprdma_setup=(--no-lab)
+        ;;
     esac
 done
 

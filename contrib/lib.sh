@@ -74,22 +74,25 @@ nprdma_own() {
 
 # nprdma_prepare BUILD "TARGET..." [CONFIGURE-ARGUMENT...]
 # Everything from a fresh machine to an installed tree in BUILD/install.
-# NPRDMA_CONFIGURE_ARGS adds arguments for configure.
+# NPRDMA_CONFIGURE_ARGS adds arguments for configure; if it has the source of
+# UCX, that is not fetched. nprdma_setup holds arguments of setup.sh.
+nprdma_setup=()
 nprdma_prepare() {
-    local build=$nprdma_top/$1
+    local build=$nprdma_top/$1 source=$nprdma_top/build/ucx-source
     local -a more targets
     read -r -a targets <<<"$2"
     shift 2
     read -r -a more <<<"${NPRDMA_CONFIGURE_ARGS-}"
     nprdma_own "$nprdma_top/build"
     nprdma_own "$build"
-    "$nprdma_top/contrib/setup.sh"
+    "$nprdma_top/contrib/setup.sh" "${nprdma_setup[@]}"
     (
         flock 9
-        "$nprdma_top/contrib/ucx-source.sh" "$nprdma_top/build/ucx-source"
-        nprdma_configure "$build" \
-            --with-ucx-source="$nprdma_top/build/ucx-source" \
-            "${more[@]}" "$@"
+        if [[ " ${more[*]}" != *" --with-ucx-source="* ]]; then
+            "$nprdma_top/contrib/ucx-source.sh" "$source"
+            more=(--with-ucx-source="$source" "${more[@]}")
+        fi
+        nprdma_configure "$build" "${more[@]}" "$@"
         nprdma_install "$build" "${targets[@]}"
     ) 9>"$nprdma_top/build/.lock"
 }

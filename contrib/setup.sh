@@ -16,12 +16,16 @@ packages=(
     python3 git
     spin                        # the model of the paging protocol
     valgrind                    # instructions are counted (test/perf)
-    qemu-system-x86 mmdebstrap  # the virtual RDMA lab, and its guests' root
-    squashfs-tools-ng cpio xz-utils kmod socat
-    libelf1 libssl3             # modules for the guests' kernels
     man-db                      # the manual pages are looked at
     gnuplot-nox fonts-dejavu-core
     util-linux procps binutils file
+)
+
+# The virtual RDMA lab
+lab=(
+    qemu-system-x86 mmdebstrap  # guests, and their root
+    squashfs-tools-ng cpio xz-utils kmod socat
+    libelf1 libssl3             # modules for their kernels
 )
 
 die() {
@@ -29,25 +33,37 @@ die() {
     exit 1
 }
 
-if [ $# -gt 0 ]; then
-    case $1 in
+list=no
+for argument in "$@"; do
+    case $argument in
     -h | --help)
-        echo "Usage: setup.sh"
+        echo "Usage: setup.sh [--no-lab] [--list]"
         sed -n '3,4s/^# //p' "$0"
         echo
-        printf '  %s\n' "${packages[@]}" | fmt -w 76
+        printf '  %s\n' "${packages[@]}" "${lab[@]}" | fmt -w 76
+        echo
+        echo "  --no-lab  without those that only the virtual lab needs"
+        echo "  --list    print their names, and install nothing"
         exit 0
         ;;
+    --no-lab) lab=() ;;
+    --list) list=yes ;;
+    *) die "unknown argument '$argument': see --help" ;;
     esac
-    die "unknown argument '$1': setup.sh takes none (--help lists packages)"
+done
+packages+=("${lab[@]}")
+if [ "$list" = yes ]; then
+    printf '%s\n' "${packages[@]}"
+    exit 0
 fi
 
 if ! command -v dpkg-query >/dev/null; then
     die "this is no Debian: install the counterparts of: ${packages[*]}"
 fi
 
-installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' \
-    "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' || true)
+# A newer Debian may have it under another name, which provides this one
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}, ${Provides}\n' |
+    sed -n 's/^installed //p' | sed 's/ *([^)]*)//g' | tr -s ', ' '\n')
 missing=()
 for package in "${packages[@]}"; do
     if ! grep -qxF "$package" <<<"$installed"; then

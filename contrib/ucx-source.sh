@@ -3,6 +3,8 @@
 # Fetches the distribution's UCX source package, for the private headers.
 # The system's own apt configuration is read, never changed.
 set -euo pipefail
+# shellcheck source=contrib/apt.sh
+. "$(dirname "$0")/apt.sh"
 
 suite=
 dest=
@@ -60,35 +62,9 @@ dest=$(realpath -m "$dest")
 work=$(mktemp -d "$(dirname "$dest")/.ucx-source.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# mirrors: lines "URI RELEASE COMPONENT KEYRING" of the distribution itself
-mirrors() {
-    local id uri release component origin entry keyring
-    # shellcheck disable=SC1091
-    id=$(. /etc/os-release && echo "$ID")
-    # shellcheck disable=SC2016
-    apt-get indextargets --format \
-        '$(REPO_URI) $(RELEASE) $(COMPONENT) $(SOURCESENTRY) x$(ORIGIN)' \
-        'Created-By: Packages' 2>/dev/null |
-        while read -r uri release component entry origin; do
-            # Before the first apt-get update the origin is not known
-            # shellcheck disable=SC2016
-            case ${origin,,} in
-            "x$id" | x | 'x$(origin)') ;;
-            *) continue ;;
-            esac
-            keyring=$(sed -n 's/^[Ss]igned-[Bb]y: *\(\/.*\)/\1/p' \
-                "${entry%:*}" 2>/dev/null | head -n 1)
-            if [ -z "$keyring" ]; then
-                keyring=$(sed -n 's/.*signed-by=\(\/[^] ,]*\).*/\1/p' \
-                    "${entry%:*}" 2>/dev/null | head -n 1)
-            fi
-            echo "$uri $release $component ${keyring:--}"
-        done | sort -u
-}
-
 sources() {
     local uri release component keyring
-    mirrors | while read -r uri release component keyring; do
+    apt_mirrors | while read -r uri release component keyring; do
         local options=
         if [ "$keyring" != - ]; then
             options="[signed-by=$keyring] "

@@ -66,10 +66,15 @@ typedef uct_md_attr_t uct_nprdma_md_attr_t;
 #  define UCT_NPRDMA_COMPONENT_VERSIONED
 #endif
 
+/* UCP may ask its cache for what can be registered. Where it does, it must: its
+ * assertions say so. */
 static inline void uct_nprdma_md_attr_init(uct_nprdma_md_attr_t *attr)
 {
 #if UCT_NPRDMA_UCX_AT_LEAST(1, 17)
     uct_md_base_md_query(attr);
+#endif
+#if UCT_NPRDMA_UCX_AT_LEAST(1, 15)
+    attr->cache_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
 #endif
 }
 

@@ -283,7 +283,7 @@ TEST(Scope, OneForAProcess)
 
         check(uct_md_config_read(domain.component, nullptr, nullptr, &config),
               "uct_md_config_read");
-        check(uct_config_modify(config, "MR_SCOPE", "arena"), "MR_SCOPE");
+        check(modify(config, "MR_SCOPE", "arena"), "MR_SCOPE");
         EXPECT_EQ(UCS_ERR_INVALID_PARAM,
                   uct_md_open(domain.component, "nprdma", config, &other));
         uct_config_release(config);

@@ -80,11 +80,21 @@ Settings with_ring(int ring)
     return {{"MM_FIFO_SIZE", size}, {"MM_FIFO_RELEASE_FACTOR", "0"}};
 }
 
+ucs_status_t modify(void *config, const std::string &name,
+                    const std::string &value)
+{
+    ucs_status_t status = uct_config_modify(config, name.c_str(),
+                                            value.c_str());
+
+    // From UCX 1.17 on a name has its table's prefix
+    return (status != UCS_ERR_NO_ELEM) ? status :
+           uct_config_modify(config, ("NPRDMA_" + name).c_str(), value.c_str());
+}
+
 static void modify(void *config, const Settings &settings)
 {
     for (const auto &setting : settings) {
-        if (uct_config_modify(config, setting.first.c_str(),
-                              setting.second.c_str()) != UCS_OK) {
+        if (modify(config, setting.first, setting.second) != UCS_OK) {
             lacking("setting " + setting.first + "=" + setting.second);
         }
     }

@@ -33,6 +33,10 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 // For an iface that has room for so few messages to a peer; 0: its default.
 Settings with_ring(int size);
 
+// Sets a value in what uct_md_config_read() or uct_md_iface_config_read() gave
+ucs_status_t modify(void *config, const std::string &name,
+                    const std::string &value);
+
 // Component, memory domain and worker.
 class UctDomain {
 public:

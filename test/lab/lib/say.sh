@@ -3,6 +3,7 @@
 # shellcheck shell=bash disable=SC2034
 
 LAB_QUIET=${LAB_QUIET:-no}
+LAB_ME=${LAB_ME:-lab}
 
 # Exit codes of the lab's own; a job's go through as they are.
 LAB_RC_USAGE=2
@@ -13,7 +14,7 @@ LAB_RC_TIME=124
 
 say() {
     if [ "$LAB_QUIET" = no ]; then
-        echo "lab: $*" >&2
+        echo "$LAB_ME: $*" >&2
     fi
 }
 
@@ -21,7 +22,7 @@ say() {
 die() {
     local code=$1
     shift
-    echo "lab: $*" >&2
+    echo "$LAB_ME: $*" >&2
     exit "$code"
 }
 

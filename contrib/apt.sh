@@ -3,9 +3,11 @@
 # that writes only in a directory of ours.
 # shellcheck shell=bash disable=SC2034
 
-# Lines "URI RELEASE COMPONENT KEYRING"
+# Lines "URI RELEASE COMPONENT KEYRING" of the distribution itself
 apt_mirrors() {
-    local uri release component entry origin keyring
+    local uri release component entry origin keyring id
+    # shellcheck disable=SC1091
+    id=$(. /etc/os-release && echo "$ID")
     # shellcheck disable=SC2016
     apt-get indextargets --format \
         '$(REPO_URI) $(RELEASE) $(COMPONENT) $(SOURCESENTRY) x$(ORIGIN)' \
@@ -13,8 +15,8 @@ apt_mirrors() {
         while read -r uri release component entry origin; do
             # Before the first apt-get update the origin is not known
             # shellcheck disable=SC2016
-            case $origin in
-            xDebian* | x | 'x$(ORIGIN)') ;;
+            case ${origin,,} in
+            "x$id"* | x | 'x$(origin)') ;;
             *) continue ;;
             esac
             keyring=$(sed -n -e 's/^[Ss]igned-[Bb]y: *\(\/.*\)/\1/p' \

@@ -1,0 +1,234 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Builds and tests this tree in another Debian, with that Debian's own compiler,
+# UCX and MPI: in a root of its packages, which is made once and kept.
+# shellcheck source-path=SCRIPTDIR
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/.." && pwd -P)
+LAB_ME=distro.sh
+# shellcheck source=../test/lab/lib/say.sh
+. "$top/test/lab/lib/say.sh"
+# shellcheck source=apt.sh
+. "$top/contrib/apt.sh"
+# shellcheck source=../test/lab/lib/cache.sh
+. "$top/test/lab/lib/cache.sh"
+
+suite=
+shell=no
+sources=()
+arguments=()
+
+usage() {
+    cat <<'END'
+Usage: distro.sh SUITE [--ucx-source DIR]... [--shell] [ARGUMENT...]
+Builds and tests this tree in another Debian, for example trixie or sid, with
+that Debian's own compiler, UCX and MPI: contrib/check.sh --quick, with ARGUMENTs
+such as --only 'gtest_*'.
+
+  --ucx-source DIR  a source tree of the UCX that SUITE has, for the private
+                    headers; without it Debian's source package is fetched. More
+                    than one: the others are only compiled against.
+  --shell           a shell in there instead
+
+The root is kept where the lab keeps its own (NPRDMA_LAB_CACHE). Builds and logs
+are in build-SUITE/tree/build.
+END
+}
+
+usage_error() {
+    die "$LAB_RC_USAGE" "$@"
+}
+
+take_source() {
+    [ -f "$1/src/uct/api/version.h.in" ] ||
+        usage_error "--ucx-source $1: no src/uct/api/version.h.in there: name" \
+            "the top of a source tree of UCX"
+    sources+=("$(realpath "$1")")
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --ucx-source)
+        [ $# -ge 2 ] || usage_error "--ucx-source needs a directory"
+        take_source "$2"
+        shift
+        ;;
+    --shell) shell=yes ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        if [ -z "$suite" ]; then
+            suite=$1
+        else
+            arguments+=("$1")
+        fi
+        ;;
+    esac
+    shift
+done
+[[ $suite =~ ^[a-z]+$ ]] ||
+    usage_error "${suite:+"'$suite' is no suite of Debian: "}distro.sh SUITE," \
+        "for example trixie"
+"$top/test/run-tests.sh" --try "${arguments[@]}"
+
+# What building and testing needs, and a second MPI
+packages() {
+    { "$top/contrib/setup.sh" --no-lab --list; printf 'mpich\nlibmpich-dev\n'; } |
+        paste -s -d ,
+}
+
+# distro_make SUITE PACKAGES DIR: DIR/root
+distro_make() {
+    local suite=$1 packages=$2 dir=$3
+    if ! apt_open "$suite" "$dir/apt"; then
+        CACHE_ERROR=$APT_ERROR
+        return "$LAB_RC_SKIP"
+    fi
+    mkdir "$dir/root"
+    if ! bootstrap "$suite" "$dir" "$packages" ||
+        ! tar -x -f "$dir/root.tar" -C "$dir/root" --no-same-owner \
+            --exclude='./dev/*'; then
+        tail -n 15 "$dir/log" >&2
+        CACHE_ERROR="cannot make a root of $suite: the end of the log is above"
+        return 1
+    fi
+    rm -rf "$dir/root.tar" "$dir/apt"
+}
+
+# The working tree as it is, changes included: what git knows or would
+copy_tree() {
+    local tree=$1 list=$1/../files
+    mkdir -p "$tree"
+    (
+        cd "$top"
+        git ls-files -z -c -o --exclude-standard 2>/dev/null ||
+            find . -path './build*' -prune -o -type f -printf '%P\0'
+    ) | while IFS= read -r -d '' file; do
+        [ ! -e "$top/$file" ] || printf '%s\0' "$file"
+    done | sort -z >"$list.new"
+    if [ -f "$list" ]; then
+        (cd "$tree" && comm -z -23 "$list" "$list.new" | xargs -0 -r rm -f)
+    fi
+    mv "$list.new" "$list"
+    tar -c -C "$top" --null -T "$list" | tar -x -C "$tree" --no-same-owner
+}
+
+# inside COMMAND...: in the root, with processes and a /dev/shm of its own
+inside() {
+    local number
+    local -a as_root=()
+    [ "$EUID" -eq 0 ] || as_root=(--map-root-user)
+    mkdir -p "$root/nprdma"
+    for number in "${!sources[@]}"; do
+        mkdir -p "$root/ucx-$number"
+    done
+    # shellcheck disable=SC2016
+    ROOT=$root TREE=$tree GIT=$top/.git SOURCES=$(printf '%s\n' "${sources[@]}") \
+        unshare "${as_root[@]}" --mount --pid --fork --kill-child \
+        bash -euc '
+        cd "$ROOT"
+        mount --bind "$TREE" nprdma
+        if [ -d "$GIT" ]; then
+            mkdir -p nprdma/.git
+            mount --bind "$GIT" nprdma/.git
+            mount -o remount,bind,ro nprdma/.git
+        fi
+        number=0
+        while read -r source; do
+            [ -n "$source" ] || continue
+            mount --bind "$source" "ucx-$number"
+            mount -o remount,bind,ro "ucx-$number"
+            number=$((number + 1))
+        done <<<"$SOURCES"
+        mount -t proc proc proc
+        mount --rbind /sys sys
+        mount --rbind /dev dev
+        mount -t tmpfs -o mode=1777 tmpfs dev/shm
+        mount -t tmpfs -o mode=1777 tmpfs tmp
+        cp /etc/hosts /etc/resolv.conf etc/ 2>/dev/null || true
+        hostname >etc/hostname
+        exec chroot . /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+            HOME=/root TERM="${TERM-dumb}" LANG=C.UTF-8 CI="${CI-}" \
+            GTEST_FILTER="${GTEST_FILTER-*}" \
+            NPRDMA_CONFIGURE_ARGS="${NPRDMA_CONFIGURE_ARGS-}" \
+            GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory \
+            GIT_CONFIG_VALUE_0="*" /bin/bash -euc "cd /nprdma; exec \"\$@\"" \
+            inside "$@"
+    ' inside "$@"
+}
+
+# version_of DIR: of a source tree
+version_of() {
+    sed -n 's/^define(\[ucx_ver_[a-z]*\], *\([0-9][0-9]*\)).*/\1/p' \
+        "$1/configure.ac" | paste -s -d .
+}
+
+# api_of DIR: the public headers of the root, as the compiler sees them, with
+# those of DIR first. What is of other processors is not there, nor is it here.
+api_of() {
+    inside sh -c 'cd /usr/include
+        find ucm ucp ucs uct -name "*.h" ! -path "ucs/arch/*/*" | sort |
+        sed "s/.*/#include <&>/" | gcc -w -E -P -I"$1" -x c -' sh "$1"
+}
+
+# choose_source: sets source to the tree that is built with, as the inside has
+# it, and others to the rest
+choose_source() {
+    local number version wanted differs
+    wanted=$(inside ucx_info -v | sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' |
+        head -n 1)
+    for number in "${!sources[@]}"; do
+        version=$(version_of "${sources[$number]}")
+        if [ -z "$source" ] && [ "$version" = "$wanted" ]; then
+            source=/ucx-$number
+            # A version says x.y.z only: there are candidates, and patches
+            differs=$(diff <(api_of /usr/include) <(api_of "$source/src") || true)
+            if [ -n "$differs" ]; then
+                head -n 10 <<<"$differs" >&2
+                usage_error "${sources[$number]} is not the UCX of $suite," \
+                    "though both are $version: their headers differ (above)"
+            fi
+        else
+            others+=("/ucx-$number")
+        fi
+    done
+    if [ -n "$source" ]; then
+        return
+    elif [ ${#sources[@]} -gt 0 ]; then
+        usage_error "$suite has UCX $wanted, and no --ucx-source is of that"
+    fi
+    "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
+        die "$LAB_RC_SKIP" "no private headers of UCX $wanted (see above):" \
+            "--ucx-source DIR names a source tree of it"
+    sources=("$base/ucx-source")
+    source=/ucx-0
+}
+
+need mmdebstrap mmdebstrap
+need unshare util-linux
+base=$top/build-$suite
+tree=$base/tree
+source=
+others=()
+cache_use
+wanted=$(packages)
+cached "root-$suite" 6000 "$wanted $(declare -f distro_make bootstrap)" \
+    distro_make "$suite" "$wanted"
+root=$CACHED/root
+mkdir -p "$base"
+exec {lock}>"$base/.lock"
+flock -n "$lock" || die "$LAB_RC_USAGE" "another distro.sh uses $base"
+copy_tree "$tree"
+if [ "$shell" = yes ]; then
+    inside bash
+    exit 0
+fi
+choose_source
+if [ ${#others[@]} -gt 0 ]; then
+    arguments+=(--tap "contrib/ucx-compile-check.sh ${others[*]}")
+fi
+NPRDMA_CONFIGURE_ARGS="${NPRDMA_CONFIGURE_ARGS-} --with-ucx-source=$source" \
+    inside contrib/check.sh --quick "${arguments[@]}"
