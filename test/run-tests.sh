@@ -337,9 +337,30 @@ if [ "$ran" -gt 0 ]; then
     run tap leftovers cat "$work/leftovers"
 fi
 
+# Lines "    RUNNER: NAME: REASON": many of a runner with one reason are one line
+show_skips() {
+    awk '{
+            runner = $1
+            reason = $0
+            sub(/^ *[^ ]* [^ ]*: /, "", reason)
+            key = runner " " reason
+            if (++count[key] == 1) {
+                order[++keys] = key
+                first[key] = $0
+            }
+        }
+        END {
+            for (i = 1; i <= keys; ++i) {
+                key = order[i]
+                print first[key] (count[key] > 1 ? " (and " count[key] - 1 \
+                      " more)" : "")
+            }
+        }'
+}
+
 if [ -n "${skips//[$'\n']/}" ]; then
     echo "skipped:"
-    grep . <<<"$skips"
+    grep . <<<"$skips" | show_skips
 fi
 if [ "$ran" -eq 0 ]; then
     why_nothing >&2

@@ -17,6 +17,7 @@ CONTROL_STOCK=(env "UCX_TLS=posix,cma,tcp,self" UCX_NET_DEVICES=lo
 CONTROL_OURS=(env UCX_LOG_LEVEL=error "${RUN_PREFIX[@]}")
 
 leftovers_note
+export UCX_PROTO_ENABLE=${UCX_PROTOCOLS[0]}
 control_compare "$TAP_DIR" -s "${NPRDMA_CONTROL_SAMPLE:-8}" || true
 grep '^differs' "$TAP_DIR/result" >"$TAP_OUT" || true
 name="$(control_count ran "$TAP_DIR") combinations differ"

@@ -7,7 +7,7 @@ set -euo pipefail
 
 # UCX 1.13 stops with an assertion (stubs.c) when a peer fails under the new
 # protocols, whatever the transport.
-export UCX_PROTO_ENABLE=n
+export UCX_PROTO_ENABLE=${UCX_PROTOCOLS[0]}
 export UCX_KEEPALIVE_INTERVAL=1s
 leftovers_note
 

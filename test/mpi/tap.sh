@@ -66,6 +66,24 @@ tap_skip_all() {
     exit 0
 }
 
+# ucx_has MINOR: UCX 1.MINOR or later is installed
+ucx_has() {
+    local version minor
+
+    version=$(ucx_info -v | sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' |
+        head -n 1)
+    minor=${version#*.}
+    [ "${version%%.*}" -gt 1 ] || [ "${minor%%.*}" -ge "$1" ]
+}
+
+# Values of UCX_PROTO_ENABLE that can be used: from 1.17 on the older protocols
+# crash in puts and gets of a transport that needs no memh
+if ucx_has 17; then
+    UCX_PROTOCOLS=(y)
+else
+    UCX_PROTOCOLS=(n y)
+fi
+
 # run SECONDS COMMAND...: output into TAP_OUT, exit code into RC (124 or 137
 # if time ran out).
 run() {

@@ -43,8 +43,7 @@ expect "a plug-in of the user's that is not there" 2 \
     "^nprdma-run: NPRDMA_PLUGIN=/nosuch is missing .*unset NPRDMA_PLUGIN"
 
 # Eager messages of UCP, as both kinds of its protocols have them
-ucx=$(ucx_info -v)
-if [[ $ucx == *ersion?1.13.* ]]; then
+if ! ucx_has 14; then
     # border VARIABLE...: where rendezvous begins
     border() {
         run 20 env -u PMIX_RANK UCX_TLS=nprdma UCX_PROTO_ENABLE=n "$@" "$run" \

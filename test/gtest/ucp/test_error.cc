@@ -28,7 +28,7 @@ protected:
 
         options.peer_dies = true;
         run_ranks([body, mode](Rank &rank) {
-            setenv("UCX_PROTO_ENABLE", mode.protocols, 1);
+            use_protocols(mode.protocols);
             setenv("UCX_RNDV_SCHEME", mode.rendezvous, 1);
             setenv("UCX_KEEPALIVE_INTERVAL", "1s", 1);
             body(rank);

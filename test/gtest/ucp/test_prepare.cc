@@ -277,7 +277,7 @@ TEST(PrepareSwap, Dropped)
     } catch (const Skipped &reason) {
         GTEST_SKIP() << reason.what();
     }
-    Mode{"n", "auto", 1}.run([](Rank &rank) {
+    Mode{usual_protocols(), "auto", 1}.run([](Rank &rank) {
         if (!is_soft()) {
             throw Skipped("what is looked at is soft0's");
         }

@@ -28,7 +28,7 @@ protected:
             if (!is_nprdma()) {
                 throw Skipped("other transports have no scope of registrations");
             }
-            setenv("UCX_PROTO_ENABLE", mode.protocols, 1);
+            use_protocols(mode.protocols);
             setenv("UCX_RNDV_SCHEME", mode.rendezvous, 1);
             setenv("UCX_KEEPALIVE_INTERVAL", "1s", 1);
             setenv("UCX_RNDV_THRESH", "8k", 1);

@@ -375,7 +375,7 @@ TEST_P(MemoryTorture, Memory)
         UcpOptions features = {UCP_FEATURE_TAG | UCP_FEATURE_RMA |
                                UCP_FEATURE_STREAM};
 
-        setenv("UCX_PROTO_ENABLE", param.protocols, 1);
+        use_protocols(param.protocols);
         setenv("UCX_NPRDMA_PREPARE", param.prepare, 1);
         setenv("UCX_NPRDMA_PREPARE_MIN", "4k", 1);
         features.threads = (param.threads > 1) ? UCS_THREAD_MODE_MULTI :

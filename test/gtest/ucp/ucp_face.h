@@ -24,6 +24,13 @@ bool is_soft(); // over soft0, not over an RDMA device (NPRDMA_TEST_DEV)
 
 void check(ucs_status_t status, const std::string &what);
 
+bool ucx_has(unsigned minor); // UCX 1.minor or later runs
+
+// UCX_PROTO_ENABLE, before a context is made: as programs have it, or `protocols`.
+// Skips the test where this UCX cannot be used so.
+const char *usual_protocols();
+void use_protocols(const char *protocols);
+
 // How UCP is to work in a test: its variables and the ranks.
 struct Mode {
     const char *protocols;  // UCX_PROTO_ENABLE

@@ -109,13 +109,14 @@ root_input() {
 }
 
 # bootstrap SUITE DIR PACKAGES [OPTION...]: DIR/root.tar, a small Debian with
-# these; DIR/log says why not
+# these; DIR/log says why not. A mirror may be old if this machine's apt says so.
 bootstrap() {
     local suite=$1 dir=$2 packages=$3
     shift 3
     TMPDIR=$dir child mmdebstrap --quiet --variant=minbase \
         --include="$packages" \
         --aptopt='APT::Install-Recommends "false"' \
+        --aptopt="$(apt-config dump Acquire::Check-Valid-Until)" \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
