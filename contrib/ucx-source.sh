@@ -65,9 +65,9 @@ trap 'rm -rf "$work"' EXIT
 sources() {
     local uri release component keyring
     apt_mirrors | while read -r uri release component keyring; do
-        local options=
+        local signed=
         if [ "$keyring" != - ]; then
-            options="[signed-by=$keyring] "
+            signed="[signed-by=$keyring] "
         fi
         if [ -n "$suite" ]; then
             # Updates and security come under their own names: one is enough
@@ -76,7 +76,7 @@ sources() {
             esac
             release=$suite
         fi
-        echo "deb-src $options$uri $release $component"
+        echo "deb-src $signed$uri $release $component"
     done | sort -u
 }
 

@@ -85,6 +85,10 @@ export NPRDMA_PREFIX=${NPRDMA_PREFIX:-$build/install}
 # Tells our processes from those of others, afterwards
 export NPRDMA_TEST_RUN=$$-$RANDOM
 
+# UCX built with a file system has a thread for it from the moment it is
+# loaded. A child that is forked while that maps memory waits for ever.
+export UCX_VFS_ENABLE=n
+
 [ -x "$NPRDMA_PREFIX/bin/nprdma-run" ] ||
     die "$NPRDMA_PREFIX/bin/nprdma-run is missing: make install first"
 
@@ -337,7 +341,7 @@ if [ "$ran" -gt 0 ]; then
     run tap leftovers cat "$work/leftovers"
 fi
 
-# Lines "    RUNNER: NAME: REASON": many of a runner with one reason are one line
+# Lines "    RUNNER: NAME: REASON": those of a runner with one reason are one
 show_skips() {
     awk '{
             runner = $1

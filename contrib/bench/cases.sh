@@ -117,6 +117,10 @@ bench_perftest() {
     mapfile -t command < <(bench_launcher "$side")
     command=(env "${variables[@]}" timeout -k 5 120 "${command[@]}"
         ucx_perftest -p "$bench_port" -f)
+    # One that is built with MPI must be told that there is none
+    if [[ $(ucx_perftest -h 2>&1) == *"MPI mode"* ]]; then
+        command+=(-P 0)
+    fi
     taskset -c "$server_cpu" "${command[@]}" >"$work/server.log" 2>&1 \
         </dev/null &
     pid=$!

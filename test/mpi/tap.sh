@@ -78,6 +78,7 @@ ucx_has() {
 
 # Values of UCX_PROTO_ENABLE that can be used: from 1.17 on the older protocols
 # crash in puts and gets of a transport that needs no memh
+# shellcheck disable=SC2034
 if ucx_has 17; then
     UCX_PROTOCOLS=(y)
 else

@@ -68,7 +68,7 @@ USES = {
 
 # What has no place for a license, or has it in its own form
 NO_LICENSE = re.compile(r'\.(svg|patch)$|(^|/)(COPYING|LICENSE)$'
-                        r'|^test/lab/packages$')
+                        r'|^test/lab/packages$|/debian/(copyright|source/)')
 ROOMS = ['src', 'include', 'kmod', 'test', 'contrib', 'osu-bench', 'docs', 'm4',
          '.ci']
 

@@ -26,8 +26,8 @@ void check(ucs_status_t status, const std::string &what);
 
 bool ucx_has(unsigned minor); // UCX 1.minor or later runs
 
-// UCX_PROTO_ENABLE, before a context is made: as programs have it, or `protocols`.
-// Skips the test where this UCX cannot be used so.
+// UCX_PROTO_ENABLE, before a context is made: as programs have it, or
+// `protocols`. Skips the test where this UCX cannot be used so.
 const char *usual_protocols();
 void use_protocols(const char *protocols);
 

@@ -109,7 +109,7 @@ root_input() {
 }
 
 # bootstrap SUITE DIR PACKAGES [OPTION...]: DIR/root.tar, a small Debian with
-# these; DIR/log says why not. A mirror may be old if this machine's apt says so.
+# these; DIR/log says why not. A mirror may be old if our apt says so.
 bootstrap() {
     local suite=$1 dir=$2 packages=$3
     shift 3

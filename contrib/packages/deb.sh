@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Makes Debian packages of this tree, for the UCX that is installed.
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/../.." && pwd -P)
+out=$top/build/packages
+source=
+check=no
+
+die() {
+    echo "deb.sh: $*" >&2
+    exit 1
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help)
+        cat <<'END'
+Usage: deb.sh [--out DIR] [--ucx-source DIR] [--check]
+Makes Debian packages of this tree, for the UCX that is installed.
+
+  --out DIR         where they go (build/packages)
+  --ucx-source DIR  a source tree of that UCX, for the private headers; without
+                    it Debian's source package is fetched
+  --check           also run lintian (DIR/lintian has what it says), and make
+                    DIR/osu_latency, which the packages do not have
+
+DEBFULLNAME and DEBEMAIL are who has made them, as in debchange(1).
+END
+        exit 0
+        ;;
+    --out | --ucx-source)
+        [ $# -ge 2 ] || die "$1 needs a directory"
+        if [ "$1" = --out ]; then
+            out=$2
+        else
+            source=$2
+        fi
+        shift
+        ;;
+    --check) check=yes ;;
+    *) die "unknown argument '$1': see --help" ;;
+    esac
+    shift
+done
+needed=(dpkg-buildpackage:dpkg-dev dh:debhelper dh_dkms:dh-dkms)
+[ "$check" = no ] || needed+=(lintian:lintian mpicc:libopenmpi-dev)
+for program in "${needed[@]}"; do
+    command -v "${program%:*}" >/dev/null ||
+        die "${program%:*} is missing: apt-get install ${program#*:}"
+done
+if [ -z "$source" ]; then
+    source=$top/build/ucx-source
+    "$top/contrib/ucx-source.sh" "$source"
+fi
+[ -f "$source/src/uct/base/uct_iface.h" ] ||
+    die "$source: no src/uct/base/uct_iface.h there: name the top of a source" \
+        "tree of UCX"
+source=$(realpath "$source")
+
+ucx=$(dpkg-query -W -f '${Version}' libucx-dev 2>/dev/null) ||
+    die "libucx-dev is not installed from a Debian package: apt-get install" \
+        "libucx-dev"
+major=${ucx%%.*}
+minor=${ucx#*.}
+minor=${minor%%[!0-9]*}
+version=$(sed -n 's/^AC_INIT(\[nprdma\], \[\(.*\)\])/\1/p' "$top/configure.ac")
+version=$version+ucx$major.$minor
+mkdir -p "$out"
+out=$(realpath "$out")
+work=$out/nprdma
+rm -rf "$work" "$out"/*.deb
+mkdir "$work"
+
+# What git knows or would, changes included; without git, what is there
+(
+    cd "$top"
+    git ls-files -z -c -o --exclude-standard 2>/dev/null ||
+        find . -path './build*' -prune -o -type f -printf '%P\0'
+) | tar -c -C "$top" --ignore-failed-read --null -T - 2>/dev/null |
+    tar -x -C "$work" --no-same-owner
+cp -R "$top/contrib/packages/debian" "$work/debian"
+cd "$work"
+email=${DEBEMAIL:-root@$(hostname -f 2>/dev/null || hostname)}
+sed -e "s/@UCX_MINOR@/$major.$minor/g" \
+    -e "s/@UCX_NEXT@/$major.$((minor + 1))/g" \
+    -e "s/@MAINTAINER@/${DEBFULLNAME:-the nprdma authors} <$email>/" \
+    debian/control.in >debian/control
+mv debian/plugin.install "debian/libucx$major.$minor-nprdma.install"
+mv debian/lintian-overrides \
+    "debian/libucx$major.$minor-nprdma.lintian-overrides"
+rm debian/control.in
+made=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null ||
+    date +%s)}
+cat >debian/changelog <<END
+nprdma ($version) unstable; urgency=medium
+
+  * Made by contrib/packages/deb.sh for UCX $ucx.
+
+ -- $(sed -n 's/^Maintainer: //p' debian/control)  $(date -R -d "@$made")
+END
+echo "deb.sh: building nprdma $version for UCX $ucx (log: $out/log)"
+if ! NPRDMA_UCX_SOURCE=$source dpkg-buildpackage -b -us -uc >"$out/log" 2>&1
+then
+    tail -n 20 "$out/log" >&2
+    die "dpkg-buildpackage failed: the end of $out/log is above"
+fi
+cd "$out"
+rm -rf "$work"
+if [ "$check" = yes ]; then
+    lintian "$out"/*.deb >"$out/lintian" 2>"$out/lintian.log" || true
+    parts=(osu_latency buffer coll options pattern pt2pt report rma run)
+    parts=("${parts[@]/#/$top/osu-bench/}")
+    mpicc -O2 -I"$top/osu-bench" -o "$out/osu_latency" "${parts[@]/%/.c}"
+fi
+ls "$out"/*.deb
