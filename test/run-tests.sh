@@ -280,10 +280,11 @@ our_processes() {
     done
 }
 
-# New files that no process uses: others may work on this machine meanwhile
+# New files that no process uses: others may work on this machine meanwhile.
+# Open MPI 5 leaves its own (sm_segment) where a rank was killed.
 our_shm_files() {
     local file
-    find /dev/shm -type f | sort | comm -13 "$work/shm" - |
+# New files that no process uses: others may work on this machine as well.
         while read -r file; do
             if ! grep -sqF " $file" /proc/[0-9]*/maps &&
                 ! find /proc/[0-9]*/fd -lname "$file" 2>/dev/null |

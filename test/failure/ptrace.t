@@ -43,9 +43,15 @@ else
             advice "seccomp, $program" 1 2
         done
         # One side is refused, the other is not.
-        run_mpi 130 1 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/mpi_p2p" : \
-            -n 1 "$NPRDMA_BUILD/mpi_p2p"
-        tap_expect_success "seccomp at one of two ranks: mpi_p2p"
+        name="seccomp at one of two ranks: mpi_p2p"
+        run_mpi 60 1 true : -n 1 true
+        if [ "$RC" -ne 0 ]; then
+            tap_skip "$name" "mpirun fails with two programs (exit code $RC)"
+        else
+            run_mpi 130 1 "$NPRDMA_BUILD/fail_deny" "$NPRDMA_BUILD/mpi_p2p" : \
+                -n 1 "$NPRDMA_BUILD/mpi_p2p"
+            tap_expect_success "$name"
+        fi
     else
         tap_skip "seccomp: MPI programs" "no MPI"
     fi

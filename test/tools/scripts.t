@@ -17,7 +17,8 @@ for name in apt-get dpkg-query sudo dpkg-source; do
 done
 export PATH=$TAP_DIR/bin:$PATH
 
-for name in setup ucx-compile-check ucx-source osu bench check; do
+for name in setup ucx-compile-check ucx-source osu bench check distro \
+    packages/deb; do
     script=$contrib/$name.sh
     run 20 "$script" --help
     tap_expect_success "$name.sh --help"
@@ -29,5 +30,29 @@ for name in setup ucx-compile-check ucx-source osu bench check; do
 done
 run 20 "$contrib/setup.sh" foo
 tap_expect_error "setup.sh takes no argument" "unknown argument 'foo'"
+run 20 "$contrib/setup.sh" --list
+tap_check "setup.sh lists what it would install" \
+    grep -qx 'libucx-dev' "$TAP_OUT"
+tap_check "the lab's packages too" grep -qx 'mmdebstrap' "$TAP_OUT"
+run 20 "$contrib/setup.sh" --no-lab --list
+tap_check "or without them" test -z "$(grep -x 'mmdebstrap' "$TAP_OUT")"
+
+# distro NAME PATTERN ARGUMENT...: one line, and nothing is made
+distro() {
+    run 20 env NPRDMA_LAB_CACHE="$TAP_DIR/cache" "$contrib/distro.sh" "${@:3}"
+    tap_expect_error "$1" "^[a-z-]*\.sh: $2"
+    tap_check "is one line, and nothing is made" \
+        test "$(wc -l <"$TAP_OUT")" -eq 1 -a ! -e "$TAP_DIR/cache"
+}
+distro "distro.sh wants a suite" "distro.sh SUITE, for example trixie"
+distro "one that can be" "'Trixie13' is no suite of Debian" Trixie13
+distro "a source that is one" "--ucx-source $TAP_DIR: no src/uct" trixie \
+    --ucx-source "$TAP_DIR"
+distro "an option of the tests that there is" "unknown option '--foo'" trixie \
+    --foo
+run 20 "$contrib/packages/deb.sh" --ucx-source
+tap_expect_error "deb.sh wants a directory" "--ucx-source needs a directory"
+run 20 "$contrib/packages/try.sh"
+tap_expect_error "try.sh leaves this system alone" "this changes the system"
 
 tap_done
