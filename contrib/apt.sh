@@ -31,10 +31,12 @@ apt_mirrors() {
 # of the suite it belongs to, and a suite of another Debian on that of ours.
 apt_sources() {
     local suite=$1 base=${1%-backports} uri release component keyring options
-    local mirrors
+    local mirrors own
     mirrors=$(apt_mirrors)
     if ! grep -q " $base " <<<"$mirrors"; then
-        mirrors=$(sed -n "s/ $LAB_SUITE / $base /p" <<<"$mirrors")
+        # shellcheck disable=SC1091
+        own=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+        mirrors=$(sed -n "s/ $own / $base /p" <<<"$mirrors")
     fi
     while read -r uri release component keyring; do
         options=

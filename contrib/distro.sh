@@ -9,6 +9,8 @@ top=$(cd "$(dirname "$0")/.." && pwd -P)
 LAB_ME=distro.sh
 # shellcheck source=../test/lab/lib/say.sh
 . "$top/test/lab/lib/say.sh"
+# shellcheck source=lib.sh
+. "$top/contrib/lib.sh"
 # shellcheck source=apt.sh
 . "$top/contrib/apt.sh"
 # shellcheck source=../test/lab/lib/cache.sh
@@ -129,17 +131,11 @@ distro_make() {
     rm -rf "$dir/root.tar" "$dir/apt"
 }
 
-# The working tree as it is, changes included: what git knows or would
+# The working tree as it is, changes included
 copy_tree() {
     local tree=$1 list=$1/../files
     mkdir -p "$tree"
-    (
-        cd "$top"
-        git ls-files -z -c -o --exclude-standard 2>/dev/null ||
-            find . -path './build*' -prune -o -type f -printf '%P\0'
-    ) | while IFS= read -r -d '' file; do
-        [ ! -e "$top/$file" ] || printf '%s\0' "$file"
-    done | sort -z >"$list.new"
+    nprdma_files | sort -z >"$list.new"
     if [ -f "$list" ]; then
         (cd "$tree" && comm -z -23 "$list" "$list.new" | xargs -0 -r rm -f)
     fi
@@ -208,9 +204,9 @@ version_of() {
 # those of DIR first. What is of other processors is not there, nor is it here.
 api_of() {
     # shellcheck disable=SC2016
-    inside "$root" sh -c 'cd /usr/include
+    inside "$root" bash -o pipefail -c 'cd /usr/include
         find ucm ucp ucs uct -name "*.h" ! -path "ucs/arch/*/*" | sort |
-        sed "s/.*/#include <&>/" | gcc -w -E -P -I"$1" -x c -' sh "$1"
+        sed "s/.*/#include <&>/" | gcc -w -E -P -I"$1" -x c -' bash "$1"
 }
 
 # choose_source: sets source to the tree that is built with, as the inside has
@@ -224,8 +220,9 @@ choose_source() {
         if [ -z "$source" ] && [ "$version" = "$wanted" ]; then
             source=/ucx-$number
             # A version says x.y.z only: there are candidates, and patches
-            differs=$(diff <(api_of /usr/include) \
-                <(api_of "$source/src") || true)
+            api_of /usr/include >"$base/api.installed"
+            api_of "$source/src" >"$base/api.source"
+            differs=$(diff "$base"/api.{installed,source} || true)
             if [ -n "$differs" ]; then
                 head -n 10 <<<"$differs" >&2
                 differs="${sources[$number]} is not the UCX of $suite, though"
@@ -242,6 +239,11 @@ choose_source() {
         return
     elif [ ${#sources[@]} -gt 0 ]; then
         usage_error "$suite has UCX $wanted, and no --ucx-source is of that"
+    fi
+    # One that was fetched before that Debian's UCX moved is no use
+    if [ -d "$base/ucx-source" ] &&
+        [ "$(version_of "$base/ucx-source")" != "$wanted" ]; then
+        rm -rf "$base/ucx-source"
     fi
     "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
         die "$LAB_RC_SKIP" "no private headers of UCX $wanted (see above):" \
@@ -260,7 +262,7 @@ root_prepare() {
 # Makes packages, and installs, uses and removes them where a user would
 try_packages() {
     inside "$root" contrib/packages/deb.sh --ucx-source "$source" --check >&2
-    root_prepare user-root "$USER_PACKAGES"
+    root_prepare root-user "$USER_PACKAGES"
     inside "$root" env NPRDMA_SYSTEM_IS_A_COPY=yes contrib/packages/try.sh
 }
 

@@ -11,6 +11,22 @@ nprdma_die() {
     exit 1
 }
 
+# nprdma_files: names, each ended by a NUL, of what is in the working tree: what
+# git knows or would; without git, all but what is built
+nprdma_files() {
+    local name
+    if [ "$(git -C "$nprdma_top" rev-parse --show-toplevel 2>/dev/null)" = \
+        "$(realpath "$nprdma_top")" ]; then
+        git -C "$nprdma_top" ls-files -z -c -o --exclude-standard
+    else
+        find "$nprdma_top" \( -path "$nprdma_top/.git" \
+            -o -path "$nprdma_top/build" -o -path "$nprdma_top/build-*" \
+            ! -path "$nprdma_top/build-aux" \) -prune -o -type f -printf '%P\0'
+    fi | while IFS= read -r -d '' name; do
+        [ ! -e "$nprdma_top/$name" ] || printf '%s\0' "$name"
+    done
+}
+
 # nprdma_step TITLE LOG COMMAND...: one line; the log's end if it fails
 nprdma_step() {
     local title=$1 log=$2 start=$SECONDS

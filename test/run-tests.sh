@@ -284,7 +284,8 @@ our_processes() {
 # Open MPI 5 leaves its own (sm_segment) where a rank was killed.
 our_shm_files() {
     local file
-# New files that no process uses: others may work on this machine as well.
+    find /dev/shm -type f ! -name 'sm_segment.*' | sort |
+        comm -13 "$work/shm" - |
         while read -r file; do
             if ! grep -sqF " $file" /proc/[0-9]*/maps &&
                 ! find /proc/[0-9]*/fd -lname "$file" 2>/dev/null |
@@ -347,7 +348,7 @@ show_skips() {
     awk '{
             runner = $1
             reason = $0
-            sub(/^ *[^ ]* [^ ]*: /, "", reason)
+            sub(/^ *[^ ]* [^:]*: /, "", reason)
             key = runner " " reason
             if (++count[key] == 1) {
                 order[++keys] = key

@@ -4,6 +4,8 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd -P)
+# shellcheck source=contrib/lib.sh
+. "$top/contrib/lib.sh"
 out=$top/build/packages
 source=
 check=no
@@ -66,19 +68,18 @@ major=${ucx%%.*}
 minor=${ucx#*.}
 minor=${minor%%[!0-9]*}
 version=$(sed -n 's/^AC_INIT(\[nprdma\], \[\(.*\)\])/\1/p' "$top/configure.ac")
-version=$version+ucx$major.$minor
+made=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null ||
+    date +%s)}
+version=$version+$(date -u -d "@$made" +%Y%m%d%H%M)+ucx$major.$minor
 mkdir -p "$out"
 out=$(realpath "$out")
-work=$out/nprdma
-rm -rf "$work" "$out"/*.deb
+# dpkg-buildpackage puts what it makes beside the tree
+build=$(mktemp -d "$out/.build.XXXXXX")
+trap 'rm -rf "$build"' EXIT
+work=$build/nprdma
 mkdir "$work"
 
-# What git knows or would, changes included; without git, what is there
-(
-    cd "$top"
-    git ls-files -z -c -o --exclude-standard 2>/dev/null ||
-        find . -path './build*' -prune -o -type f -printf '%P\0'
-) | tar -c -C "$top" --ignore-failed-read --null -T - 2>/dev/null |
+nprdma_files | tar -c -C "$top" --null -T - |
     tar -x -C "$work" --no-same-owner
 cp -R "$top/contrib/packages/debian" "$work/debian"
 cd "$work"
@@ -91,8 +92,6 @@ mv debian/plugin.install "debian/libucx$major.$minor-nprdma.install"
 mv debian/lintian-overrides \
     "debian/libucx$major.$minor-nprdma.lintian-overrides"
 rm debian/control.in
-made=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null ||
-    date +%s)}
 cat >debian/changelog <<END
 nprdma ($version) unstable; urgency=medium
 
@@ -107,9 +106,12 @@ then
     die "dpkg-buildpackage failed: the end of $out/log is above"
 fi
 cd "$out"
-rm -rf "$work"
+rm -f "$out"/{libnprdma{0,-dev},nprdma-{utils,dkms},libucx*-nprdma}_*.deb
+mv "$build"/*.deb "$out"
 if [ "$check" = yes ]; then
-    lintian "$out"/*.deb >"$out/lintian" 2>"$out/lintian.log" || true
+    code=0
+    lintian "$out"/*.deb >"$out/lintian" 2>"$out/lintian.log" || code=$?
+    [ "$code" -ne 1 ] || die "lintian failed: see $out/lintian.log"
     parts=(osu_latency buffer coll options pattern pt2pt report rma run)
     parts=("${parts[@]/#/$top/osu-bench/}")
     mpicc -O2 -I"$top/osu-bench" -o "$out/osu_latency" "${parts[@]/%/.c}"

@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 
 CONTROL_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+CONTROL_ACCEPTED=$CONTROL_DIR/accepted
 
 # control_compare FOLDER OPTION...: the arrays CONTROL_STOCK and CONTROL_OURS
 # are what comes before the program, the options are the program's. Differences
@@ -19,7 +20,7 @@ control_compare() {
             >"$folder/stock$round"
         "${CONTROL_OURS[@]}" "$NPRDMA_BUILD/control" "$@" \
             >"$folder/ours$round"
-        awk -f "$CONTROL_DIR/compare.awk" "$CONTROL_DIR/accepted" \
+        awk -f "$CONTROL_DIR/compare.awk" "$CONTROL_ACCEPTED" \
             "$folder"/stock? "$folder"/ours? | sort >"$folder/result"
         # through a file: the lab's guests have no /dev/fd
         awk '$1 == "differs" { print $2 }' "$folder/result" | sort -u |

@@ -7,7 +7,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/tap.sh"
 
 [ -z "${NPRDMA_TEST_LAUNCH:-}" ] || tap_skip_all "not our transport"
-command -v mpirun >/dev/null || tap_skip_all "there is no mpirun"
+[[ $(mpirun --version 2>&1) == *"(Open MPI)"* ]] ||
+    tap_skip_all "there is no mpirun of Open MPI"
 
 as_root=()
 [ "$EUID" -eq 0 ] || as_root=(--map-root-user)

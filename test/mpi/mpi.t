@@ -9,7 +9,7 @@ set -euo pipefail
     tap_skip_all "the MPI programs are not built: configure found no MPI"
 
 if [ ${#UCX_PROTOCOLS[@]} -eq 1 ]; then
-    tap_skip "the older protocols" "UCX 1.17 and later crash with them"
+    tap_skip "the older protocols" "UCX 1.16 and later crash with them"
 fi
 for ranks in 1 2 4; do
     for protov2 in "${UCX_PROTOCOLS[@]}"; do

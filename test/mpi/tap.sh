@@ -66,20 +66,26 @@ tap_skip_all() {
     exit 0
 }
 
-# ucx_has MINOR: UCX 1.MINOR or later is installed
+# ucx_has MINOR: what is tested is for UCX 1.MINOR or later
 ucx_has() {
     local version minor
 
-    version=$(ucx_info -v | sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' |
-        head -n 1)
+    if [ -n "${NPRDMA_PREFIX:-}" ]; then
+        version=$("$NPRDMA_PREFIX/bin/nprdma-run" --version)
+    else
+        version=$(ucx_info -v)
+    fi
+    version=$(sed -n 's/^.*\(UCX\|ersion\):* *v*\([0-9.]*\).*/\2/p' \
+        <<<"$version")
+    version=${version%%$'\n'*}
     minor=${version#*.}
     [ "${version%%.*}" -gt 1 ] || [ "${minor%%.*}" -ge "$1" ]
 }
 
-# Values of UCX_PROTO_ENABLE that can be used: from 1.17 on the older protocols
+# Values of UCX_PROTO_ENABLE that can be used: from 1.16 on the older protocols
 # crash in puts and gets of a transport that needs no memh
 # shellcheck disable=SC2034
-if ucx_has 17; then
+if ucx_has 16; then
     UCX_PROTOCOLS=(y)
 else
     UCX_PROTOCOLS=(n y)

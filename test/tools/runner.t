@@ -63,6 +63,25 @@ run 60 "$runner" --only 'gtest_*' "$build"
 tap_expect_error "programs that are not built" \
     "none yet: make -C $build check-programs"
 
+# What stays behind is a failure; what is skipped for one reason is one line
+left=nprdma-runner-$$
+program "$tree/test/small/bad.t" <<END
+#!/bin/bash
+echo left >/dev/shm/$left
+sleep 60 >/dev/null 2>&1 &
+echo "ok 1 - one of two # SKIP no reason: none"
+echo "ok 2 - two of two # SKIP no reason: none"
+echo "1..2"
+END
+run 60 "$runner" --only 'small/bad.t' "$build"
+rm -f "/dev/shm/$left"
+tap_check "a file that stays in /dev/shm is found" says "^    .*/dev/shm/$left"
+tap_check "and a process" says 'process [0-9]+: sleep 60'
+tap_check "which are a failure" says '^0 passed, 1 failed, 2 skipped'
+tap_check "two skips with one reason are one line" \
+    says 'one of two: no reason: none \(and 1 more\)$'
+rm "$tree/test/small/bad.t"
+
 # Of another user: nothing of the run before is taken for this one's
 as_other=()
 if [ "$(id -u)" -eq 0 ]; then

@@ -3,8 +3,8 @@
  *
  * What differs between UCX versions. This is the only file that knows them.
  *
- * Supported: 1.13, and 1.15 and later. Those after 1.13 were compiled with the
- * headers of UCX's tags, see docs/design/decisions.md; 1.13 is what is run.
+ * Supported: 1.13, and 1.15 and later. docs/guide/user-guide.md says which were
+ * run, and which were only compiled.
  */
 
 #ifndef UCT_NPRDMA_UCX_COMPAT_H_

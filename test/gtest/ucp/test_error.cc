@@ -267,9 +267,7 @@ TEST_P(KilledIdle, OthersGoOn)
 
 INSTANTIATE_TEST_SUITE_P(
         Ucp, Killed,
-        testing::Values(Mode{"n", "auto", 2}, Mode{"n", "get_zcopy", 2},
-                        Mode{"n", "put_zcopy", 2}),
-        mode_name);
+        testing::ValuesIn(usual_modes()), mode_name);
 
 INSTANTIATE_TEST_SUITE_P(
         Ucp, KilledIdle,

@@ -294,8 +294,6 @@ TEST_P(PrepareKilled, ReceiverBeforeTheKey)
 // UCX 1.13's new protocols cannot abort requests.
 INSTANTIATE_TEST_SUITE_P(
         Ucp, PrepareKilled,
-        testing::Values(Mode{"n", "auto", 2}, Mode{"n", "get_zcopy", 2},
-                        Mode{"n", "put_zcopy", 2}),
-        mode_name);
+        testing::ValuesIn(usual_modes()), mode_name);
 
 } // namespace

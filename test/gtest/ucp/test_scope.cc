@@ -240,8 +240,6 @@ TEST_P(ScopeTag, SenderIsKilled)
 
 INSTANTIATE_TEST_SUITE_P(
         Ucp, ScopeTag,
-        testing::Values(Mode{"n", "auto", 2}, Mode{"n", "get_zcopy", 2},
-                        Mode{"n", "put_zcopy", 2}),
-        mode_name);
+        testing::ValuesIn(usual_modes()), mode_name);
 
 } // namespace

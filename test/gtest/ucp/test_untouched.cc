@@ -73,8 +73,8 @@ TEST(Untouched, Libc)
         if (!is_nprdma()) {
             throw Skipped("other transports listen to memory");
         }
-        if (ucx_has(17) && !ucx_has(22)) {
-            throw Skipped("UCX 1.17 to 1.21 crash without their registration "
+        if (ucx_has(16) && !ucx_has(22)) {
+            throw Skipped("UCX 1.16 to 1.21 crash without their registration "
                           "cache, which watches memory");
         }
         UcpNode node(rank, {UCP_FEATURE_TAG});

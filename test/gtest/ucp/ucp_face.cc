@@ -75,13 +75,21 @@ void Mode::run(const Body &body) const
 
 const char *usual_protocols()
 {
-    return ucx_has(17) ? "y" : "n";
+    return ucx_has(16) ? "y" : "n";
+}
+
+std::vector<Mode> usual_modes()
+{
+    const char *protocols = usual_protocols();
+
+    return {{protocols, "auto", 2}, {protocols, "get_zcopy", 2},
+            {protocols, "put_zcopy", 2}};
 }
 
 void use_protocols(const char *protocols)
 {
-    if ((protocols[0] == 'n') && ucx_has(17)) {
-        throw Skipped("UCX 1.17 and later crash with their older protocols in "
+    if ((protocols[0] == 'n') && ucx_has(16)) {
+        throw Skipped("UCX 1.16 and later crash with their older protocols in "
                       "puts and gets of a transport that needs no memh");
     }
     setenv("UCX_PROTO_ENABLE", protocols, 1);

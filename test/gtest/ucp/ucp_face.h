@@ -26,11 +26,6 @@ void check(ucs_status_t status, const std::string &what);
 
 bool ucx_has(unsigned minor); // UCX 1.minor or later runs
 
-// UCX_PROTO_ENABLE, before a context is made: as programs have it, or
-// `protocols`. Skips the test where this UCX cannot be used so.
-const char *usual_protocols();
-void use_protocols(const char *protocols);
-
 // How UCP is to work in a test: its variables and the ranks.
 struct Mode {
     const char *protocols;  // UCX_PROTO_ENABLE
@@ -40,6 +35,12 @@ struct Mode {
     std::string name() const;
     void run(const Body &body) const;
 };
+
+// UCX_PROTO_ENABLE, before a context is made: as programs have it, or
+// `protocols`. Skips the test where this UCX cannot be used so.
+const char *usual_protocols();
+std::vector<Mode> usual_modes(); // two ranks, each rendezvous
+void use_protocols(const char *protocols);
 
 // Protocols and ranks, and with `rendezvous` all schemes too.
 std::vector<Mode> all_modes(bool rendezvous);
