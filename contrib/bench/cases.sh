@@ -103,8 +103,8 @@ bench_wait_listening() {
 # bench_perftest SIDE SERVER_CPU CLIENT_CPU [VARIABLE=VALUE...] -- ARGUMENT...
 # Prints: the 50th percentile (us), MB/s, messages/s.
 bench_perftest() {
-    local side=$1 server_cpu=$2 client_cpu=$3 pid code=0
-    local -a variables command
+    local side=$1 server_cpu=$2 client_cpu=$3 pid code=0 i
+    local -a variables command served=()
     shift 3
     mapfile -t variables < <(bench_environment "$side")
     while [ "$1" != -- ]; do
@@ -121,8 +121,14 @@ bench_perftest() {
     if [[ $(ucx_perftest -h 2>&1) == *"MPI mode"* ]]; then
         command+=(-P 0)
     fi
-    taskset -c "$server_cpu" "${command[@]}" >"$work/server.log" 2>&1 \
-        </dev/null &
+    # From UCX 1.18 on a server does not learn the device from its client
+    for ((i = 1; i < $#; ++i)); do
+        case ${!i} in
+        -x | -d) served+=("${@:i:2}") ;;
+        esac
+    done
+    taskset -c "$server_cpu" "${command[@]}" "${served[@]}" \
+        >"$work/server.log" 2>&1 </dev/null &
     pid=$!
     if ! bench_wait_listening "$pid"; then
         kill "$pid" 2>/dev/null || true

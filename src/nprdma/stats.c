@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NP_STATS_COUNT_FIELD(_name, _text) + 1
@@ -50,15 +51,18 @@ static int np_stats_fd_is_valid(void)
 
 /* In a forked child. The page is its parent's: whoever of the parent's writers
  * still counts here finds another one at its address, and nobody finds the
- * parent's among the child's descriptors. Async-signal-safe. */
+ * parent's among the child's descriptors. Async-signal-safe: not by mmap() of
+ * libc, where UCX may have put a hook that takes a lock which another thread of
+ * the parent held. */
 static void np_stats_after_fork(void)
 {
     pthread_mutex_init(&np_stats_lock, NULL);
     if (np_stats_page == &np_stats_local) {
         memset(&np_stats_local, 0, sizeof(np_stats_local));
     } else if (np_stats_page != NULL) {
-        mmap(np_stats_page, np_stats_size(), PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        syscall(SYS_mmap, np_stats_page, np_stats_size(),
+                PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0l);
         if (np_stats_fd_is_valid()) {
             close(np_stats_fd);
         }

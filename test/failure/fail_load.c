@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Loads libucp the way a plug-in host or an interpreter does (dlopen with
- * RTLD_LOCAL), starts UCP, and tells whether libc's mmap was patched.
+ * RTLD_LOCAL), starts UCP, and tells whether libc's mmap was patched, and if so
+ * whether a forked child begins without a call of it: another thread of its
+ * parent may have held a lock that the patch takes.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <ucm/api/ucm.h>
 #include <ucp/api/ucp.h>
+#include <unistd.h>
 
 #define CODE_BYTES  16
 
@@ -21,6 +26,46 @@ static void *symbol(const char *name)
         fprintf(stderr, "fail_load: %s\n", dlerror());
     }
     return ptr;
+}
+
+static pid_t parent;
+static int   calls; /* of the child */
+
+static void on_change(ucm_event_type_t type, ucm_event_t *event, void *arg)
+{
+    calls += getpid() != parent;
+}
+
+/* A child's exit code: the calls that there were, and one if it makes one */
+static int calls_of_child(int makes_one)
+{
+    int status;
+    pid_t pid;
+
+    pid = fork();
+    if (pid == 0) {
+        if (makes_one) {
+            (void)mmap(NULL, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        }
+        _exit(calls);
+    }
+    return (waitpid(pid, &status, 0) == pid) && WIFEXITED(status) ?
+           WEXITSTATUS(status) : -1;
+}
+
+static void watch_fork(void)
+{
+    ucs_status_t (*watch)(int, int, ucm_event_callback_t, void*);
+    int events = UCM_EVENT_VM_MAPPED | UCM_EVENT_VM_UNMAPPED;
+
+    parent = getpid();
+    watch  = symbol("ucm_set_event_handler");
+    if ((watch == NULL) || (watch(events, 0, on_change, NULL) != UCS_OK)) {
+        printf("memory cannot be watched\n");
+        return;
+    }
+    printf("calls of mmap in a child: %d, and where it makes one: %d\n",
+           calls_of_child(0), calls_of_child(1));
 }
 
 int main(void)
@@ -72,6 +117,9 @@ int main(void)
     if (worker_create(context, &worker_params, &worker) != UCS_OK) {
         printf("ucp_worker_create failed\n");
         return 1;
+    }
+    if (memcmp(before, code, sizeof(before)) != 0) {
+        watch_fork();
     }
     worker_destroy(worker);
     cleanup(context);

@@ -33,6 +33,9 @@ else
 fi
 run_here 30 env -u UCX_MEM_EVENTS "$NPRDMA_BUILD/fail_load"
 tap_check "which is nprdma-run's doing" grep -q 'mmap patched' "$TAP_OUT"
+tap_check "a forked child begins without a call of mmap" \
+    grep -q '^calls of mmap in a child: 0, and where it makes one: [1-9]' \
+    "$TAP_OUT"
 
 run_here 30 ucx_info -d
 tap_check "ucx_info -d shows the device" \

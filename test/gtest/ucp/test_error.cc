@@ -166,7 +166,11 @@ TEST_P(Killed, SenderInRendezvous)
         rank.oob.wait_peer_gone(rank.peer);
         request = ucp_tag_msg_recv_nbx(node.worker, data.data(), length,
                                        message, &no_params());
-        expect_failed(node, request, "receive from a dead peer");
+        if (node.wait(request, "receive from a dead peer") == UCS_OK) {
+            ASSERT_TRUE(ucx_has(16));
+            throw Skipped("UCX 1.18 ends a receive from a dead sender with "
+                          "success, over tcp too");
+        }
         wait_for_error(node);
     });
 }
