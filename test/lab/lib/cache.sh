@@ -111,12 +111,13 @@ root_input() {
 # bootstrap SUITE DIR PACKAGES [OPTION...]: DIR/root.tar, a small Debian with
 # these; DIR/log says why not. A mirror may be old if our apt says so.
 bootstrap() {
-    local suite=$1 dir=$2 packages=$3
+    local suite=$1 dir=$2 packages=$3 option
     shift 3
+    option=$(apt-config dump Acquire::Check-Valid-Until)
     TMPDIR=$dir child mmdebstrap --quiet --variant=minbase \
         --include="$packages" \
         --aptopt='APT::Install-Recommends "false"' \
-        --aptopt="$(apt-config dump Acquire::Check-Valid-Until)" \
+        ${option:+--aptopt="$option"} \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
