@@ -106,7 +106,12 @@ then
     die "dpkg-buildpackage failed: the end of $out/log is above"
 fi
 cd "$out"
-rm -f "$out"/{libnprdma{0,-dev},nprdma-{utils,dkms},libucx*-nprdma}_*.deb
+# Of an earlier run
+for name in libnprdma0 libnprdma-dev nprdma-utils nprdma-dkms 'libucx*-nprdma'
+do
+    find "$out" -maxdepth 1 \( -name "${name}_*.deb" -o \
+        -name "$name-dbgsym_*.deb" \) -delete
+done
 mv "$build"/*.deb "$out"
 if [ "$check" = yes ]; then
     code=0
