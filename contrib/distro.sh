@@ -194,12 +194,6 @@ inside() {
     ' inside "$@"
 }
 
-# version_of DIR: of a source tree
-version_of() {
-    sed -n 's/^define(\[ucx_ver_[a-z]*\], *\([0-9][0-9]*\)).*/\1/p' \
-        "$1/configure.ac" | paste -s -d .
-}
-
 # api_of DIR: the public headers of the root, as the compiler sees them, with
 # those of DIR first. What is of other processors is not there, nor is it here.
 api_of() {
@@ -216,7 +210,7 @@ choose_source() {
     wanted=$(inside "$root" ucx_info -v |
         sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' | head -n 1)
     for number in "${!sources[@]}"; do
-        version=$(version_of "${sources[$number]}")
+        version=$(nprdma_ucx_version "${sources[$number]}")
         if [ -z "$source" ] && [ "$version" = "$wanted" ]; then
             source=/ucx-$number
             # A version says x.y.z only: there are candidates, and patches
@@ -242,7 +236,7 @@ choose_source() {
     fi
     # One that was fetched before that Debian's UCX moved is no use
     if [ -d "$base/ucx-source" ] &&
-        [ "$(version_of "$base/ucx-source")" != "$wanted" ]; then
+        [ "$(nprdma_ucx_version "$base/ucx-source")" != "$wanted" ]; then
         rm -rf "$base/ucx-source"
     fi
     "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||

@@ -27,6 +27,12 @@ nprdma_files() {
     done
 }
 
+# nprdma_ucx_version DIR: of a source tree of UCX
+nprdma_ucx_version() {
+    sed -n 's/^define(\[ucx_ver_[a-z]*\], *\([0-9][0-9]*\)).*/\1/p' \
+        "$1/configure.ac" | paste -s -d .
+}
+
 # nprdma_step TITLE LOG COMMAND...: one line; the log's end if it fails
 nprdma_step() {
     local title=$1 log=$2 start=$SECONDS

@@ -4,7 +4,10 @@
 # distribution; prints TAP. A suite that the mirror does not serve is skipped.
 set -euo pipefail
 
-top=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=contrib/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+top=$nprdma_top
 case ${1-} in
 -h | --help)
     echo "Usage: ucx-compile-check.sh SUITE|DIRECTORY..., for example" \
@@ -31,12 +34,6 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-
-# version DIR: of a UCX source tree
-version() {
-    sed -n 's/^define(\[ucx_ver_[a-z]*\], *\([0-9][0-9]*\)).*/\1/p' \
-        "$1/configure.ac" | paste -s -d .
-}
 
 # The one header that a source tree lacks, as its configure would write it
 write_version_header() {
@@ -108,7 +105,7 @@ check() {
         fi
         return "$failed"
     fi
-    ver=$(version "$tree")
+    ver=$(nprdma_ucx_version "$tree")
     what="compiles against UCX $ver of $2"
     write_version_header "$tree" "$ver" "$headers"
     if compile "$tree" "$headers" >"$work/log" 2>&1; then

@@ -46,7 +46,8 @@ if [ -x "$NPRDMA_BUILD/fail_mpi" ]; then
     # rank that it has seen end first, which may be the other one: UCX aborts
     # where an endpoint fails that has no error handler.
     if [ "$RC" -ne 0 ] && [ "$RC" -ne 124 ] &&
-        tr -s '\n' ' ' <"$TAP_OUT" | grep -q 'exited on signal [96] '; then
+        grep -q 'exited on signal [96] ' <<<"$(tr -s '\n' ' ' <"$TAP_OUT")"
+    then
         tap_ok "an MPI job ends when a rank is killed"
     else
         tap_not_ok "an MPI job ends when a rank is killed" "$TAP_OUT"
