@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # UCX itself, its private headers, and its own config.h.
 
-# Sets UCX_CPPFLAGS, UCX_LIBS, UCX_INFO, UCX_VERSION.
+# Sets UCX_CPPFLAGS, UCX_LIBS, UCX_INFO, UCX_VERSION, UCX_MINOR_VERSION.
 AC_DEFUN([NPRDMA_UCX], [
     AC_ARG_WITH([ucx],
         [AS_HELP_STRING([--with-ucx=PREFIX],
@@ -59,6 +59,7 @@ nprdma_version=UCT_VERNO_MAJOR.UCT_VERNO_MINOR.UCT_VERNO_PATCH]])])
     AC_SUBST([UCX_LIBS])
     AC_SUBST([UCT_LIBS])
     AC_SUBST([UCX_VERSION])
+    AC_SUBST([UCX_MINOR_VERSION], [${UCX_VERSION%.*}])
 ])
 
 # Sets UCX_SRC_CPPFLAGS, and UCX_V2_CPPFLAGS for headers that are public but not

@@ -89,8 +89,6 @@ sed -e "s/@UCX_MINOR@/$major.$minor/g" \
     -e "s/@MAINTAINER@/${DEBFULLNAME:-the nprdma authors} <$email>/" \
     debian/control.in >debian/control
 mv debian/plugin.install "debian/libucx$major.$minor-nprdma.install"
-mv debian/lintian-overrides \
-    "debian/libucx$major.$minor-nprdma.lintian-overrides"
 rm debian/control.in
 cat >debian/changelog <<END
 nprdma ($version) unstable; urgency=medium

@@ -46,12 +46,15 @@ void info_log_clear(void);
  *  in @a text why there is none. */
 int info_ucx_version(char *text, size_t size);
 
-/** Where an installed file is: @a name below the library directory beside this
- *  program, even if both were moved */
+/** Where an installed file is: @a name in nprdma's library directory, which is
+ *  found from this program's, even if both were moved */
 void info_lib_path(const char *name, char *path, size_t size);
 
-/** The plug-in that nprdma-run would use */
-void info_plugin_path(char *path, size_t size);
+/** The versions of UCX that there are plug-ins for, as text */
+void info_plugins(char *text, size_t size);
+
+/** Print which plug-in and stub nprdma-run would use */
+void info_show_paths(void);
 
 /** Run a function in a child process, so that what it loads does no harm here.
  *  Returns its result, or -1; in @a text what it printed. */

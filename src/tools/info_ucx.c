@@ -14,10 +14,11 @@
 
 #include "info.h"
 
+#include "../ucx/version.h"
+
 #include <ucs/sys/math.h>
 #include <uct/api/uct.h>
 #include <ucp/api/ucp.h>
-#include <uct/api/version.h>
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,6 +30,7 @@
 #include <unistd.h>
 
 #define INFO_UCX_LIBRARY "libucp.so.0"
+#define INFO_STUB        "libnprdma_preload.so"
 
 
 void info_lib_path(const char *name, char *path, size_t size)
@@ -40,7 +42,7 @@ void info_lib_path(const char *name, char *path, size_t size)
         --len;
     }
     self[ucs_max(len, 0)] = '\0';
-    snprintf(joined, sizeof(joined), "%s%s", self, NPRDMA_LIB_FROM_BIN);
+    snprintf(joined, sizeof(joined), "%s%s", self, NPRDMA_PKGLIB_FROM_BIN);
     snprintf(path, size, "%s/%s",
              (realpath(joined, clean) == NULL) ? joined : clean, name);
 }
@@ -52,13 +54,43 @@ static int info_plugin_is_given(void)
     return (env != NULL) && (env[0] != '\0');
 }
 
-void info_plugin_path(char *path, size_t size)
+void info_plugins(char *text, size_t size)
 {
+    char dir[PATH_MAX];
+
+    info_lib_path("", dir, sizeof(dir));
+    ucx_version_installed(dir, text, size);
+}
+
+/* As the preload stub does. Returns 0, or -1 if no UCX is here. */
+static int info_plugin_path(char *path, size_t size)
+{
+    char text[INFO_LINE / 2], name[64];
+    unsigned major, minor;
+
     if (info_plugin_is_given()) {
         snprintf(path, size, "%s", getenv("NPRDMA_PLUGIN"));
-    } else {
-        info_lib_path("ucx/libuct_nprdma.so.0", path, size);
+        return 0;
     }
+
+    if ((info_ucx_version(text, sizeof(text)) != 0) ||
+        (sscanf(text, "%u.%u", &major, &minor) != 2)) {
+        return -1;
+    }
+
+    snprintf(name, sizeof(name), UCX_VERSION_PLUGIN, major, minor);
+    info_lib_path(name, path, size);
+    return 0;
+}
+
+void info_show_paths(void)
+{
+    char path[PATH_MAX];
+
+    printf("plug-in         %s\n",
+           (info_plugin_path(path, sizeof(path)) == 0) ? path : "no UCX");
+    info_lib_path(INFO_STUB, path, sizeof(path));
+    printf("preload stub    %s\n", path);
 }
 
 int info_in_child(int (*func)(void), char *text, size_t size)
@@ -159,20 +191,21 @@ int info_ucx_version(char *text, size_t size)
 
 info_result_t info_check_ucx(char *text, size_t size)
 {
-    char found[INFO_LINE / 2];
-    int major, minor;
+    char found[INFO_LINE / 2], plugins[INFO_LINE / 4], path[PATH_MAX];
 
+    info_plugins(plugins, sizeof(plugins));
     if (info_ucx_version(found, sizeof(found)) != 0) {
-        snprintf(text, size, "%s. Install UCX " UCT_VERNO_STRING
-                 " (Debian: apt-get install libucx0)", found);
+        snprintf(text, size, "%s. Install UCX (Debian: apt-get install "
+                 "libucx0); there are plug-ins for: %s", found, plugins);
         return INFO_MISSING;
     }
 
-    if ((sscanf(found, "%d.%d", &major, &minor) != 2) ||
-        (major != UCT_VERNO_MAJOR) || (minor != UCT_VERNO_MINOR)) {
-        snprintf(text, size, "this is %s, nprdma was built for "
-                 UCT_VERNO_STRING ". Build nprdma again for the UCX that is "
-                 "here", found);
+    if (!info_plugin_is_given() &&
+        ((info_plugin_path(path, sizeof(path)) != 0) ||
+         (access(path, F_OK) != 0))) {
+        snprintf(text, size, "this is %s, nprdma is installed for: %s. Install "
+                 "the nprdma package for the UCX that is here, or configure "
+                 "with --with-ucx of it", found, plugins);
         return INFO_MISSING;
     }
     snprintf(text, size, "version %s", found);
@@ -189,7 +222,11 @@ void *info_load_component(uct_component_h *component_p)
     unsigned i, count;
     void *handle;
 
-    info_plugin_path(path, sizeof(path));
+    if (info_plugin_path(path, sizeof(path)) != 0) {
+        puts("no UCX is here");
+        return NULL;
+    }
+
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         puts(dlerror());
@@ -233,16 +270,15 @@ info_result_t info_check_plugin(char *text, size_t size)
 {
     char path[PATH_MAX], found[INFO_LINE / 2];
 
-    info_plugin_path(path, sizeof(path));
-    if (access(path, R_OK) != 0) {
-        snprintf(text, size, "%s: %s. %s", path, strerror(errno),
-                 info_plugin_cure("Install nprdma again (make install)"));
+    if ((info_ucx_version(found, sizeof(found)) != 0) ||
+        (info_plugin_path(path, sizeof(path)) != 0)) {
+        snprintf(text, size, "it cannot be tried without UCX. Install UCX");
         return INFO_MISSING;
     }
 
-    if (info_ucx_version(found, sizeof(found)) != 0) {
-        snprintf(text, size, "%s cannot be tried without UCX. Install UCX",
-                 path);
+    if (access(path, R_OK) != 0) {
+        snprintf(text, size, "%s: %s. %s", path, strerror(errno),
+                 info_plugin_cure("Install nprdma again (make install)"));
         return INFO_MISSING;
     }
 
@@ -261,7 +297,7 @@ static int info_child_stub(void)
     char path[PATH_MAX];
     void *handle;
 
-    info_lib_path("libnprdma_preload.so", path, sizeof(path));
+    info_lib_path(INFO_STUB, path, sizeof(path));
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if ((handle == NULL) || (dlsym(handle, "uct_query_components") == NULL)) {
         puts(dlerror());

@@ -11,8 +11,6 @@
 
 #include "info.h"
 
-#include <uct/api/version.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -181,18 +179,15 @@ static void info_show_modes(void)
 
 static void info_show(int verbose)
 {
-    char text[INFO_LINE], path[PATH_MAX];
+    char text[INFO_LINE];
     int ret;
 
+    info_plugins(text, sizeof(text));
+    printf("nprdma          " NPRDMA_VERSION ", for UCX: %s\n", text);
     ret = info_ucx_version(text, sizeof(text));
-    printf("nprdma          " NPRDMA_VERSION ", built for UCX "
-           UCT_VERNO_STRING "\n");
     printf("UCX             %s%s\n", (ret == 0) ? "" : "missing: ", text);
     if (verbose) {
-        info_plugin_path(path, sizeof(path));
-        printf("plug-in         %s\n", path);
-        info_lib_path("libnprdma_preload.so", path, sizeof(path));
-        printf("preload stub    %s\n", path);
+        info_show_paths();
         info_show_limits();
     }
     printf("kernel module   %s\n", (access("/sys/module/nprdma", F_OK) == 0) ?
@@ -246,9 +241,29 @@ static void info_usage(void)
            "which processes\n"
            "                   of this user have some\n"
            "  --watch SECONDS  with --stats PID: again and again, with rates\n"
+           "  --ucx            show the version of the UCX that programs here "
+           "would load\n"
            "  -v               show more\n"
            "  -h, --help       show this text\n"
            "  --version        show the version\n");
+}
+
+static int info_show_ucx(void)
+{
+    char text[INFO_LINE];
+    int ret = info_ucx_version(text, sizeof(text));
+
+    fprintf((ret == 0) ? stdout : stderr, "%s%s\n",
+            (ret == 0) ? "" : "nprdma_info: no UCX is here: ", text);
+    return (ret == 0) ? 0 : 1;
+}
+
+static void info_show_version(void)
+{
+    char text[INFO_LINE];
+
+    info_plugins(text, sizeof(text));
+    printf("nprdma_info " NPRDMA_VERSION " (for UCX: %s)\n", text);
 }
 
 static int info_misuse(const char *what, const char *argument)
@@ -321,9 +336,10 @@ static int info_parse(char **argv, info_options_t *options)
             info_usage();
             exit(0);
         } else if (strcmp(*arg, "--version") == 0) {
-            printf("nprdma_info " NPRDMA_VERSION " (for UCX " UCT_VERNO_STRING
-                   ")\n");
+            info_show_version();
             exit(0);
+        } else if (strcmp(*arg, "--ucx") == 0) {
+            exit(info_show_ucx());
         } else {
             ret = info_misuse("unknown argument", *arg);
         }

@@ -4,12 +4,15 @@
  *
  * UCX before 1.22 loads no transport that it was not built with. This library
  * is preloaded instead. It depends on nothing of UCX, so it is harmless in
- * programs without UCX. It acts when UCX first looks for its components.
+ * programs without UCX. It acts when UCX first looks for its components, and
+ * takes the plug-in that was made for the UCX that runs.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "hooks.h"
+
+#include "../ucx/version.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -17,8 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define PRELOAD_PLUGIN_NAME "ucx/libuct_nprdma.so.0"
 #define PRELOAD_FUNCTION    "uct_query_components"
 #define PRELOAD_EXPORT      __attribute__((visibility("default")))
 
@@ -41,33 +44,56 @@ static struct {
 PRELOAD_EXPORT preload_status_t uct_query_components(void **components_p,
                                                      unsigned *num_components_p);
 
-/* The plug-in lies beside this library, even if both were moved */
-static int preload_plugin_path(char *path, size_t size)
+/* The directory of this library, even if it was moved: plug-ins are below it.
+ * Returns 0, or -1 if there is no telling. */
+static int preload_self_dir(char dir[PATH_MAX])
+{
+    Dl_info info;
+
+    if ((dladdr((void*)preload_self_dir, &info) == 0) ||
+        (info.dli_fname == NULL) || (realpath(info.dli_fname, dir) == NULL)) {
+        return -1;
+    }
+
+    *strrchr(dir, '/') = '\0';
+    return 0;
+}
+
+/* Returns 0, or -1 after a line that says why there is none */
+static int preload_plugin_path(char path[PATH_MAX])
 {
     const char *env = secure_getenv("NPRDMA_PLUGIN");
-    char self[PATH_MAX];
-    char *slash;
-    Dl_info info;
-    int len;
+    ucx_version_t ucx;
+    char dir[PATH_MAX], installed[256];
 
     if ((env != NULL) && (env[0] != '\0')) {
-        len = snprintf(path, size, "%s", env);
-        return (len < 0) || ((size_t)len >= size);
+        snprintf(path, PATH_MAX, "%s", env);
+        return 0;
     }
 
-    if ((dladdr((void*)preload_plugin_path, &info) == 0) ||
-        (info.dli_fname == NULL) || (realpath(info.dli_fname, self) == NULL)) {
+    if ((preload_self_dir(dir) != 0) ||
+        (ucx_version_running((void*)preload.query, &ucx) != 0)) {
+        fprintf(stderr, "nprdma: cannot tell which UCX this is and where its "
+                "plug-in is, UCX goes on without it: set NPRDMA_PLUGIN to the "
+                "path of libuct_nprdma.so.0\n");
         return -1;
     }
 
-    slash = strrchr(self, '/');
-    if (slash == NULL) {
-        return -1;
+    if (snprintf(path, PATH_MAX, "%s/" UCX_VERSION_PLUGIN, dir, ucx.major,
+                 ucx.minor) >= PATH_MAX) {
+        path[0] = '\0';
+    }
+    if (access(path, R_OK) == 0) {
+        return 0;
     }
 
-    *slash = '\0';
-    len    = snprintf(path, size, "%s/%s", self, PRELOAD_PLUGIN_NAME);
-    return (len < 0) || ((size_t)len >= size);
+    ucx_version_installed(dir, installed, sizeof(installed));
+    fprintf(stderr, "nprdma: UCX %u.%u.%u is running and goes on without the "
+            "plug-in, which is installed in %s for: %s. Install the nprdma "
+            "package for UCX %u.%u, or configure with --with-ucx of that UCX\n",
+            ucx.major, ucx.minor, ucx.release, dir, installed, ucx.major,
+            ucx.minor);
+    return -1;
 }
 
 static void preload_plugin_load(void)
@@ -75,10 +101,7 @@ static void preload_plugin_load(void)
     char path[PATH_MAX];
     void *plugin;
 
-    if (preload_plugin_path(path, sizeof(path)) != 0) {
-        fprintf(stderr, "nprdma: cannot tell where the UCX plug-in is, UCX "
-                "goes on without it: set NPRDMA_PLUGIN to the path of "
-                "libuct_nprdma.so.0\n");
+    if (preload_plugin_path(path) != 0) {
         return;
     }
 

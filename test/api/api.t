@@ -47,7 +47,7 @@ while read -r name; do
     fi
 done <"$TAP_DIR/declared"
 
-plugin=$NPRDMA_PREFIX/lib/ucx/libuct_nprdma.so.0
+plugin=$(echo "$NPRDMA_PREFIX"/lib/nprdma/ucx-*/libuct_nprdma.so.0)
 # AddressSanitizer has a symbol of its own for each
 nm -D --defined-only "$plugin" | sed '/__odr_asan/d; s/^[^ ]* //' >"$TAP_OUT"
 if [ "$(cat "$TAP_OUT")" = "D nprdma_extension_v1" ] ||

@@ -7,7 +7,7 @@ set -euo pipefail
 
 [ -z "${NPRDMA_TEST_LAUNCH:-}" ] || tap_skip_all "not our transport"
 
-stub=$NPRDMA_PREFIX/lib/libnprdma_preload.so
+stub=$NPRDMA_PREFIX/lib/nprdma/libnprdma_preload.so
 needed=$(readelf -d "$stub" | grep NEEDED || true)
 echo "$needed" > "$TAP_OUT"
 if [ -n "$needed" ] && ! grep -qE 'libuc[a-z]' "$TAP_OUT"; then

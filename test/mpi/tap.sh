@@ -71,13 +71,11 @@ ucx_has() {
     local version minor
 
     if [ -n "${NPRDMA_PREFIX:-}" ]; then
-        version=$("$NPRDMA_PREFIX/bin/nprdma-run" --version)
+        version=$("$NPRDMA_PREFIX/bin/nprdma_info" --ucx)
     else
-        version=$(ucx_info -v)
+        version=$(ucx_info -v | sed -n 's/^.*ersion:* *v*\([0-9.]*\).*/\1/p')
+        version=${version%%$'\n'*}
     fi
-    version=$(sed -n 's/^.*\(UCX\|ersion\):* *v*\([0-9.]*\).*/\2/p' \
-        <<<"$version")
-    version=${version%%$'\n'*}
     minor=${version#*.}
     [ "${version%%.*}" -gt 1 ] || [ "${minor%%.*}" -ge "$1" ]
 }

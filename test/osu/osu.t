@@ -8,5 +8,5 @@ if [ ! -x "$bin/osu_latency" ]; then
     exit 0
 fi
 export OSU_MPIRUN="$NPRDMA_PREFIX/bin/nprdma-run mpirun --oversubscribe"
-export OSU_PRELOAD=$NPRDMA_PREFIX/lib/libnprdma_preload.so
+export OSU_PRELOAD=$NPRDMA_PREFIX/lib/nprdma/libnprdma_preload.so
 exec "$NPRDMA_SRC/osu-bench/selftest.sh" "$bin"

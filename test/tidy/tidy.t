@@ -39,7 +39,7 @@ ENGINE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/dev',
           'src/nprdma/proto/rnic', 'src/nprdma/svc', 'src/nprdma/dev/soft',
           'src/nprdma/dev/verbs']
 DEVICE = ['src/nprdma', 'src/nprdma/mem', 'src/nprdma/svc', 'src/nprdma/dev']
-FACE = ENGINE + ['src/nprdma/face', 'src/nprdma/extension']
+FACE = ENGINE + ['src/nprdma/face', 'src/nprdma/extension', 'src/ucx']
 
 # include/nprdma is below all. What is directly in src/nprdma is the ground of
 # the engine; only extension.h, the table that libnprdma calls, and start.h,
@@ -61,6 +61,7 @@ USES = {
     'src/nprdma/face': ENGINE,
     'src/nprdma/extension': ENGINE,
     'src/uct/nprdma': FACE,
+    'src/ucx': [],
     'src/ucp-hooks': FACE,
     'src/api': ['src/nprdma', 'src/nprdma/extension'],
     'src/tools': FACE,

@@ -43,7 +43,10 @@ tap_check "and UCX's version is that of ucx_info" grep -qF \
     "ok: UCX: version $(ucx_info -v | sed -n 's/.*ersion:* *\([0-9.]*\).*/\1/p' |
         head -n 1)" "$TAP_OUT"
 run 20 env -i "$info" --version
-expect "--version" 0 '^nprdma_info [0-9.]+ \(for UCX [0-9.]+\)$'
+expect "--version" 0 '^nprdma_info [0-9.]+ \(for UCX: [0-9.]+(, [0-9.]+)*\)$'
+run 20 "$info" --ucx
+expect "--ucx shows the version, and no more" 0 '^[0-9]+\.[0-9]+\.[0-9]+$'
+tap_check "in one line" test "$(wc -l <"$TAP_OUT")" -eq 1
 run 20 "$info" --help
 expect "--help" 0 '^Usage: nprdma_info'
 run 20 "$info" --chekc
@@ -55,7 +58,7 @@ run 60 env NPRDMA_PLUGIN=/nonexistent/plugin.so "$info" --check
 expect "a missing plug-in" 1 '^missing: the plug-in: /nonexistent/plugin.so: .*Unset NPRDMA_PLUGIN'
 run 60 env NPRDMA_PLUGIN=/nonexistent/plugin.so "$info"
 expect "is the reason in the table" 0 '^soft0 +user .*no: the plug-in: '
-run 60 env NPRDMA_PLUGIN="$NPRDMA_PREFIX/lib/libnprdma_preload.so" \
+run 60 env NPRDMA_PLUGIN="$NPRDMA_PREFIX/lib/nprdma/libnprdma_preload.so" \
     "$info" --check
 expect "a plug-in that is none" 1 '^missing: the plug-in: '
 

@@ -15,52 +15,23 @@
 
 #include "nprdma.h"
 
-#include <dlfcn.h>
+#include "../../ucx/version.h"
+
 #include <stdio.h>
 
-typedef void (*uct_nprdma_version_func_t)(unsigned*, unsigned*, unsigned*);
-
-
-/* libuct does not tell its version; libucp, of the same package, does */
-static int uct_nprdma_running_version(unsigned *major, unsigned *minor,
-                                      unsigned *release)
-{
-    uct_nprdma_version_func_t get_version;
-    void *handle = NULL;
-
-    get_version = (uct_nprdma_version_func_t)dlsym(RTLD_DEFAULT,
-                                                   "ucp_get_version");
-    if (get_version == NULL) {
-        handle = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
-        if (handle == NULL) {
-            return 0;
-        }
-        get_version = (uct_nprdma_version_func_t)dlsym(handle,
-                                                       "ucp_get_version");
-    }
-
-    if (get_version != NULL) {
-        get_version(major, minor, release);
-    }
-
-    if (handle != NULL) {
-        dlclose(handle);
-    }
-    return get_version != NULL;
-}
 
 /* Layouts: exported classes carry their size */
 static int uct_nprdma_is_compatible(void)
 {
-    unsigned major, minor, release;
+    ucx_version_t ucx;
 
-    if (uct_nprdma_running_version(&major, &minor, &release) &&
-        ((major != UCT_VERNO_MAJOR) || (minor != UCT_VERNO_MINOR))) {
+    if ((ucx_version_running((void*)uct_component_register, &ucx) == 0) &&
+        ((ucx.major != UCT_VERNO_MAJOR) || (ucx.minor != UCT_VERNO_MINOR))) {
         fprintf(stderr, "nprdma: this plug-in was built for UCX %s, but UCX "
                 "%u.%u.%u is running; it stays off. Install the nprdma "
                 "package for UCX %u.%u, or configure with --with-ucx of that "
-                "UCX\n", UCT_VERNO_STRING, major, minor, release, major,
-                minor);
+                "UCX\n", UCT_VERNO_STRING, ucx.major, ucx.minor, ucx.release,
+                ucx.major, ucx.minor);
         return 0;
     }
 
