@@ -101,12 +101,11 @@ done
         "for example trixie"
 "$top/test/run-tests.sh" --try "${arguments[@]}"
 
-# What building, testing and packaging needs, and a second MPI
+# What building, testing and packaging needs
 builder_packages() {
     {
         "$top/contrib/setup.sh" --no-lab --list
-        printf '%s\n' mpich libmpich-dev build-essential debhelper \
-            dh-dkms lintian
+        printf '%s\n' build-essential debhelper dh-dkms lintian
     } | paste -s -d ,
 }
 
@@ -195,11 +194,13 @@ inside() {
 }
 
 # api_of DIR: the public headers of the root, as the compiler sees them, with
-# those of DIR first. What is of other processors is not there, nor is it here.
+# those of DIR first. What is of other processors is not there, nor is it here,
+# and what GPUs run wants their compiler.
 api_of() {
     # shellcheck disable=SC2016
     inside "$root" bash -o pipefail -c 'cd /usr/include
-        find ucm ucp ucs uct -name "*.h" ! -path "ucs/arch/*/*" | sort |
+        find ucm ucp ucs uct -name "*.h" ! -path "ucs/arch/*/*" \
+            ! -path "*/device/*" | sort |
         sed "s/.*/#include <&>/" | gcc -w -E -P -I"$1" -x c -' bash "$1"
 }
 

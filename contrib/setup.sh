@@ -9,6 +9,7 @@ packages=(
     libucx-dev ucx-utils        # UCX, and how it was configured
     libibverbs-dev              # RDMA devices
     libopenmpi-dev openmpi-bin  # benchmarks and MPI tests
+    libmpich-dev mpich          # another MPI; mpicc and mpirun stay Open MPI's
     libgtest-dev                # UCT and UCP tests
     hpcc                        # a real MPI application
     clang libclang-rt-dev       # fuzz targets
