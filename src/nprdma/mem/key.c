@@ -106,6 +106,16 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
     return UCS_OK;
 }
 
+int np_key_compare(const np_key_t *key1, const np_key_t *key2)
+{
+    const uint64_t parts1[] = {key1->engine_id, key1->segment_id, key1->first,
+                               key1->last};
+    const uint64_t parts2[] = {key2->engine_id, key2->segment_id, key2->first,
+                               key2->last};
+
+    return memcmp(parts1, parts2, sizeof(parts1));
+}
+
 void np_key_release(np_key_t *key)
 {
     np_window_t *window = atomic_load_explicit(&key->window,

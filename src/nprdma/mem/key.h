@@ -65,6 +65,10 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p);
 
 void np_key_release(np_key_t *key);
 
+/** 0 if both keys let their holder reach the same memory; else which comes
+ *  first in an order that holds while both are there, as memcmp() says it */
+int np_key_compare(const np_key_t *key1, const np_key_t *key2);
+
 
 /** Is @a key for memory of this engine, and does it cover [va, va + len)? The
  *  one check that guards every transfer at the initiator. */

@@ -19,6 +19,7 @@
 #include "../../nprdma/mem/bypass.h"
 #include "../../nprdma/mem/key.h"
 #include "../../nprdma/mem/lent.h"
+#include "../../nprdma/mem/mapper.h"
 #include "../../nprdma/mem/region.h"
 #include "../../nprdma/start.h"
 #include "../../nprdma/svc/service.h"
@@ -265,6 +266,7 @@ uct_nprdma_md_query(uct_md_h md, uct_nprdma_md_attr_t *attr)
     uct_nprdma_md_attr_init(attr);
     UCT_NPRDMA_MD_CAP(attr).flags            = UCT_MD_FLAG_ALLOC |
                                                UCT_MD_FLAG_REG |
+                                               UCT_MD_FLAG_ADVISE |
                                                UCT_MD_FLAG_NEED_RKEY |
                                                UCT_MD_FLAG_FIXED;
     if (np_region_is_exact()) {
@@ -408,6 +410,24 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     return UCS_OK;
 }
 
+/* What is said to be needed is brought in, for peers that write if that may be.
+ * It waits, as a prefetch of libnprdma does: an announcement would be forgotten
+ * before long, since its operation is not known. */
+static ucs_status_t
+uct_nprdma_mem_advise(uct_md_h md, uct_mem_h memh, void *address, size_t length,
+                      uct_mem_advice_t advice)
+{
+    ucs_status_t status;
+
+    if (advice != UCT_MADV_WILLNEED) {
+        return UCS_OK;
+    }
+
+    status = np_mapper_fault_in((uintptr_t)address, length, 1);
+    return (status == UCS_ERR_INVALID_ADDR) ?
+           np_mapper_fault_in((uintptr_t)address, length, 0) : status;
+}
+
 static ucs_status_t
 uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
                      const uct_md_mkey_pack_params_t *params,
@@ -461,6 +481,8 @@ uct_nprdma_rkey_release(uct_component_t *component, uct_rkey_t rkey,
     return UCS_OK;
 }
 
+UCT_NPRDMA_RKEY_COMPARE(uct_nprdma_rkey_compare, np_key_t, np_key_compare)
+
 static void uct_nprdma_md_close(uct_md_h md)
 {
     ucs_free(ucs_derived_of(md, uct_nprdma_md_t));
@@ -471,7 +493,7 @@ static uct_md_ops_t uct_nprdma_md_ops = {
     .query              = uct_nprdma_md_query,
     .mem_alloc          = uct_nprdma_mem_alloc,
     .mem_free           = uct_nprdma_mem_free,
-    .mem_advise         = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_advise_func_t),
+    .mem_advise         = uct_nprdma_mem_advise,
     .mem_reg            = uct_nprdma_mem_reg,
     .mem_dereg          = uct_nprdma_mem_dereg,
     .mem_query          = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_query_func_t),

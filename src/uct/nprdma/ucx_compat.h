@@ -56,7 +56,19 @@ typedef uct_md_attr_t uct_nprdma_md_attr_t;
 #  define UCT_NPRDMA_MKEY_PACK_ARGS void *address, size_t length,
 #  define UCT_NPRDMA_MD_OPS_SOCKADDR
 #  define UCT_NPRDMA_COMPONENT_VERSIONED \
-    .rkey_compare = uct_base_rkey_compare,
+    .rkey_compare = uct_nprdma_rkey_compare,
+/* A function of the component: keys by what @a _compare says of them */
+#  define UCT_NPRDMA_RKEY_COMPARE(_name, _type, _compare) \
+    static ucs_status_t \
+    _name(uct_component_t *component, uct_rkey_t rkey1, uct_rkey_t rkey2, \
+          const uct_rkey_compare_params_t *params, int *result) \
+    { \
+        if ((params->field_mask != 0) || (result == NULL)) { \
+            return UCS_ERR_INVALID_PARAM; \
+        } \
+        *result = _compare((const _type*)rkey1, (const _type*)rkey2); \
+        return UCS_OK; \
+    }
 #else
 #  define UCT_NPRDMA_MKEY_PACK_ARGS
 #  define UCT_NPRDMA_MD_OPS_SOCKADDR \
@@ -64,6 +76,7 @@ typedef uct_md_attr_t uct_nprdma_md_attr_t;
             UCT_NPRDMA_STUB(uct_md_is_sockaddr_accessible_func_t, \
                             ucs_empty_function_return_zero_int),
 #  define UCT_NPRDMA_COMPONENT_VERSIONED
+#  define UCT_NPRDMA_RKEY_COMPARE(_name, _type, _compare)
 #endif
 
 /* UCP may ask its cache for what can be registered. Where it does, it must: its
