@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* The ioctls: arguments in and out, and who may say what */
 #include <linux/fs.h>
 #include <linux/nospec.h>

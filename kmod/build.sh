@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # build.sh HEADERS OUT [MAKE-ARGUMENT...]: builds nprdma.ko in OUT against the
 # headers of a kernel (/lib/modules/VERSION/build), and the modules of the tests
 # if their sources are there. Nothing is written elsewhere.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Views and tables as dma-bufs. A static exporter: no importer needs to move
  * anything, ever, since a window's addresses stay what they are. One window for

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Fault-in: pages are brought in by hmm_range_fault() and mapped if no notifier
  * has said meanwhile that they went. No reference to any page is held. Work is

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Translations replaced in place: one store to the IOMMU's own entry, so that
  * a device finds the old page or the new one, and never none. The kernel has

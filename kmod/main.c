@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * nprdma: RDMA on memory that nobody pins. The module: the device node, its
  * parameters, and what all contexts share.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* What the kernel tells when it takes pages, or changes how they are mapped */
 #include <linux/sched/mm.h>
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # probe.sh HEADERS FILE [CONFIG=VALUE...]: finds out by compiling what the
 # kernel of these headers offers, and writes it as a C header.
 set -eu

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Regions: addresses of a process, cut into slices that are made when something
  * in them is first mapped, and the table that others read. Nothing here asks

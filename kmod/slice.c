@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Slices of regions: the state of each page, and the two transitions there are.
  * Their order is what a peer's check relies on:

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* What is mapped ahead of a transfer, and taken without the kernel's asking */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>

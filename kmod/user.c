@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What each user causes the kernel to use: regions, which every change of
  * memory under them has to look at; tables, states of pages, and

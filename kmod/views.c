@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * The windows of a region: what devices see of its two views, or of some slices
  * of them. All that have a slice change together, under its lock.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * A window: one contiguous range of a device's addresses (IOVA) in the domain
  * that its driver maps DMA in. The DMA API makes it of one large page of

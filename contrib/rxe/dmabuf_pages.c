@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * A dma-buf exporter for tests: two views of the same pages, each one range
  * of IOVAs in which single pages are replaced, also by nothing. It trusts who

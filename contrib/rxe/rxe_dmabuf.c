@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Memory regions on dma-bufs: what Soft-RoCE reads and writes there is what
  * the network card below it would, through the card's IOMMU domain.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What a device may do that Soft-RoCE by itself does not, each when a module
  * parameter says so: small units in any order, a translation cache of its own,

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * A driver of QEMU's edu device that imports dma-bufs: its DMA goes through the
  * emulated IOMMU, so it shows what hardware would see. For tests only.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
+/* SPDX-License-Identifier: ((GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause) */
 /* /dev/nprdma_edu: QEMU's edu device does DMA in dma-bufs. For tests only. */
 #ifndef NPRDMA_EDU_H
 #define NPRDMA_EDU_H

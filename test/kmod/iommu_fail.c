@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Calls of the IOMMU's that fail for want of memory, as they hardly ever do:
  * for tests of nprdma.ko, which itself has no hook for it. Only its own calls

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Between two translations of a page there is a moment with none, in which a
  * device's read is aborted. This module makes that moment longer, for tests of

@@ -86,8 +86,8 @@ checkpatch=("$("$lab" source --quiet --kernel 6.1 scripts/checkpatch.pl \
     true)/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary
     --show-types -f)
 if [ -x "${checkpatch[0]}" ]; then
-    printf '// SPDX-License-Identifier: GPL-2.0\nint one(void)\n{\n%s\n}\n' \
-        '	if(two)return 1;' >"$TAP_DIR/fault.c"
+    printf '// %s: GPL-2.0-only\nint one(void)\n{\n%s\n}\n' \
+        SPDX-License-Identifier '	if(two)return 1;' >"$TAP_DIR/fault.c"
     run 60 "${checkpatch[@]}" "$TAP_DIR/fault.c"
     tap_expect_error "checkpatch finds a fault" 'fault.c:4: ERROR:SPACING'
     : >"$TAP_OUT"

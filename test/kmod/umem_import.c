@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What drivers of RNICs make of dma-bufs: attach, map, choose a page size, count
  * blocks, through the kernel's own helpers, in the order and with the constants of

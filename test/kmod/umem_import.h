@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
+/* SPDX-License-Identifier: ((GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause) */
 /*
  * /dev/nprdma_umem: memory regions on dma-bufs as drivers of RNICs make them,
  * up to what they would tell their device, over QEMU's edu device. For tests

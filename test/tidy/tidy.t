@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -67,11 +68,13 @@ USES = {
     'src/tools': FACE,
 }
 
-# What has no place for a license, or has it in its own form
-NO_LICENSE = re.compile(r'\.(svg|patch)$|(^|/)(COPYING|LICENSE)$'
-                        r'|^test/lab/packages$|/debian/(copyright|source/)')
+# Texts of licenses; what has no place for a license is named in REUSE.toml
+LICENSE_TEXT = re.compile(r'(^|/)(COPYING|LICENSE)$|^LICENSES/')
+REUSE = 'REUSE.toml'
+# In two parts, or "reuse lint" would read what follows here
+SPDX = 'SPDX-' 'License-Identifier: '
 ROOMS = ['src', 'include', 'kmod', 'test', 'contrib', 'osu-bench', 'docs', 'm4',
-         '.ci']
+         '.ci', 'LICENSES']
 
 
 class Skip(Exception):
@@ -101,7 +104,8 @@ class Tree:
     # A tree that was unpacked, not cloned
     def _walk(self):
         yield from (entry.name for entry in os.scandir(self.top)
-                    if entry.name.endswith(('.md', '.am', '.ac', '.sh')))
+                    if entry.name.endswith(('.md', '.am', '.ac', '.sh',
+                                            '.toml')))
         for room in ROOMS:
             for directory, _, names in os.walk(os.path.join(self.top, room)):
                 for name in names:
@@ -473,14 +477,29 @@ def check_shellcheck(tree):
 
 # -- licenses
 
+def licensed_by_name(tree):
+    """One pattern of REUSE.toml's names that come with a license: * is no /,
+    ** is anything"""
+    names = []
+    table = tomllib.loads(tree.text(REUSE)) if REUSE in tree.files else {}
+    for part in table.get('annotations', []):
+        if SPDX.rstrip(': ') in part:
+            path = part['path']
+            names += [path] if isinstance(path, str) else path
+    return re.compile('|'.join(
+        re.escape(name).replace(r'\*\*', '.*').replace(r'\*', '[^/]*')
+        for name in names) or '(?!)')
+
+
 def check_license(tree):
     found = Found()
+    by_name = licensed_by_name(tree)
     for path in tree.files:
         head = '\n'.join(tree.lines(path)[:10])
-        if not NO_LICENSE.search(path) and \
-                'SPDX-License-Identifier: ' not in head:
-            found.add(path, '%s: no SPDX-License-Identifier in its first '
-                      'lines' % path)
+        if not LICENSE_TEXT.search(path) and not by_name.fullmatch(path) and \
+                SPDX not in head:
+            found.add(path, '%s: no %s in its first lines, and %s does not '
+                      'name it' % (path, SPDX.rstrip(': '), REUSE))
         elif path.endswith(('.c', '.h')) and tree.is_kernel(path) and \
                 not re.search('License-Identifier: .*GPL-2.0', head):
             found.add(path, '%s runs in the kernel, but is not under GPL-2.0' %
@@ -743,9 +762,9 @@ def look_at_all(tap, top):
 
 # -- each rule on a small tree, without a fault and with one
 
-TEXT_HEAD = '<!-- SPDX-License-Identifier: BSD-3-Clause -->\n'
-C_HEAD = '/* SPDX-License-Identifier: BSD-3-Clause */\n'
-SHELL_HEAD = '#!/bin/bash\n# SPDX-License-Identifier: BSD-3-Clause\n'
+TEXT_HEAD = '<!-- ' + SPDX + 'BSD-3-Clause -->\n'
+C_HEAD = '/* ' + SPDX + 'BSD-3-Clause */\n'
+SHELL_HEAD = '#!/bin/bash\n# ' + SPDX + 'BSD-3-Clause\n'
 KERNEL = '#include <linux/module.h>\n'
 SMALL = {
     'README.md': TEXT_HEAD + '[NPRDMA_ONE](docs/design/one.md).\n',
@@ -763,9 +782,14 @@ SMALL = {
     'src/uct/nprdma/ep.c': C_HEAD + '#include <uct/api/uct.h>\n'
                            '#include "nprdma/proto/move.h"\n'
                            '#include "nprdma/dev/soft/port.h"\n',
-    'kmod/main.c': '// SPDX-License-Identifier: GPL-2.0\n' + KERNEL +
+    'kmod/main.c': '// ' + SPDX + 'GPL-2.0-only\n' + KERNEL +
                    '#include "nprdma/api.h"\n',
     'contrib/run.sh': SHELL_HEAD + 'echo "${NPRDMA_ONE:-none}"\n',
+    'docs/results/one.svg': '<svg/>\n',
+    REUSE: '# ' + SPDX + 'BSD-3-Clause\n'
+           '[[annotations]]\npath = "**"\nSPDX-FileCopyrightText = "us"\n'
+           '[[annotations]]\npath = "docs/*/*.svg"\n'
+           + SPDX.rstrip(': ') + ' = "BSD-3-Clause"\n',
 }
 
 
@@ -852,6 +876,9 @@ FAULTS = [
      {'src/nprdma/new.c': 1}),
     ('license', 'a script without a license',
      {'contrib/new': '#!/bin/bash\n'}, {'contrib/new': 1}),
+    ('license', 'a picture where REUSE.toml gives none a license',
+     {'docs/results/more/one.svg': '<svg/>\n'},
+     {'docs/results/more/one.svg': 1}),
     ('license', 'kernel code under the license of programs',
      {'kmod/main.c': C_HEAD + KERNEL}, {'kmod/main.c': 1}),
     ('variable', 'a variable of a document that nothing has',
