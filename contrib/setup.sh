@@ -19,6 +19,7 @@ packages=(
     valgrind                    # instructions are counted (test/perf)
     man-db                      # the manual pages are looked at
     gnuplot-nox fonts-dejavu-core
+    rpm rpmlint                 # packages of others (test/packages)
     util-linux procps binutils file
 )
 

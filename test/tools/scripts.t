@@ -18,7 +18,7 @@ done
 export PATH=$TAP_DIR/bin:$PATH
 
 for name in setup ucx-compile-check ucx-source osu bench check distro \
-    packages/deb; do
+    packages/deb packages/rpm; do
     script=$contrib/$name.sh
     run 20 "$script" --help
     tap_expect_success "$name.sh --help"
@@ -52,6 +52,8 @@ distro "an option of the tests that there is" "unknown option '--foo'" trixie \
     --foo
 run 20 "$contrib/packages/deb.sh" --ucx-source
 tap_expect_error "deb.sh wants a directory" "--ucx-source needs a directory"
+run 20 "$contrib/packages/rpm.sh" --out
+tap_expect_error "and so does rpm.sh" "--out needs a directory"
 run 20 "$contrib/packages/try.sh"
 tap_expect_error "try.sh leaves this system alone" "this changes the system"
 
