@@ -53,8 +53,8 @@ run 400 "$NPRDMA_SRC/contrib/packages/rpm.sh" --nodeps --out "$made" \
     --ucx-source "$source"
 tap_expect_success "packages are made"
 [ "$RC" -eq 0 ] || { tap_done; exit; }
-ucx=$("$NPRDMA_PREFIX/bin/nprdma-run" --version |
-    sed 's/^.*UCX \([0-9]*\.[0-9]*\).*/\1/')
+ucx=$("$NPRDMA_PREFIX/bin/nprdma_info" --ucx)
+ucx=${ucx%.*}
 plugin=ucx$ucx-nprdma
 next=${ucx%.*}.$((${ucx#*.} + 1))
 
@@ -95,7 +95,7 @@ tap_expect_success "they are installed"
 rpm_there -V libnprdma nprdma-devel nprdma-dkms nprdma-utils "$plugin"
 tap_expect_success "all files are there as they were packed"
 run 20 "$root/usr/bin/nprdma-run" --version
-tap_check "the launcher runs" grep -qF "(for UCX $ucx." "$TAP_OUT"
+tap_check "the launcher runs" grep -qF "(for UCX: $ucx)" "$TAP_OUT"
 run 60 "$root/usr/bin/nprdma-run" ucx_info -d
 tap_check "UCX has the transport" grep -q 'Transport: nprdma' "$TAP_OUT"
 run 60 make -s -C "$NPRDMA_BUILD" install-kmod DESTDIR="$TAP_DIR/kmod"
