@@ -243,14 +243,13 @@ void uct_nprdma_complete(void *comp, ucs_status_t status)
 
 /* Messages are handed over where they lie, without descriptors; UCT aligns only
  * descriptors. Values that make no sense are refused, as by transports that
- * have some. */
+ * have some. An offset may be larger than the alignment, as it is for these:
+ * UCP's is that of its header, whatever alignment its user wants. */
 static ucs_status_t
 uct_nprdma_iface_check_alignment(const uct_iface_params_t *params)
 {
-    const int has_align  = !!(params->field_mask &
-                              UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT);
-    const int has_offset = !!(params->field_mask &
-                              UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET);
+    const int has_align = !!(params->field_mask &
+                             UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT);
 
     if (has_align && !ucs_is_pow2(params->am_alignment)) {
         np_error("active messages cannot be aligned to %zu bytes: that is no "
@@ -258,11 +257,10 @@ uct_nprdma_iface_check_alignment(const uct_iface_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (has_offset &&
-        (!has_align || (params->am_align_offset >= params->am_alignment))) {
-        np_error("the offset %zu of what is aligned in active messages is not "
-                 "below the alignment (%zu)", params->am_align_offset,
-                 has_align ? params->am_alignment : 1);
+    if (!has_align &&
+        (params->field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET)) {
+        np_error("there is an offset of what is aligned in active messages "
+                 "(%zu), but no alignment", params->am_align_offset);
         return UCS_ERR_INVALID_PARAM;
     }
 

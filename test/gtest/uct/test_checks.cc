@@ -132,7 +132,7 @@ TEST(Checks, Operations)
 }
 
 // Of messages that are handed over where they lie nothing is aligned, but what
-// makes no sense is refused.
+// makes no sense is refused. UCP's offset may be larger than the alignment.
 TEST(Checks, Alignment)
 {
     struct Case {
@@ -150,10 +150,8 @@ TEST(Checks, Alignment)
         for (const Case &one : {Case{align, 0, 0, UCS_ERR_INVALID_PARAM},
                                 Case{align, 3, 1, UCS_ERR_INVALID_PARAM},
                                 Case{shift, 0, 11, UCS_ERR_INVALID_PARAM},
-                                Case{align | shift, 8, 8,
-                                     UCS_ERR_INVALID_PARAM},
-                                Case{align | shift, 8, 11,
-                                     UCS_ERR_INVALID_PARAM},
+                                Case{align | shift, 8, 8, UCS_OK},
+                                Case{align | shift, 8, 11, UCS_OK},
                                 Case{align, 64, 0, UCS_OK},
                                 Case{align | shift, 64, 8, UCS_OK}}) {
             std::string tl = test_tl(), device = test_device();
