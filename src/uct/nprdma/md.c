@@ -382,9 +382,10 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     int can_invalidate   = ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate;
     np_region_t *region;
 
+    /* The domain's flags have said so: no error that a user must see */
     if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) && !can_invalidate) {
-        np_error("memory cannot be invalidated: this needs "
-                 "UCX_NPRDMA_MR_SCOPE=exact, and a host without RDMA devices");
+        np_diag("memory cannot be invalidated: this needs "
+                "UCX_NPRDMA_MR_SCOPE=exact, and a host without RDMA devices");
         return UCS_ERR_UNSUPPORTED;
     }
 

@@ -417,6 +417,40 @@ TEST(InvalidateMany, OneRange)
     });
 }
 
+// Where the domain's flags do not offer it, who asks all the same gets the
+// status that UCT has for that, and no error line.
+TEST(InvalidateNotOffered, IsRefusedInSilence)
+{
+    run_in(Topology::Loopback, [](Rank&) {
+        UctDomain domain;
+        std::vector<uint8_t> memory(4096);
+        uct_md_mem_dereg_params_t params = {};
+        Comp comp;
+
+        if (!is_nprdma() || (domain.attr.cap.flags & UCT_MD_FLAG_INVALIDATE)) {
+            throw Skipped("it is offered, or is others'");
+        }
+
+        check(uct_md_mem_reg(domain.md, memory.data(), memory.size(),
+                             UCT_MD_MEM_ACCESS_ALL, &params.memh),
+              "uct_md_mem_reg");
+        params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH |
+                            UCT_MD_MEM_DEREG_FIELD_FLAGS |
+                            UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+        params.flags      = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
+        params.comp       = &comp;
+        testing::internal::CaptureStdout();
+        EXPECT_EQ(UCS_ERR_UNSUPPORTED,
+                  uct_md_mem_dereg_v2(domain.md, &params));
+        fflush(stdout);
+        EXPECT_EQ("", testing::internal::GetCapturedStdout());
+        EXPECT_EQ(0u, comp.calls);
+
+        params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH;
+        check(uct_md_mem_dereg_v2(domain.md, &params), "uct_md_mem_dereg_v2");
+    });
+}
+
 // A peer that is killed in the middle of a transfer is not waited for.
 TEST(InvalidateDead, PeerIsNotWaitedFor)
 {
