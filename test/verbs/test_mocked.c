@@ -192,11 +192,11 @@ static int flush_tells(void)
     /* it has failed, and nobody has been told: what is flushed is not there */
     status = np_eps_flush(&ours->flights, &late);
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
-    TAP_CHILD_CHECK(put.status == UCS_ERR_CONNECTION_RESET);
-    TAP_CHILD_CHECK(flush.status == UCS_ERR_CONNECTION_RESET);
+    TAP_CHILD_CHECK(put.status == UCS_ERR_ENDPOINT_TIMEOUT);
+    TAP_CHILD_CHECK(flush.status == UCS_ERR_ENDPOINT_TIMEOUT);
     TAP_CHILD_CHECK((status == UCS_INPROGRESS) && (late.count == 1) &&
-                    (late.status == UCS_ERR_CONNECTION_RESET));
-    TAP_CHILD_CHECK(down == UCS_ERR_CONNECTION_RESET);
+                    (late.status == UCS_ERR_ENDPOINT_TIMEOUT));
+    TAP_CHILD_CHECK(down == UCS_ERR_ENDPOINT_TIMEOUT);
     mock_release();
     mocked_end();
     return 0;
@@ -216,10 +216,10 @@ static int flush_waits(void)
     TAP_CHILD_CHECK(np_ep_flush(&link_.flight, &flush) == UCS_INPROGRESS);
     TAP_CHILD_CHECK((put.count == 0) && (flush.count == 0));
     TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &flush, NULL));
-    TAP_CHILD_CHECK((put.status == UCS_ERR_CONNECTION_RESET) &&
-                    (flush.status == UCS_ERR_CONNECTION_RESET));
+    TAP_CHILD_CHECK((put.status == UCS_ERR_ENDPOINT_TIMEOUT) &&
+                    (flush.status == UCS_ERR_ENDPOINT_TIMEOUT));
     TAP_CHILD_CHECK(np_ep_flush(&link_.flight, &flush) ==
-                    UCS_ERR_CONNECTION_RESET);
+                    UCS_ERR_ENDPOINT_TIMEOUT);
     mock_release();
     mocked_end();
     return 0;
@@ -486,7 +486,7 @@ static int answer_is_an_error(np_hello_kind_t kind, int32_t number,
 
 static int gone_is_an_error(void)
 {
-    return answer_is_an_error(NP_HELLO_GONE, UCS_OK, UCS_ERR_CONNECTION_RESET);
+    return answer_is_an_error(NP_HELLO_GONE, UCS_OK, UCS_ERR_ENDPOINT_TIMEOUT);
 }
 
 static int refusal_is_an_error(void)

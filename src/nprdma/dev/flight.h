@@ -270,7 +270,9 @@ static UCS_F_ALWAYS_INLINE int np_flight_is_down(const np_flight_t *flight)
     return !!(flight->gate & NP_GATE_DOWN);
 }
 
-/** It does not work any more; returns 0 if that was so before */
+/** It does not work any more; returns 0 if that was so before. A peer that is
+ *  gone has one status, whether it has hung up or does not answer: that which
+ *  UCP gives to all that is posted later to an endpoint that has failed. */
 static inline int np_flight_end(np_flight_t *flight, ucs_status_t status)
 {
     if (np_flight_is_down(flight)) {
@@ -278,7 +280,8 @@ static inline int np_flight_end(np_flight_t *flight, ucs_status_t status)
     }
 
     flight->gate  |= NP_GATE_DOWN;
-    flight->status = status;
+    flight->status = (status == UCS_ERR_CONNECTION_RESET) ?
+                     UCS_ERR_ENDPOINT_TIMEOUT : status;
     return 1;
 }
 

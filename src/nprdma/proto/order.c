@@ -122,6 +122,7 @@ ucs_status_t np_flight_enter(np_flight_t *flight)
         if (status != UCS_OK) {
             if (np_flight_is_down(flight)) {
                 np_flight_report(flight);
+                status = flight->status;
             }
             return status;
         }

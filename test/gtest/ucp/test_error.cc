@@ -82,6 +82,31 @@ TEST_P(KilledIdle, IsReported)
     });
 }
 
+// UCP has one of its own for what is sent after the error; the handler is told
+// the same.
+TEST_P(Killed, HasOneStatus)
+{
+    run([](Rank &rank) {
+        UcpNode node(rank, options(UCP_FEATURE_TAG));
+        uint64_t word = 1;
+
+        if (!is_nprdma()) {
+            throw Skipped("what others call it is theirs");
+        }
+        warm_up(node);
+        if (rank.id == 1) {
+            raise(SIGKILL);
+        }
+        rank.oob.wait_peer_gone(rank.peer);
+        wait_for_error(node);
+        EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, node.error);
+        EXPECT_EQ(node.error,
+                  node.wait(ucp_tag_send_nbx(node.ep, &word, sizeof(word), 5,
+                                             &no_params()),
+                            "send after the error"));
+    });
+}
+
 TEST_P(Killed, SendsThatNobodyMatches)
 {
     run([](Rank &rank) {

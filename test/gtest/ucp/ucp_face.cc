@@ -116,9 +116,12 @@ std::string mode_name(const testing::TestParamInfo<Mode> &info)
     return info.param.name();
 }
 
-static void count_error(void *arg, ucp_ep_h, ucs_status_t)
+static void count_error(void *arg, ucp_ep_h, ucs_status_t status)
 {
-    ++*static_cast<unsigned*>(arg);
+    auto *node = static_cast<UcpNode*>(arg);
+
+    ++node->errors;
+    node->error = status;
 }
 
 static std::string device()
@@ -219,7 +222,7 @@ ucp_ep_h UcpNode::connect(const std::string &address)
                              UCP_ERR_HANDLING_MODE_PEER :
                              UCP_ERR_HANDLING_MODE_NONE;
     params.err_handler.cb  = count_error;
-    params.err_handler.arg = &errors;
+    params.err_handler.arg = this;
     ucs_status_t status = ucp_ep_create(worker, &params, &result);
     if ((status == UCS_ERR_UNREACHABLE) && m_options.peer_errors) {
         lacking("error handling");

@@ -81,6 +81,7 @@ public:
     ucp_ep_h      ep      = nullptr; // to the other rank, or to myself
     std::string   peer_address;
     unsigned      errors  = 0;       // calls of the error handler
+    ucs_status_t  error   = UCS_OK;  // what the last one was told
 
 private:
     UcpOptions m_options;

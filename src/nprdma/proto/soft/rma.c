@@ -170,6 +170,7 @@ np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
     if (status == UCS_ERR_CONNECTION_RESET) {
         np_link_down(link, status);
         np_flight_report(&link->flight);
+        status = link->flight.status;
     }
     return status;
 }
