@@ -10,6 +10,8 @@
 
 #include "soft.h"
 
+#include "../proto/ep.h"
+
 
 ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,
                               size_t len, uint64_t addr)
@@ -22,7 +24,7 @@ ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,
     }
 
     if (len == 0) {
-        return UCS_OK; /* it may be at NULL */
+        return np_ep_nothing(&link->flight);
     }
 
     status = np_flight_start_key(&link->flight, key, addr, len);
@@ -49,7 +51,7 @@ ucs_status_t np_soft_get_taken(np_link_t *link, np_key_t *key, size_t len,
     ucs_status_t status;
 
     if (len == 0) {
-        return UCS_OK;
+        return np_ep_nothing(&link->flight);
     }
 
     status = np_flight_start_key(&link->flight, key, addr, len);

@@ -57,10 +57,6 @@ np_soft_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
 {
     ucs_status_t status;
 
-    if (ucs_unlikely(len == 0)) {
-        return UCS_OK;
-    }
-
     status = np_flight_start_key(&link->flight, key, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;

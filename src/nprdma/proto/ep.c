@@ -83,6 +83,26 @@ void np_ep_close(np_flight_t *flight)
     }
 }
 
+ucs_status_t np_ep_nothing(np_flight_t *flight)
+{
+    NP_EP_TURN *turn    = NULL;
+    ucs_status_t status = UCS_OK;
+
+    if (!np_ep_enter(flight->all, &turn)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if (np_flight_is_down(flight)) {
+        status = flight->status;
+    } else if (!(flight->gate & NP_GATE_UNCONNECTED)) {
+        (void)flight->all->dev->check(flight);
+    }
+    if (np_flight_is_down(flight)) {
+        np_flight_report(flight);
+    }
+    return status;
+}
+
 ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
                         const np_iov_t *iov, size_t iovcnt, uint64_t addr,
                         void *comp)
@@ -92,7 +112,7 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     ucs_status_t status;
 
     if (ucs_unlikely(len == 0)) {
-        return UCS_OK;
+        return np_ep_nothing(flight);
     }
 
     status = np_ep_begin(flight, key, addr, len, &turn);
@@ -109,7 +129,7 @@ ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
     ucs_status_t status;
 
     if (ucs_unlikely(len == 0)) {
-        return UCS_OK;
+        return np_ep_nothing(flight);
     }
 
     status = np_ep_begin(flight, key, addr, len, &turn);
@@ -137,7 +157,7 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     ucs_status_t status;
 
     if (ucs_unlikely(len == 0)) {
-        return UCS_OK;
+        return np_ep_nothing(flight);
     }
 
     status = np_ep_begin(flight, key, addr, len, &turn);

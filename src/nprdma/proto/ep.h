@@ -22,6 +22,11 @@
  *  the calls below that would have to wait for a thread. */
 void np_ep_close(np_flight_t *flight);
 
+/** A transfer of no bytes, whose key may be UCT_INVALID_RKEY. It is done at
+ *  once, and tells as any other that the peer is gone: link_down follows, and
+ *  if that is known already, this returns why. */
+ucs_status_t np_ep_nothing(np_flight_t *flight);
+
 /**
  * Move bytes between local memory, which stays the program's own until the
  * completion, and the memory of the link's target.

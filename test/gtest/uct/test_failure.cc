@@ -367,6 +367,47 @@ TEST(PeerFailure, FarewellWithUnreadMessagesIsAnError)
     });
 }
 
+// Who posts a transfer to a peer that has left is told, though it has no bytes
+// and so is done at once. The first one cannot know yet.
+TEST(PeerFailure, TransferOfNoBytesTellsOfAFarewell)
+{
+    for (RmaKind kind : {RmaKind::PutShort, RmaKind::PutBcopy,
+                         RmaKind::PutZcopy, RmaKind::GetBcopy,
+                         RmaKind::GetZcopy}) {
+        run_ranks([kind](Rank &rank) {
+            if (!is_soft()) {
+                throw Skipped("an RNIC's peer answers, or does not");
+            }
+
+            auto node = std::make_unique<Node>(rank);
+            uint8_t local;
+            const auto post = [&]() {
+                return rma_post(*node, kind, &local, UCT_MEM_HANDLE_NULL, 0, 0,
+                                UCT_INVALID_RKEY, nullptr);
+            };
+
+            greet(*node, AM_ID);
+            EXPECT_EQ(0, post()) << name_of(kind);
+            node->sync();
+            rank.oob.progress_with(nullptr);
+            if (rank.id == 1) {
+                rank.oob.recv();
+                node.reset();
+                rank.oob.send("closed");
+                return;
+            }
+
+            rank.oob.send("close");
+            rank.oob.recv();
+            EXPECT_EQ(0u, node->iface.errors);
+            EXPECT_EQ(0, post()) << name_of(kind);
+            node->until("call of the error handler",
+                        [&]() { return node->iface.errors > 0; });
+            EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, post()) << name_of(kind);
+        });
+    }
+}
+
 class KilledInTransfer : public testing::TestWithParam<RmaKind> {
 };
 

@@ -337,7 +337,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
     }
 
     if (len == 0) {
-        return UCS_OK;
+        return np_ep_nothing(&link->flight);
     }
 
     status = np_flight_start_key(&link->flight, key, addr, len);
