@@ -127,9 +127,11 @@ typedef struct np_way_ops {
     ucs_status_t (*atomic_now)(np_flight_t *flight, np_key_t *key,
                                const np_atomic_t *request, uint64_t *old);
     /** Ask the target for it: UCS_INPROGRESS, and np_op_store takes what it has
-     *  given; or as np_ep_atomic */
+     *  given; or as np_ep_atomic. With NP_GATE_FENCED, if keeps_atomics: not
+     *  before what the fence is for is complete. */
     ucs_status_t (*atomic)(np_flight_t *flight, const np_atomic_t *request,
                            void *result, void *comp);
+    int      keeps_atomics;
 } np_way_ops_t;
 
 /** What the links of a port share. Guarded as its port is. */

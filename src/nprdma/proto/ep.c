@@ -167,6 +167,14 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
            status;
 }
 
+/* Only a fence is in the way of an atomic, which can be kept until that is
+ * passed */
+static int np_ep_is_kept(const np_flight_t *flight, ucs_status_t status)
+{
+    return (status == UCS_ERR_NO_RESOURCE) &&
+           (flight->gate == NP_GATE_FENCED) && flight->all->ways->keeps_atomics;
+}
+
 ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
                           const np_atomic_t *request, void *result, void *comp)
 {
@@ -183,7 +191,7 @@ ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
     if (status == UCS_OK) {
         status = np_flight_start_key(flight, key, request->addr, request->size);
     }
-    if (status != UCS_OK) {
+    if (ucs_unlikely(status != UCS_OK) && !np_ep_is_kept(flight, status)) {
         return status;
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Atomics: every operation, both widths, also against the CPU's own.
-#include "uct_face.h"
+#include "rma_op.h"
 
 #include <gtest/gtest.h>
 
@@ -346,6 +346,93 @@ TEST_P(Atomic, SwapsWithTheCpu)
 {
     run([](auto&... args) { swaps_against_cpu<uint32_t>(args...); },
         [](auto&... args) { swaps_against_cpu<uint64_t>(args...); });
+}
+
+// What comes after a fence, though what is before it is still outstanding, is
+// taken as others take it, and done after that: each swap finds the value of
+// the one before.
+TEST(AtomicFenced, IsTakenAndWaits)
+{
+    run_ranks([](Rank &rank) {
+        constexpr uint64_t COUNT = 12; // a link has 16 requests
+        Node node(rank);
+        UctMem target(node.domain, MemKind::Heap, 4096);
+        UctRemote remote(node.domain, rank.oob.exchange(target.describe()));
+        std::vector<uint64_t> found(COUNT, ~0ul);
+
+        if (!is_soft()) {
+            throw Skipped("an RNIC's are refused until then");
+        }
+        memset(target.at(), 0, 4096);
+        node.sync();
+        if (rank.initiator()) {
+            for (int round = 0; round < 100; ++round) {
+                Comp comp(COUNT);
+
+                node.post("room", [&]() { // connected, and the last round's
+                    return uct_ep_atomic64_post(node.ep->ep, UCT_ATOMIC_OP_AND,
+                                                0, remote.address,
+                                                remote.rkey());
+                });
+                node.flush();
+                for (uint64_t i = 0; i < COUNT; ++i) {
+                    ASSERT_EQ(UCS_INPROGRESS, uct_ep_atomic64_fetch(
+                            node.ep->ep, UCT_ATOMIC_OP_SWAP, i + 1, &found[i],
+                            remote.address, remote.rkey(), &comp)) << i;
+                    check(uct_ep_fence(node.ep->ep, 0), "uct_ep_fence");
+                }
+                node.until("swaps", [&]() { return comp.calls > 0; });
+                for (uint64_t i = 0; i < COUNT; ++i) {
+                    ASSERT_EQ(i, found[i]) << "round " << round;
+                }
+            }
+        }
+        node.sync();
+        if (rank.target()) {
+            EXPECT_EQ(COUNT, get_word<uint64_t>(target, 0));
+        }
+    });
+}
+
+// The same after a put, as flags are: whose target sees it has the bytes.
+TEST(AtomicFenced, TellsOfAPut)
+{
+    run_ranks([](Rank &rank) {
+        constexpr size_t LENGTH = 100000, FLAG = 128 << 10;
+        Node node(rank, {}, {{"SINGLE_COPY", "off"}});
+        UctMem source(node.domain, MemKind::Local, LENGTH);
+        UctMem target(node.domain, MemKind::Heap, FLAG + sizeof(uint64_t));
+        UctRemote remote(node.domain, rank.oob.exchange(target.describe()));
+
+        if (!is_soft()) {
+            throw Skipped("an RNIC's are refused until then");
+        }
+        set_word<uint64_t>(target, FLAG, 0);
+        node.sync();
+        for (uint64_t round = 1; round <= 100; ++round) {
+            if (rank.initiator()) {
+                Comp put;
+                pattern_fill(source.at(), LENGTH, round);
+                ASSERT_EQ(UCS_INPROGRESS, node.post("room", [&]() {
+                    return rma_post(node, RmaKind::PutZcopy, source, 0, LENGTH,
+                                    remote.address, remote.rkey(), &put);
+                }));
+                check(uct_ep_fence(node.ep->ep, 0), "uct_ep_fence");
+                EXPECT_EQ(UCS_OK, uct_ep_atomic64_post(
+                        node.ep->ep, UCT_ATOMIC_OP_ADD, 1,
+                        remote.address + FLAG, remote.rkey())) << round;
+                node.flush();
+                EXPECT_EQ(1u, put.calls);
+            }
+            if (rank.target()) {
+                node.until("flag", [&]() {
+                    return get_word<uint64_t>(target, FLAG) == round;
+                });
+                ASSERT_EQ("", pattern_diff(target.at(), LENGTH, round));
+            }
+            node.sync();
+        }
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(

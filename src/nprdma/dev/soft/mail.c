@@ -21,8 +21,10 @@ void np_mail_begin(np_link_t *link, np_ask_t *ask)
     np_assert(np_mail_has_room(link));
     ask->index          = ucs_ffs64(~(uint64_t)link->answers_used);
     link->answers_used |= UCS_BIT(ask->index);
+    ask->after          = 0;
     ask->is_waiting     = 0;
     ask->retries        = 0;
+    ask->retry_at       = 0;
     ucs_list_head_init(&ask->list);
 }
 
@@ -52,6 +54,13 @@ void np_mail_send(np_link_t *link, np_ask_t *ask)
 {
     ucs_list_add_tail(&link->asks, &ask->list);
     np_mail_publish(link, ask);
+}
+
+void np_mail_keep(np_link_t *link, np_ask_t *ask)
+{
+    ucs_list_add_tail(&link->asks, &ask->list);
+    ask->is_waiting = 1;
+    ++link->waiting;
 }
 
 void np_mail_send_own(np_link_t *link, np_ask_t *ask)
@@ -98,9 +107,24 @@ static np_ask_t *np_mail_next_answered(np_link_t *link, ucs_status_t *status)
     return NULL;
 }
 
+static int np_mail_may_send(np_link_t *link, const np_ask_t *ask)
+{
+    return ask->is_waiting && link->port->ops->may_send(link, ask);
+}
+
+/* One that is kept for others waits with these */
 int np_mail_has_news(np_link_t *link)
 {
-    return (link->waiting > 0) || (np_mail_next_answered(link, NULL) != NULL);
+    np_ask_t *ask;
+
+    if (link->waiting > 0) {
+        ucs_list_for_each(ask, &link->asks, list) {
+            if (np_mail_may_send(link, ask)) {
+                return 1;
+            }
+        }
+    }
+    return np_mail_next_answered(link, NULL) != NULL;
 }
 
 /* The target could not do it, or not all of it: later again */
@@ -112,15 +136,14 @@ static void np_mail_wait(np_link_t *link, np_ask_t *ask)
     ++link->waiting;
 }
 
-/* Send again what has waited long enough, as far as there is room. It has kept
- * its answer and its inline area. */
-static void np_mail_resend(np_link_t *link)
+/* It has kept its answer and its inline area */
+void np_mail_resend(np_link_t *link)
 {
     const uint64_t now = np_clock();
     np_ask_t *ask;
 
     ucs_list_for_each(ask, &link->asks, list) {
-        if (!ask->is_waiting || (ask->retry_at > now)) {
+        if (!np_mail_may_send(link, ask) || (ask->retry_at > now)) {
             continue;
         }
 

@@ -25,7 +25,9 @@ struct np_ask {
         np_slot_fault_t fault;      /**< but for its epoch */
         np_slot_when_t  when;
     };
-    int                 is_waiting; /**< to be sent again .. */
+    uint64_t            after;      /**< not sent before np_port_ops_t::may_send
+                                         says so; 0: at any time */
+    int                 is_waiting; /**< to be sent, perhaps again .. */
     unsigned            retries;    /**< .. attempts so far .. */
     uint64_t            retry_at;   /**< .. not before; np_clock() */
 };
@@ -57,6 +59,13 @@ void np_mail_begin(np_link_t *link, np_ask_t *ask);
  */
 void np_mail_send(np_link_t *link, np_ask_t *ask);
 
+/** The same, but not before what np_ask_t::after says: then a later progress
+ *  sends it, or np_mail_resend */
+void np_mail_keep(np_link_t *link, np_ask_t *ask);
+
+/** Send what has waited long enough, as far as there is room */
+void np_mail_resend(np_link_t *link);
+
 /** The same for one of the device's own, whose sender looks for its answer
  *  itself (np_mail_is_answered): np_mail_progress does nothing about it. */
 void np_mail_send_own(np_link_t *link, np_ask_t *ask);
@@ -74,7 +83,7 @@ void np_mail_end(np_link_t *link, np_ask_t *ask);
 unsigned np_mail_progress(np_link_t *link);
 
 /** Has an answer come that np_mail_progress would take, or does a request wait
- *  to be sent again? */
+ *  that it may send, now or later? */
 int np_mail_has_news(np_link_t *link);
 
 /** Send a note; returns 0 if there is no room. It leaves the last slot to

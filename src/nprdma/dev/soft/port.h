@@ -77,6 +77,8 @@ typedef struct np_port_ops {
      *  (np_inbox_answer). The owner, or a service thread: @a mover says who we
      *  are to the link, each has its own word. */
     void (*execute)(const np_job_t *job, np_mover_t mover, np_stats_t *stats);
+    /** Is all complete that a request must come after (np_ask_t::after)? */
+    int (*may_send)(np_link_t *link, const np_ask_t *ask);
     /**
      * The answer of a request has come (mail.h). In progress: what this
      * completes may begin and end others.

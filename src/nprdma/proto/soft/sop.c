@@ -98,13 +98,25 @@ np_sop_atomic_now(np_flight_t *flight, np_key_t *key,
            np_fast_atomic(link, ptr, request, old);
 }
 
-/* np_way_ops_t::atomic: let the target's CPU do it */
+/* np_port_ops_t::may_send */
+static int np_sop_may_send(np_link_t *link, const np_ask_t *ask)
+{
+    return np_flight_has_completed(&link->flight, ask->after,
+                                   link->flight.put);
+}
+
+/* np_way_ops_t::atomic: let the target's CPU do it. An atomic is its request,
+ * and so can be kept until what comes before a fence is complete. */
 static ucs_status_t np_sop_atomic(np_flight_t *flight,
                                   const np_atomic_t *request, void *result,
                                   void *comp)
 {
     np_link_t *link = np_link_of(flight);
     np_sop_t *op;
+
+    if (ucs_unlikely(link->waiting > 0)) {
+        np_mail_resend(link); /* those that were kept go before this one */
+    }
 
     if (!np_mail_has_room(link)) {
         return np_mail_no_room(link);
@@ -119,7 +131,13 @@ static ucs_status_t np_sop_atomic(np_flight_t *flight,
     op->super.atomic.result = result;
     op->super.atomic.size   = request->size;
     np_op_order(flight, &op->super, request->addr, request->size, 1);
-    np_sop_send(link, op);
+    if (ucs_unlikely(flight->gate & NP_GATE_FENCED)) {
+        op->ask.after = flight->fence; /* before it is one of those itself */
+        np_sop_post(link, op);
+        np_mail_keep(link, &op->ask);
+    } else {
+        np_sop_send(link, op);
+    }
     return UCS_INPROGRESS;
 }
 
@@ -241,16 +259,17 @@ unsigned np_port_work_slow(np_port_t *port)
 }
 
 static const np_way_ops_t np_sop_ways = {
-    .op_size    = sizeof(np_sop_t),
-    .max_ops    = UINT_MAX,
-    .stopped    = np_sop_stopped,
-    .ended      = np_sop_ended,
-    .move       = np_rma_move,
-    .put_copied = np_rma_put_copied,
-    .put_packed = np_rma_put_packed,
-    .get_unpack = np_rma_get_unpack,
-    .atomic_now = np_sop_atomic_now,
-    .atomic     = np_sop_atomic
+    .op_size       = sizeof(np_sop_t),
+    .max_ops       = UINT_MAX,
+    .stopped       = np_sop_stopped,
+    .ended         = np_sop_ended,
+    .move          = np_rma_move,
+    .put_copied    = np_rma_put_copied,
+    .put_packed    = np_rma_put_packed,
+    .get_unpack    = np_rma_get_unpack,
+    .atomic_now    = np_sop_atomic_now,
+    .atomic        = np_sop_atomic,
+    .keeps_atomics = 1
 };
 
 const np_port_ops_t np_proto_ops = {
@@ -258,6 +277,7 @@ const np_port_ops_t np_proto_ops = {
     .serve     = np_serve_carried,
     .lend      = np_serve_lent,
     .execute   = np_serve_job,
+    .may_send  = np_sop_may_send,
     .answered  = np_sop_answered,
     .carried   = np_sop_carried,
     .progress  = np_copy_progress,
