@@ -87,34 +87,30 @@ __asm__(".pushsection .text\n"
 
 #  define NP_TOUCH_PC(_context) ((_context)->uc_mcontext.pc)
 
-/* acquire and release, as the compiler has a sequentially consistent one */
+/* acquire and release, as the compiler has a sequentially consistent one. What
+ * is another value than expected is written back, as cmpxchg does: memory that
+ * is there for reading alone is refused whatever it holds. */
 __asm__(".pushsection .text\n"
         NP_TOUCH_LABEL(np_touch_begin)
         NP_TOUCH_FUNCTION(np_touch_cas8,
             "ldr x3, [x1]\n"
             "1: ldaxr x4, [x0]\n"
             "cmp x4, x3\n"
-            "b.ne 2f\n"
-            "stlxr w5, x2, [x0]\n"
+            "csel x6, x2, x4, eq\n"
+            "stlxr w5, x6, [x0]\n"
             "cbnz w5, 1b\n"
-            "mov w0, #1\n"
-            "ret\n"
-            "2: clrex\n"
             "str x4, [x1]\n"
-            "mov w0, #0\n"
+            "cset w0, eq\n"
             "ret\n")
         NP_TOUCH_FUNCTION(np_touch_cas4,
             "ldr w3, [x1]\n"
             "1: ldaxr w4, [x0]\n"
             "cmp w4, w3\n"
-            "b.ne 2f\n"
-            "stlxr w5, w2, [x0]\n"
+            "csel w6, w2, w4, eq\n"
+            "stlxr w5, w6, [x0]\n"
             "cbnz w5, 1b\n"
-            "mov w0, #1\n"
-            "ret\n"
-            "2: clrex\n"
             "str x4, [x1]\n"
-            "mov w0, #0\n"
+            "cset w0, eq\n"
             "ret\n")
         NP_TOUCH_LABEL(np_touch_end)
         NP_TOUCH_FUNCTION(np_touch_absent,
