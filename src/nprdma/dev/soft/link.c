@@ -503,10 +503,13 @@ void np_link_notify_slow(np_link_t *link)
         }
     }
 
-    /* The locked instruction is the fence between our slot and its flag */
+    /* Between our slot and its flag is a fence where there is no barrier by the
+     * kernel (np_barrier_peers): x86's locked instruction is one by itself. An
+     * atomic of aarch64 is none for a relaxed load after it, so the load is
+     * seq_cst, too; that of x86 costs nothing. */
     atomic_fetch_or_explicit(&link->target->activity[link->bit / 64], bit,
                              memory_order_seq_cst);
-    if (atomic_load_explicit(&link->target->armed, memory_order_relaxed) &&
+    if (atomic_load_explicit(&link->target->armed, memory_order_seq_cst) &&
         atomic_exchange_explicit(&link->target->armed, 0,
                                  memory_order_relaxed)) {
         np_link_wake(link);
