@@ -81,11 +81,15 @@ static UCS_F_ALWAYS_INLINE void np_span_set_mapped(const np_span_t *span)
     }
 }
 
+/** seq_cst, as is the count: who has stored before, as np_mapper_set_paged(),
+ *  and sees none here is seen by the one that counts itself next. An acquire
+ *  load may be done before that store where the processor has one that is no
+ *  more than that (ldapr of aarch64). */
 static UCS_F_ALWAYS_INLINE uint32_t
 np_span_busy(const np_span_t *span, np_busy_t what)
 {
     return atomic_load_explicit(&span->stripe->busy[what],
-                                memory_order_acquire);
+                                memory_order_seq_cst);
 }
 
 #endif
