@@ -174,14 +174,16 @@ ucs_status_t np_access_read(void *dst, uint64_t va, size_t len)
 
 int np_access_is_present(uint64_t va, size_t len)
 {
-    const uint64_t end = va + len;
+    /* the kernel's, which may be larger than ours (64 KiB on aarch64): it
+     * refuses an address that is no multiple of it */
+    const uint64_t page = sysconf(_SC_PAGESIZE), end = va + len;
     unsigned char pages[NP_ACCESS_PAGES];
     size_t count, i;
 
-    for (va &= ~(NP_PAGE_SIZE - 1); va < end; va += count << NP_PAGE_SHIFT) {
-        count = ucs_min((end - va + NP_PAGE_SIZE - 1) >> NP_PAGE_SHIFT,
+    for (va &= ~(page - 1); va < end; va += count * page) {
+        count = ucs_min((end - va + page - 1) / page,
                         (uint64_t)NP_ACCESS_PAGES);
-        if (mincore((void*)va, count << NP_PAGE_SHIFT, pages) != 0) {
+        if (mincore((void*)va, count * page, pages) != 0) {
             return 1;
         }
         for (i = 0; i < count; ++i) {
