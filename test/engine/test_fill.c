@@ -6,6 +6,7 @@
 
 #include "nprdma/clock.h"
 #include "nprdma/engine.h"
+#include "nprdma/mem/bypass.h"
 #include "nprdma/dev/soft/fill.h"
 
 #include <string.h>
@@ -58,6 +59,17 @@ static void fill_run(unsigned periods)
     }
 }
 
+/* What only a processor with non-temporal stores does */
+static void fill_check_past(int is_right, const char *what)
+{
+    if (NP_BYPASS_IS_THERE) {
+        TAP_CHECK(is_right, "%s", what);
+    } else {
+        printf("ok %u - %s # SKIP no non-temporal stores here\n", ++tap_count,
+               what);
+    }
+}
+
 /* Is that way in use, with what belongs to it? */
 static int fill_is(np_fill_way_t way)
 {
@@ -77,7 +89,8 @@ static void test_fill_choose(void)
     fill_set(100, 100, 100);
     fill_run(40);
     TAP_CHECK(fill_is(NP_FILL_NEAR) && (fill.trials == 1) &&
-              (fill.used[NP_FILL_PAST] > 0) && (fill.used[NP_FILL_WHOLE] > 0),
+              ((fill.used[NP_FILL_PAST] > 0) == NP_BYPASS_IS_THERE) &&
+              (fill.used[NP_FILL_WHOLE] > 0),
               "fill: all are tried early; equal ones change nothing");
 
     fill_set(100, 90, 95);
@@ -89,7 +102,7 @@ static void test_fill_choose(void)
     TAP_CHECK(fill_is(NP_FILL_WHOLE), "fill: cores that share a cache");
     fill_set(600, 97, 500);
     fill_run(2100);
-    TAP_CHECK(fill_is(NP_FILL_PAST), "fill: cores that share none");
+    fill_check_past(fill_is(NP_FILL_PAST), "fill: cores that share none");
     fill_set(20, 97, 40);
     fill_run(2100);
     TAP_CHECK(fill_is(NP_FILL_NEAR), "fill: threads of a core");
@@ -148,15 +161,15 @@ static void test_fill_area(void)
     fill_make(FILL_NEAR, 0);
     fill_set(150, 90, 10);
     fill_run(FILL_LONG);
-    TAP_CHECK(fill_is(NP_FILL_PAST) && (fill.used[NP_FILL_WHOLE] == 0),
-              "fill: an area that is no larger than the part");
+    fill_check_past(fill_is(NP_FILL_PAST) && (fill.used[NP_FILL_WHOLE] == 0),
+                    "fill: an area that is no larger than the part");
 
     fill_make(FILL_SIZE, FILL_SIZE / 2);
     fill_set(150, 90, 100);
     fill_run(FILL_LONG);
-    TAP_CHECK(fill_is(NP_FILL_PAST) &&
-              (fill.ring.payload_part == (FILL_SIZE / 2)),
-              "fill: a part that is as large as a payload needs");
+    fill_check_past(fill_is(NP_FILL_PAST) &&
+                    (fill.ring.payload_part == (FILL_SIZE / 2)),
+                    "fill: a part that is as large as a payload needs");
 }
 
 /* What counts, and when a period is over */

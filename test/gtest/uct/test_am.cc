@@ -191,6 +191,7 @@ protected:
             }
             body(rank);
 #else
+            (void)rank;
             throw Skipped("this processor has no non-temporal stores");
 #endif
         });
