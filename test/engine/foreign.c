@@ -316,3 +316,29 @@ int foreign_send(int sock, const void *msg, size_t size, const int *fds,
     }
     return sendmsg(sock, &hdr, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)size;
 }
+
+int foreign_is_told(void)
+{
+    char control[CMSG_SPACE(sizeof(int))], byte = 0;
+    struct iovec iov  = {&byte, sizeof(byte)};
+    struct msghdr hdr = {
+        .msg_iov        = &iov,
+        .msg_iovlen     = 1,
+        .msg_control    = control,
+        .msg_controllen = sizeof(control)
+    };
+    const int fds[] = {STDERR_FILENO, STDERR_FILENO, STDERR_FILENO};
+    int ends[2], is_told;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        return 0;
+    }
+
+    /* a copy stays in the message */
+    is_told = foreign_send(ends[0], &byte, sizeof(byte), fds, 3) &&
+              (recvmsg(ends[1], &hdr, MSG_PEEK | MSG_CMSG_CLOEXEC) == 1) &&
+              (hdr.msg_flags & MSG_CTRUNC);
+    close(ends[0]);
+    close(ends[1]);
+    return is_told;
+}

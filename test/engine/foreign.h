@@ -56,4 +56,9 @@ void foreign_close(int fd);
 int foreign_send(int sock, const void *msg, size_t size, const int *fds,
                  unsigned num_fds);
 
+/* Does recvmsg() say that descriptors had no room in the buffer that it was
+ * given? An emulator may give the kernel a larger one (qemu-user), take them
+ * in, and say nothing. */
+int foreign_is_told(void);
+
 #endif

@@ -71,6 +71,10 @@ tap_child_check(int (*function)(void), const char *what, const char *reason)
     }
 }
 
+/* The same where the kernel moves data between processes: an emulator of
+ * another processor's programs has no such call (qemu-user) */
+void tap_vm_check(int (*function)(void), const char *what);
+
 /* What a process can do but once, in children: before it is done here */
 void test_table_children(void);
 void test_populate_children(void);

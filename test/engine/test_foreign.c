@@ -447,6 +447,12 @@ void test_foreign_children(void)
     return;
 #endif
 
+    if (!foreign_is_told()) {
+        printf("ok %u - foreign: descriptors # SKIP recvmsg() does not tell of "
+               "those without room here\n", ++tap_count);
+        return;
+    }
+
     for (which = 0; which < FOREIGN_CASES; ++which) {
         foreign_one(FOREIGN_LINGER, which, 1);
         foreign_one(FOREIGN_LINGER, which, 3);

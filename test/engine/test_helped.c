@@ -245,10 +245,10 @@ static int helped_child_killed(void)
 
 void test_helped_children(void)
 {
-    TAP_CHECK(tap_child(helped_child_open),
+    tap_vm_check(helped_child_open,
               "helped: after a hang-up a copy ends with its helper's chunk");
-    TAP_CHECK(tap_child(helped_child_paged),
+    tap_vm_check(helped_child_paged,
               "helped: and where the helper goes by our views");
-    TAP_CHECK(tap_child(helped_child_killed),
+    tap_vm_check(helped_child_killed,
               "helped: or with the helper");
 }

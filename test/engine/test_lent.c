@@ -421,23 +421,23 @@ void test_lent_children(void)
               "lent: no reader comes after the end");
     TAP_CHECK(tap_child(lent_child_comes),
               "lent: a get comes through the rings");
-    TAP_CHECK(tap_child(lent_child_gone),
+    tap_vm_check(lent_child_gone,
               "lent: what nobody waits for is not read");
-    TAP_CHECK(tap_child(lent_child_room),
+    tap_vm_check(lent_child_room,
               "lent: there is room for others beside it");
-    TAP_CHECK(tap_child(lent_child_full),
+    tap_vm_check(lent_child_full,
               "lent: what finds no room is late as well");
-    TAP_CHECK(tap_child(lent_child_reads),
+    tap_vm_check(lent_child_reads,
               "lent: the end of a get waits for a target that reads for it");
-    TAP_CHECK(tap_child(lent_child_closes),
+    tap_vm_check(lent_child_closes,
               "lent: a target that closes loses nothing of it");
     TAP_CHECK(tap_child(lent_child_not_lent),
               "lent: what is not comes by another way");
     TAP_CHECK(tap_child(lent_child_ends),
               "lent: and what is not any more in the middle of it");
-    TAP_CHECK(tap_child(lent_child_computes),
+    tap_vm_check(lent_child_computes,
               "lent: of a target that computes, by another way meanwhile");
-    TAP_CHECK(tap_child(lent_child_messages),
+    tap_vm_check(lent_child_messages,
               "lent: messages wait for the room of what was dropped");
     TAP_CHECK(tap_child(lent_child_cancelled), "lent: cancelled");
     TAP_CHECK(tap_child(lent_child_rights), "lent: rights and bounds");

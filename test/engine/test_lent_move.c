@@ -172,14 +172,14 @@ static int move_child_cancelled(void)
 
 void test_lent_move_children(void)
 {
-    TAP_CHECK(tap_child(move_child_puts),
+    tap_vm_check(move_child_puts,
               "lent: puts in one slot come, or are left");
-    TAP_CHECK(tap_child(move_child_gets), "lent: and such gets");
+    tap_vm_check(move_child_gets, "lent: and such gets");
     TAP_CHECK(tap_child(move_child_many), "lent: many puts in rows");
     TAP_CHECK(tap_child(move_child_many_gets), "lent: many gets in rows");
-    TAP_CHECK(tap_child(move_child_many_left),
+    tap_vm_check(move_child_many_left,
               "lent: many puts, of which the target executes some");
-    TAP_CHECK(tap_child(move_child_many_gets_left), "lent: and many gets");
+    tap_vm_check(move_child_many_gets_left, "lent: and many gets");
     TAP_CHECK(tap_child(move_child_cancelled),
               "lent: one of these is cancelled");
 }

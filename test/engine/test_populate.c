@@ -5,16 +5,13 @@
 #  define _GNU_SOURCE
 #endif
 
+#include "sandbox.h"
 #include "tap.h"
 
 #include "nprdma/mem/mapper.h"
 
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 
@@ -158,10 +155,19 @@ static int populate_child_poisoned(void)
     return 0;
 }
 
+static void populate_check(int (*function)(void), const char *what)
+{
+    if (sandbox_is_there()) {
+        TAP_CHECK(tap_child(function), "%s", what);
+    } else {
+        printf("ok %u - %s # SKIP no seccomp filter here\n", ++tap_count,
+               what);
+    }
+}
+
 void test_populate_children(void)
 {
-    TAP_CHECK(tap_child(populate_child_old_kernel),
-              "a kernel that cannot populate");
-    TAP_CHECK(tap_child(populate_child_no_memory), "no memory is told apart");
-    TAP_CHECK(tap_child(populate_child_poisoned), "a page that is broken");
+    populate_check(populate_child_old_kernel, "a kernel that cannot populate");
+    populate_check(populate_child_no_memory, "no memory is told apart");
+    populate_check(populate_child_poisoned, "a page that is broken");
 }

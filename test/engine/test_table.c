@@ -101,8 +101,13 @@ static int table_child_file_limit(void)
 static int table_child_space_limit(void)
 {
     const struct rlimit limit = {UINT64_C(4) << 30, UINT64_C(4) << 30};
+    struct rlimit found;
 
     TAP_CHILD_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    TAP_CHILD_CHECK(getrlimit(RLIMIT_AS, &found) == 0);
+    if (found.rlim_cur != limit.rlim_cur) {
+        return 77; /* an emulator's own memory counts, too: it leaves it out */
+    }
     return table_child_refused();
 }
 
@@ -127,8 +132,9 @@ void test_table_children(void)
     TAP_CHECK(tap_child(table_child_file_limit),
               "no directory where files must be small");
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    TAP_CHECK(tap_child(table_child_space_limit),
-              "no directory where address space is short");
+    tap_child_check(table_child_space_limit,
+                    "no directory where address space is short",
+                    "address space is not limited here");
 #endif
 }
 
