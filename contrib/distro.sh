@@ -15,6 +15,8 @@ LAB_ME=distro.sh
 . "$top/contrib/apt.sh"
 # shellcheck source=../test/lab/lib/cache.sh
 . "$top/test/lab/lib/cache.sh"
+# shellcheck source=root.sh
+. "$top/contrib/root.sh"
 
 suite=
 shell=no
@@ -112,87 +114,6 @@ builder_packages() {
 # What a user has: MPI, UCX's tools, and what DKMS needs
 USER_PACKAGES=openmpi-bin,ucx-utils,rdma-core,dkms,linux-headers-amd64
 
-# distro_make SUITE PACKAGES DIR: DIR/root
-distro_make() {
-    local suite=$1 names=$2 dir=$3
-    if ! apt_open "$suite" "$dir/apt"; then
-        CACHE_ERROR=$APT_ERROR
-        return "$LAB_RC_SKIP"
-    fi
-    mkdir "$dir/root"
-    if ! bootstrap "$suite" "$dir" "$names" ||
-        ! tar -x -f "$dir/root.tar" -C "$dir/root" --no-same-owner \
-            --exclude='./dev/*'; then
-        tail -n 15 "$dir/log" >&2
-        CACHE_ERROR="cannot make a root of $suite: the end of the log is above"
-        return 1
-    fi
-    rm -rf "$dir/root.tar" "$dir/apt"
-}
-
-# The working tree as it is, changes included
-copy_tree() {
-    local tree=$1 list=$1/../files
-    mkdir -p "$tree"
-    nprdma_files | sort -z >"$list.new"
-    if [ -f "$list" ]; then
-        (cd "$tree" && comm -z -23 "$list" "$list.new" | xargs -0 -r rm -f)
-    fi
-    mv "$list.new" "$list"
-    tar -c -C "$top" --null -T "$list" | tar -x -C "$tree" --no-same-owner
-}
-
-# inside ROOT COMMAND...: there, with processes and a /dev/shm of its own.
-# What it writes outside its tree is gone afterwards.
-inside() {
-    local root=$1
-    local -a as_root=()
-    shift
-    [ "$EUID" -eq 0 ] || as_root=(--map-root-user)
-    mkdir -p "$base/root"
-    # shellcheck disable=SC2016
-    ROOT=$root NEW=$base/root TREE=$tree GIT=$top/.git \
-        SOURCES=$(printf '%s\n' "${sources[@]}") \
-        setpriv --pdeathsig KILL unshare "${as_root[@]}" --mount --pid --fork \
-        --kill-child bash -euc '
-        mount -t tmpfs tmpfs "$NEW"
-        mkdir "$NEW"/{upper,work,root}
-        mount -t overlay overlay "$NEW/root" \
-            -o "lowerdir=$ROOT,upperdir=$NEW/upper,workdir=$NEW/work"
-        cd "$NEW/root"
-        mkdir nprdma
-        mount --bind "$TREE" nprdma
-        if [ -d "$GIT" ]; then
-            mkdir -p nprdma/.git
-            mount --bind "$GIT" nprdma/.git
-            mount -o remount,bind,ro nprdma/.git
-        fi
-        number=0
-        while read -r source; do
-            [ -n "$source" ] || continue
-            mkdir "ucx-$number"
-            mount --bind "$source" "ucx-$number"
-            mount -o remount,bind,ro "ucx-$number"
-            number=$((number + 1))
-        done <<<"$SOURCES"
-        mount -t proc proc proc
-        mount --rbind /sys sys
-        mount --rbind /dev dev
-        mount -t tmpfs -o mode=1777 tmpfs dev/shm
-        mount -t tmpfs -o mode=1777 tmpfs tmp
-        cp /etc/hosts /etc/resolv.conf etc/ 2>/dev/null || true
-        hostname >etc/hostname
-        exec chroot . /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-            HOME=/root TERM="${TERM-dumb}" LANG=C.UTF-8 CI="${CI-}" \
-            GTEST_FILTER="${GTEST_FILTER-*}" \
-            NPRDMA_CONFIGURE_ARGS="${NPRDMA_CONFIGURE_ARGS-}" \
-            DEBFULLNAME="nprdma tests" DEBEMAIL=nprdma@example.org \
-            GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory \
-            GIT_CONFIG_VALUE_0="*" /bin/bash -euc "cd /nprdma; exec \"\$@\"" \
-            inside "$@"
-    ' inside "$@"
-}
-
 # api_of DIR: the public headers of the root, as the compiler sees them, with
 # those of DIR first. What is of other processors is not there, nor is it here,
 # and what GPUs run wants their compiler.
@@ -245,13 +166,6 @@ choose_source() {
             "--ucx-source DIR names a source tree of it"
     sources=("$base/ucx-source")
     source=/ucx-0
-}
-
-# root_prepare NAME PACKAGES: root is one of the suite with these
-root_prepare() {
-    cached "$1-$suite" 6000 "$2 $(declare -f distro_make bootstrap)" \
-        distro_make "$suite" "$2"
-    root=$CACHED/root
 }
 
 # Makes packages, and installs, uses and removes them where a user would
