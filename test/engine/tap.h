@@ -90,6 +90,7 @@ void test_lent_children(void);
 void test_lent_put_children(void);
 void test_lent_move_children(void);
 void test_refused_children(void);
+void test_stranger_children(void);
 
 /* Before anything makes a directory */
 void test_prepare(void);

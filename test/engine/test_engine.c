@@ -54,6 +54,7 @@ int main(void)
     test_lent_put_children();
     test_lent_move_children();
     test_refused_children();
+    test_stranger_children();
 
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the engine starts");
     TAP_CHECK(np_engine_init(&config) == UCS_OK, "the same settings again");

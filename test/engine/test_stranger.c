@@ -327,6 +327,10 @@ void test_stranger(void)
     stranger_service();
     stranger_late();
     stranger_flood();
+}
+
+void test_stranger_children(void)
+{
     TAP_CHECK(tap_child(stranger_among_rings),
               "strangers: are looked at for a second, whoever rings");
 }
