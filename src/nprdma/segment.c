@@ -61,9 +61,8 @@ static int np_segment_resize(int fd, size_t size)
 }
 
 ucs_status_t np_segment_create_part(const char *name, size_t size, size_t part,
-                                    void **addr, int fixed, int *fd)
+                                    void **addr, int *fd)
 {
-    int map_flags = MAP_SHARED | (fixed ? MAP_FIXED_NOREPLACE : 0);
     const char *what;
     void *ptr;
 
@@ -84,14 +83,8 @@ ucs_status_t np_segment_create_part(const char *name, size_t size, size_t part,
     }
 
     what = "mmap()";
-    ptr  = mmap(*addr, part, PROT_READ | PROT_WRITE, map_flags, *fd, 0);
+    ptr  = mmap(*addr, part, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (ptr == MAP_FAILED) {
-        goto err_close;
-    }
-
-    if (fixed && (ptr != *addr)) { /* a kernel older than NOREPLACE */
-        munmap(ptr, part);
-        errno = EEXIST;
         goto err_close;
     }
 
@@ -109,9 +102,9 @@ err:
 }
 
 ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
-                               int fixed, int *fd)
+                               int *fd)
 {
-    return np_segment_create_part(name, size, size, addr, fixed, fd);
+    return np_segment_create_part(name, size, size, addr, fd);
 }
 
 ucs_status_t np_segment_map_part(int fd, size_t size, size_t part, void **addr)

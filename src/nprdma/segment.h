@@ -15,19 +15,18 @@
  *
  * @param [in]     name   What it is for, seen in /proc/PID/maps.
  * @param [in]     size   Bytes, a multiple of the page size.
- * @param [in,out] addr   Where to map: in, NULL or a hint (with @a fixed, the
- *                        address); out, the mapping, which the caller owns.
- * @param [in]     fixed  The address must be the hint; nothing may be there.
+ * @param [in,out] addr   In, NULL or a hint; out, the mapping, which the caller
+ *                        owns.
  * @param [out]    fd     The memfd, close-on-exec, which the caller owns.
  *
  * @return UCS_OK; UCS_ERR_NO_MEMORY (logged with the size that was wanted).
  */
 ucs_status_t np_segment_create(const char *name, size_t size, void **addr,
-                               int fixed, int *fd);
+                               int *fd);
 
 /** The same, of which the first @a part bytes are mapped, whole pages */
 ucs_status_t np_segment_create_part(const char *name, size_t size, size_t part,
-                                    void **addr, int fixed, int *fd);
+                                    void **addr, int *fd);
 
 /**
  * Map a segment that a peer made, after checking that it is a memfd of exactly

@@ -89,7 +89,7 @@ static void np_stats_open(void)
     int fd;
 
     if (np_stats_handle_fork() &&
-        (np_segment_create(NP_STATS_NAME, np_stats_size(), &addr, 0, &fd) ==
+        (np_segment_create(NP_STATS_NAME, np_stats_size(), &addr, &fd) ==
          UCS_OK)) {
         fstat(fd, &np_stats_file);
         np_stats_fd = fd;

@@ -70,7 +70,7 @@ static info_result_t info_check_segment(char *text, size_t size)
     char noexec[16];
     int fd, same = 0;
 
-    if (np_segment_create("nprdma-info", len, &own, 0, &fd) != UCS_OK) {
+    if (np_segment_create("nprdma-info", len, &own, &fd) != UCS_OK) {
         info_read_line("/proc/sys/vm/memfd_noexec", noexec, sizeof(noexec));
         snprintf(text, size, "%s%s", info_log_text, (noexec[0] == '2') ?
                  ". Also set vm.memfd_noexec to 0 or 1 (it is 2)" : "");

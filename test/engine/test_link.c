@@ -663,7 +663,7 @@ static void link_no_files(void)
               "no files: the dead are dead, and others are others");
     pair_close(&pair);
 
-    has_port = np_segment_create("no-port", SIZE_MAX / 2, &addr, 0, &file) ==
+    has_port = np_segment_create("no-port", SIZE_MAX / 2, &addr, &file) ==
                UCS_OK;
     TAP_CHECK(!has_port && (file == -1),
               "no files: what could not be made has none");
@@ -681,7 +681,7 @@ static void link_segments(void)
     pair_open("segments", &pair);
     for (i = 0; i < 4; ++i) {
         len = LINK_PAGE;
-        if (np_alloc_create(NULL, &len, 0, &alloc) != UCS_OK) {
+        if (np_alloc_create(NULL, &len, &alloc) != UCS_OK) {
             break;
         }
 
@@ -696,7 +696,7 @@ static void link_segments(void)
               "segments: what was freed is not kept (%u)", most);
 
     len = LINK_PAGE;
-    np_alloc_create(NULL, &len, 0, &alloc);
+    np_alloc_create(NULL, &len, &alloc);
     fd = np_alloc_dup_fd(alloc->id, &size);
     for (i = 0; i < 4; ++i) {
         np_segments_take(&pair.link, alloc->id + i, fd, size);

@@ -69,6 +69,47 @@ static void test_arenas(void)
               "no other space is there");
 }
 
+/* What each key lets its holder reach: -1, 0, or 1 */
+static int mem_compare(const np_packed_key_t *packed1,
+                       const np_packed_key_t *packed2)
+{
+    np_key_t *key1, *key2;
+    int result = -9;
+
+    if (np_key_unpack(packed1, &key1) != UCS_OK) {
+        return result;
+    }
+    if (np_key_unpack(packed2, &key2) == UCS_OK) {
+        result = np_key_compare(key1, key2);
+        result = (result > 0) - (result < 0);
+        np_key_release(key2);
+    }
+    np_key_release(key1);
+    return result;
+}
+
+static void test_keys_compare(void)
+{
+    const np_arenas_t arenas = {3, 2}, more = {3, 3};
+    np_packed_key_t packed[4];
+    unsigned i, j, wrong = 0;
+
+    np_key_pack_arenas(&packed[0], arenas);
+    np_key_pack_arenas(&packed[1], more);
+    np_key_pack_region(&packed[2], 3 * GIB, 4096);
+    np_key_pack_segment(&packed[3], 7, 3 * GIB, 4096);
+    for (i = 0; i < 4; ++i) {
+        for (j = 0; j < 4; ++j) {
+            wrong += (i == j) ? (mem_compare(&packed[i], &packed[j]) != 0) :
+                     ((mem_compare(&packed[i], &packed[j]) == 0) ||
+                      (mem_compare(&packed[i], &packed[j]) !=
+                       -mem_compare(&packed[j], &packed[i])));
+        }
+    }
+    TAP_CHECK(wrong == 0, "keys are equal if they reach the same, %u times not",
+              wrong);
+}
+
 static void test_keys(void)
 {
     np_packed_key_t packed, bad;
@@ -139,6 +180,42 @@ static void test_hostile_segments(void)
     close(fd);
 }
 
+/* At an address that is reserved already, between neighbours that stay */
+static void test_alloc_at(void)
+{
+    const size_t page = sysconf(_SC_PAGESIZE);
+    size_t len        = 2 * page, size;
+    char *room        = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    np_window_t *window;
+    np_alloc_t *alloc;
+    int fd;
+
+    memset(room, 0x11, 4 * page);
+    TAP_CHECK((np_alloc_create(room + page, &len, &alloc) == UCS_OK) &&
+              (alloc->addr == room + page), "allocate at an address");
+    TAP_CHECK((room[page - 1] == 0x11) && (room[3 * page] == 0x11),
+              "what is beside it stays");
+    TAP_CHECK((room[page] == 0) && (room[(3 * page) - 1] == 0),
+              "what was there does not");
+    room[3 * page - 1] = 0x5a;
+    fd = np_alloc_dup_fd(alloc->id, &size);
+    TAP_CHECK((fd >= 0) &&
+              (np_window_add(4711, alloc->id, fd, size, &window) == UCS_OK) &&
+              (((char*)window->base)[len - 1] == 0x5a), "a peer maps that");
+    close(fd);
+    np_alloc_free(alloc);
+    TAP_CHECK(atomic_load(&window->head->ended), "and sees its end");
+    np_window_put(window);
+    TAP_CHECK((room[page - 1] == 0x11) && (room[3 * page] == 0x11),
+              "what is beside it stays again");
+    munmap(room, 4 * page);
+
+    len = page;
+    TAP_CHECK(np_alloc_create((void*)(uintptr_t)17, &len, &alloc) ==
+              UCS_ERR_NO_MEMORY, "not at an address within a page");
+}
+
 static void test_alloc(void)
 {
     size_t len = 10000, size = 0;
@@ -147,7 +224,7 @@ static void test_alloc(void)
     uint64_t id;
     int fd;
 
-    TAP_CHECK(np_alloc_create(NULL, &len, 0, &alloc) == UCS_OK, "allocate");
+    TAP_CHECK(np_alloc_create(NULL, &len, &alloc) == UCS_OK, "allocate");
     TAP_CHECK((len >= 10000) && (len % sysconf(_SC_PAGESIZE) == 0),
               "whole pages: %zu", len);
     memset(alloc->addr, 0x5a, len);
@@ -201,7 +278,9 @@ void test_mem(void)
 {
     test_arenas();
     test_keys();
+    test_keys_compare();
     test_hostile_segments();
     test_alloc();
+    test_alloc_at();
     test_access();
 }

@@ -147,7 +147,7 @@ static int race_open_remote(const race_setting_t *setting)
     void *base;
 
     if (setting->is_direct) {
-        if (np_alloc_create(NULL, &len, 0, &race.alloc) != UCS_OK) {
+        if (np_alloc_create(NULL, &len, &race.alloc) != UCS_OK) {
             return 0;
         }
         base = race.alloc->addr;

@@ -165,7 +165,7 @@ static int stranger_speak(int fd, np_port_t *port)
     void *ptr = NULL;
     int fds[3], ret;
 
-    if (np_segment_create("stranger", msg.size, &ptr, 0, &fds[0]) != UCS_OK) {
+    if (np_segment_create("stranger", msg.size, &ptr, &fds[0]) != UCS_OK) {
         return 0;
     }
 

@@ -154,7 +154,7 @@ static void make_good(void)
     void *ptr = NULL;
 
     good_size = np_link_shm_size(SLOTS, PAYLOAD);
-    if (np_segment_create("fuzz", good_size, &ptr, 0, &good_fds[0]) != UCS_OK) {
+    if (np_segment_create("fuzz", good_size, &ptr, &good_fds[0]) != UCS_OK) {
         fuzz_fail("no segment", NULL, good_size);
     }
 

@@ -124,7 +124,7 @@ static int hostile_make_shm(hostile_t *hostile)
     void *ptr = NULL;
 
     hostile->size = np_link_shm_size(SLOTS, PAYLOAD);
-    if (np_segment_create("fuzz", hostile->size, &ptr, 0, &hostile->shm_fd) !=
+    if (np_segment_create("fuzz", hostile->size, &ptr, &hostile->shm_fd) !=
         UCS_OK) {
         return 0;
     }

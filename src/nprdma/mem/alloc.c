@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Guards np_allocs and np_alloc_last_id */
@@ -48,12 +49,55 @@ static void np_allocs_init(void)
     np_at_fork(np_allocs_fork_begin, np_allocs_fork_end, np_allocs_fork_end);
 }
 
-ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
-                             np_alloc_t **alloc_p)
+static size_t np_alloc_head_len(void)
 {
-    size_t head_len = np_page_align(sizeof(np_alloc_head_t));
-    void *base      = (addr == NULL) ? NULL :
-                      UCS_PTR_BYTE_OFFSET(addr, -head_len);
+    return np_page_align(sizeof(np_alloc_head_t));
+}
+
+static void np_alloc_unmap(np_alloc_t *alloc)
+{
+    np_segment_unmap(alloc->head, np_alloc_head_len());
+    if (alloc->addr != NULL) {
+        np_segment_unmap(alloc->addr, alloc->len);
+    }
+}
+
+/* Make the segment and map it: its memory behind its head, or where it is
+ * wanted. That may be a place that the user has reserved: OpenSHMEM has found
+ * it free in all processes. */
+static ucs_status_t np_alloc_map(np_alloc_t *alloc, void *addr)
+{
+    const size_t head_len = np_alloc_head_len(), size = head_len + alloc->len;
+    void *head            = NULL;
+    ucs_status_t status;
+
+    status = np_segment_create_part("nprdma-mem", size,
+                                    (addr == NULL) ? size : head_len, &head,
+                                    &alloc->fd);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    alloc->head = head;
+    if (addr == NULL) {
+        alloc->addr = UCS_PTR_BYTE_OFFSET(head, head_len);
+        return UCS_OK;
+    }
+
+    if (mmap(addr, alloc->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             alloc->fd, head_len) == MAP_FAILED) {
+        np_error("cannot allocate %zu bytes at %p: mmap() failed: %m",
+                 alloc->len, addr);
+        np_alloc_unmap(alloc);
+        close(alloc->fd);
+        return UCS_ERR_NO_MEMORY;
+    }
+    alloc->addr = addr;
+    return UCS_OK;
+}
+
+ucs_status_t np_alloc_create(void *addr, size_t *len, np_alloc_t **alloc_p)
+{
     np_arenas_t arenas;
     np_alloc_t *alloc;
     ucs_status_t status;
@@ -71,19 +115,16 @@ ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
         goto err_free;
     }
 
-    status = np_segment_create("nprdma-mem", head_len + alloc->len, &base,
-                               fixed, &alloc->fd);
+    status = np_alloc_map(alloc, addr);
     if (status != UCS_OK) {
         goto err_free;
     }
 
-    alloc->pid  = getpid();
-    alloc->head = base;
-    alloc->addr = UCS_PTR_BYTE_OFFSET(base, head_len);
-    status      = np_region_is_exact() ?
-                  np_region_get((uintptr_t)alloc->addr, alloc->len,
-                                &alloc->region) :
-                  np_arenas_share((uintptr_t)alloc->addr, alloc->len, &arenas);
+    alloc->pid = getpid();
+    status     = np_region_is_exact() ?
+                 np_region_get((uintptr_t)alloc->addr, alloc->len,
+                               &alloc->region) :
+                 np_arenas_share((uintptr_t)alloc->addr, alloc->len, &arenas);
     if (status != UCS_OK) {
         goto err_unmap;
     }
@@ -99,7 +140,7 @@ ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
     return UCS_OK;
 
 err_unmap:
-    np_segment_unmap(base, head_len + alloc->len);
+    np_alloc_unmap(alloc);
     close(alloc->fd);
 err_free:
     free(alloc);
@@ -108,8 +149,6 @@ err_free:
 
 void np_alloc_free(np_alloc_t *alloc)
 {
-    size_t size = UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr) + alloc->len;
-
     pthread_mutex_lock(&np_allocs_lock);
     ucs_list_del(&alloc->list);
     pthread_mutex_unlock(&np_allocs_lock);
@@ -126,14 +165,13 @@ void np_alloc_free(np_alloc_t *alloc)
      * to a page that is not read any more */
     atomic_store_explicit(&alloc->head->ended, 1, memory_order_release);
     if (fallocate(alloc->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr),
-                  alloc->len) != 0) {
+                  np_alloc_head_len(), alloc->len) != 0) {
         np_debug("the pages of segment %lu stay until its peers unmap it: %m",
                  alloc->id);
     }
 
 out:
-    np_segment_unmap(alloc->head, size);
+    np_alloc_unmap(alloc);
     close(alloc->fd);
     free(alloc);
 }
@@ -147,8 +185,7 @@ int np_alloc_dup_fd(uint64_t id, size_t *segment_size)
     ucs_list_for_each(alloc, &np_allocs, list) {
         if (alloc->id == id) {
             fd            = fcntl(alloc->fd, F_DUPFD_CLOEXEC, 0);
-            *segment_size = UCS_PTR_BYTE_DIFF(alloc->head, alloc->addr) +
-                            alloc->len;
+            *segment_size = np_alloc_head_len() + alloc->len;
             break;
         }
     }

@@ -24,8 +24,8 @@ typedef struct np_alloc_head {
 typedef struct np_alloc {
     ucs_list_link_t list;     /**< in the list of all; guarded by its lock */
     uint64_t        id;       /**< never 0, never used again */
-    np_alloc_head_t *head;
-    void            *addr;    /**< what the user sees */
+    np_alloc_head_t *head;    /**< its page */
+    void            *addr;    /**< what the user sees, not always beside it */
     size_t          len;      /**< bytes, whole pages */
     np_region_t     *region;  /**< with exact scope */
     int             fd;
@@ -35,13 +35,13 @@ typedef struct np_alloc {
 /**
  * Allocate memory that peers may map.
  *
- * @param [in]     addr   NULL, or where (with @a fixed: there or nowhere).
+ * @param [in]     addr   NULL, or where, a multiple of the page size: what is
+ *                        mapped there is replaced, as by MAP_FIXED.
  * @param [in,out] len    Bytes; rounded up to whole pages.
  *
  * @return UCS_OK; UCS_ERR_NO_MEMORY (logged with the size).
  */
-ucs_status_t np_alloc_create(void *addr, size_t *len, int fixed,
-                             np_alloc_t **alloc_p);
+ucs_status_t np_alloc_create(void *addr, size_t *len, np_alloc_t **alloc_p);
 
 /** Free it. Peers that have it mapped keep an empty mapping until they look;
  *  its pages go now. */

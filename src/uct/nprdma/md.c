@@ -296,7 +296,6 @@ uct_nprdma_mem_alloc(uct_md_h md, size_t *length_p, void **address_p,
                      UCT_NPRDMA_MEM_ALLOC_ARG unsigned flags,
                      const char *alloc_name, uct_mem_h *memh_p)
 {
-    int fixed = !!(flags & UCT_MD_MEM_FLAG_FIXED);
     np_alloc_t *alloc;
     ucs_status_t status;
 

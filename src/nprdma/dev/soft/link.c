@@ -253,7 +253,7 @@ static ucs_status_t np_link_create_shm(np_link_t *link, int *fd_p)
     ucs_status_t status;
 
     status = np_segment_create_part("nprdma-link", np_port_link_size(config),
-                                    np_port_link_part(config), &shm, 0, fd_p);
+                                    np_port_link_part(config), &shm, fd_p);
     if (status != UCS_OK) {
         return status;
     }

@@ -200,7 +200,7 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
     }
 
     status = np_segment_create("nprdma-port",
-                               np_page_align(sizeof(np_port_shm_t)), &shm, 0,
+                               np_page_align(sizeof(np_port_shm_t)), &shm,
                                &port->shm_fd);
     if (status != UCS_OK) {
         return status;
