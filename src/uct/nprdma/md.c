@@ -23,6 +23,7 @@
 #include "../../nprdma/mem/region.h"
 #include "../../nprdma/start.h"
 #include "../../nprdma/svc/service.h"
+#include "../../nprdma/thread_flags.h"
 
 #ifdef HAVE_VERBS
 #  include "../../nprdma/dev/verbs/nic.h"
@@ -303,8 +304,8 @@ uct_nprdma_mem_alloc(uct_md_h md, size_t *length_p, void **address_p,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = np_alloc_create(fixed ? *address_p : NULL, length_p, fixed,
-                             &alloc);
+    status = np_alloc_create((flags & UCT_MD_MEM_FLAG_FIXED) ? *address_p :
+                             NULL, length_p, &alloc);
     if (status != UCS_OK) {
         return status;
     }
@@ -410,22 +411,24 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     return UCS_OK;
 }
 
-/* What is said to be needed is brought in, for peers that write if that may be.
- * It waits, as a prefetch of libnprdma does: an announcement would be forgotten
- * before long, since its operation is not known. */
+/* Brings in what is needed, for writing if all of it may be. It is advice only:
+ * a swapper would be called from itself, and transfers bring pages in, too. */
 static ucs_status_t
 uct_nprdma_mem_advise(uct_md_h md, uct_mem_h memh, void *address, size_t length,
                       uct_mem_advice_t advice)
 {
     ucs_status_t status;
 
-    if (advice != UCT_MADV_WILLNEED) {
+    if ((advice != UCT_MADV_WILLNEED) ||
+        (np_thread_flags() & NP_THREAD_IN_SWAPPER)) {
         return UCS_OK;
     }
-
     status = np_mapper_fault_in((uintptr_t)address, length, 1);
-    return (status == UCS_ERR_INVALID_ADDR) ?
-           np_mapper_fault_in((uintptr_t)address, length, 0) : status;
+    if (status == UCS_ERR_INVALID_ADDR) {
+        status = np_mapper_fault_in((uintptr_t)address, length, 0);
+    }
+    return (status == UCS_ERR_EXCEEDS_LIMIT) ? UCS_OK :
+           (status == UCS_ERR_NO_RESOURCE) ? UCS_OK : status;
 }
 
 static ucs_status_t

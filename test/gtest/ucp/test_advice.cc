@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
+
+#include <nprdma/nprdma.h>
 #include <ucp/api/ucp_version.h>
 
 using namespace nt;
@@ -137,6 +140,43 @@ TEST(Advice, OfMemoryThatHasGone)
         ASSERT_EQ(0, mprotect(memory.address, page, PROT_NONE));
         EXPECT_EQ(UCS_ERR_INVALID_ADDR,
                   memory.advise(0, LENGTH, UCP_MADV_WILLNEED));
+    });
+}
+
+// What a swapper brings in it may be told to need
+struct Swapping {
+    Absent       *memory;
+    int          calls  = 0;
+    ucs_status_t status = UCS_INPROGRESS;
+};
+
+static int swap_in(void *arg, void *va, size_t length, int)
+{
+    auto *swapping = (Swapping*)arg;
+
+    ++swapping->calls;
+    swapping->status = swapping->memory->advise(0, LENGTH, UCP_MADV_WILLNEED);
+    memset(va, 7, length);
+    return 0;
+}
+
+TEST(Advice, WithinASwapperDoesNothing)
+{
+    run([](UcpNode &node) {
+        Absent memory(node);
+        Swapping swapping;
+        nprdma_swapper_t swapper = {};
+
+        swapping.memory = &memory;
+        swapper.swap_in = swap_in;
+        swapper.arg     = &swapping;
+        ASSERT_EQ(0, nprdma_register_swapper(memory.address, LENGTH, &swapper));
+        ASSERT_EQ(0, nprdma_notify_swap_out(memory.address, LENGTH));
+        ASSERT_EQ(UCS_OK, memory.advise(0, LENGTH, UCP_MADV_WILLNEED));
+        EXPECT_GE(swapping.calls, 1);
+        EXPECT_EQ(UCS_OK, swapping.status);
+        EXPECT_EQ(7, memory.address[LENGTH - 1]);
+        EXPECT_EQ(0, nprdma_unregister_swapper(memory.address, LENGTH));
     });
 }
 
