@@ -26,6 +26,7 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <ucp/api/ucp.h>
 
 #define HOOKS_EXPORT   __attribute__((visibility("default")))
@@ -35,6 +36,15 @@
 
 /* Buffers of a list that are looked at */
 #define HOOKS_MAX_IOV  16
+
+/* This library may have been compiled for another UCX than the one that runs,
+ * and the program for a third. The parameters of a request have grown at their
+ * end: so much of them every version has, and these bits of op_attr_mask are of
+ * what came later. */
+enum {
+    HOOKS_PARAM_SIZE   = offsetof(ucp_request_param_t, memh) + sizeof(void*),
+    HOOKS_LATER_FIELDS = 0xfe00
+};
 
 /* Each of UCP's functions in whose place one of ours is called */
 #define HOOKS_LIST(X) \
@@ -139,9 +149,9 @@ static unsigned hooks_look(const void *buffer, size_t count,
 {
     size_t size = 1;
 
+    /* "unknown" has another number in each version */
     if ((param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) &&
-        (param->memory_type != UCS_MEMORY_TYPE_HOST) &&
-        (param->memory_type != UCS_MEMORY_TYPE_UNKNOWN)) {
+        (param->memory_type != UCS_MEMORY_TYPE_HOST)) {
         return 0;
     }
 
@@ -216,7 +226,8 @@ static hooks_end_t hooks_end_of(const ucp_request_param_t *param)
 {
     return !(param->op_attr_mask & UCP_OP_ATTR_FIELD_REQUEST) ?
            HOOKS_END_ASKED :
-           !(param->op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) ?
+           !(param->op_attr_mask &
+             (UCP_OP_ATTR_FIELD_CALLBACK | HOOKS_LATER_FIELDS)) ?
            HOOKS_END_TOLD : HOOKS_END_UNKNOWN;
 }
 
@@ -293,7 +304,7 @@ static inline const np_extension_t *hooks_engine_of_call(void)
         \
         end = hooks_end_of(param); \
         if (end == HOOKS_END_TOLD) { \
-            told               = *param; \
+            memcpy(&told, param, HOOKS_PARAM_SIZE); \
             told.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK; \
             told.cb._cb        = _ended; \
             param              = &told; \

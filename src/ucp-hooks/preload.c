@@ -22,6 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PRELOAD_LIBUCT      "libuct.so.0"
 #define PRELOAD_FUNCTION    "uct_query_components"
 #define PRELOAD_EXPORT      __attribute__((visibility("default")))
 
@@ -36,6 +37,7 @@ enum {
 
 static struct {
     pthread_once_t       once;
+    void *_Atomic        caller; /* where from; any caller's will do */
     preload_query_func_t query;
 } preload = {
     .once = PTHREAD_ONCE_INIT
@@ -96,10 +98,51 @@ static int preload_plugin_path(char path[PATH_MAX])
     return -1;
 }
 
+/* A plug-in finds libuct by its name, which a UCX that comes with a program may
+ * have changed: a second one would be loaded beside it. Is it that one? */
+static int preload_is_libuct(void)
+{
+    void *libuct = dlopen(PRELOAD_LIBUCT, RTLD_LAZY | RTLD_NOLOAD);
+    int is_it    = (libuct != NULL) &&
+                   (dlsym(libuct, PRELOAD_FUNCTION) == (void*)preload.query);
+
+    if (libuct != NULL) {
+        dlclose(libuct);
+    }
+    return is_it;
+}
+
+/* Two launchers, one in the other, have preloaded two stubs: the last one that
+ * UCX is called through loads a plug-in */
+static int preload_is_stub(const void *function)
+{
+    const char *slash;
+    Dl_info info;
+
+    if ((dladdr(function, &info) == 0) || (info.dli_fname == NULL)) {
+        return 0;
+    }
+
+    slash = strrchr(info.dli_fname, '/');
+    return strcmp((slash != NULL) ? slash + 1 : info.dli_fname,
+                  "libnprdma_preload.so") == 0;
+}
+
 static void preload_plugin_load(void)
 {
     char path[PATH_MAX];
     void *plugin;
+
+    if (preload_is_stub((void*)preload.query)) {
+        return;
+    }
+
+    if (!preload_is_libuct()) {
+        fprintf(stderr, "nprdma: UCX goes on without it: it calls its library "
+                "otherwise than " PRELOAD_LIBUCT ", as one that comes with a "
+                "program may. nprdma needs a UCX as distributions have it\n");
+        return;
+    }
 
     if (preload_plugin_path(path) != 0) {
         return;
@@ -117,6 +160,20 @@ static void preload_plugin_load(void)
     hooks_attach(plugin);
 }
 
+/* In the libraries that somebody uses who has called us */
+static preload_query_func_t preload_query_of(const void *caller)
+{
+    void *query = NULL, *handle;
+    Dl_info info;
+
+    if ((dladdr(caller, &info) != 0) && (info.dli_fname != NULL)) {
+        handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        query  = (handle != NULL) ? dlsym(handle, PRELOAD_FUNCTION) : NULL;
+    }
+    return (query == (void*)uct_query_components) ? NULL :
+           (preload_query_func_t)query;
+}
+
 static void preload_init(void)
 {
     void *libuct;
@@ -124,7 +181,7 @@ static void preload_init(void)
     preload.query = (preload_query_func_t)dlsym(RTLD_NEXT, PRELOAD_FUNCTION);
     if (preload.query == NULL) {
         /* A program that loads libucp RTLD_LOCAL keeps libuct to itself */
-        libuct = dlopen("libuct.so.0", RTLD_LAZY | RTLD_NOLOAD);
+        libuct = dlopen(PRELOAD_LIBUCT, RTLD_LAZY | RTLD_NOLOAD);
         if (libuct != NULL) {
             preload.query = (preload_query_func_t)dlsym(libuct,
                                                         PRELOAD_FUNCTION);
@@ -132,8 +189,12 @@ static void preload_init(void)
     }
 
     if (preload.query == NULL) {
+        preload.query = preload_query_of(preload.caller);
+    }
+
+    if (preload.query == NULL) {
         fprintf(stderr, "nprdma: " PRELOAD_FUNCTION " was called, but no "
-                "libuct.so.0 is loaded: is UCX linked statically? nprdma "
+                PRELOAD_LIBUCT " is loaded: is UCX linked statically? nprdma "
                 "needs the shared libraries\n");
         return;
     }
@@ -144,6 +205,7 @@ static void preload_init(void)
 preload_status_t uct_query_components(void **components_p,
                                       unsigned *num_components_p)
 {
+    preload.caller = __builtin_return_address(0);
     pthread_once(&preload.once, preload_init);
     if (preload.query == NULL) {
         return PRELOAD_ERR_UNSUPPORTED;

@@ -50,6 +50,24 @@ tap_expect_success "of several plug-ins the one for this UCX is loaded"
 as_199 "$TAP_DIR/moved/bin/nprdma-run"
 tap_expect_error "and another for another UCX" \
     'cannot load the UCX plug-in.*/ucx-1\.99/'
+run 30 env -u UCX_RCACHE_ENABLE "$TAP_DIR/moved/bin/nprdma-run" env
+cache=$(grep '^UCX_RCACHE_ENABLE' "$TAP_OUT" || true)
+if ucx_has 16 && ! ucx_has 22; then
+    tap_check "UCX's cache stays on" test -z "$cache"
+else
+    tap_check "UCX's cache is off" test "$cache" = UCX_RCACHE_ENABLE=n
+    mkdir "$plugins/ucx-1.18"
+    touch "$plugins/ucx-1.18/libuct_nprdma.so.0"
+    run 30 env -u UCX_RCACHE_ENABLE "$TAP_DIR/moved/bin/nprdma-run" env
+    tap_expect_success "the launcher goes on beside a plug-in for 1.18"
+    tap_check "and leaves UCX its cache, which that needs" \
+        test -z "$(grep '^UCX_RCACHE_ENABLE' "$TAP_OUT")"
+    rm -r "$plugins/ucx-1.18"
+fi
+run 30 "$TAP_DIR/moved/bin/nprdma-run" "$NPRDMA_PREFIX/bin/nprdma-run" \
+    ucx_info -d
+tap_check "one launcher in another loads one plug-in" \
+    test "$(grep -c 'Transport: nprdma' "$TAP_OUT")" -eq 1
 run 30 "$TAP_DIR/moved/bin/nprdma-run" --version
 tap_check "both are listed, an empty directory is not" \
     grep -q "(for UCX: \(.*, \)*$pattern, 1\.99)\$" "$TAP_OUT"
