@@ -32,11 +32,22 @@ for name in "${programs[@]}"; do
     tap_expect_success "$name compiles"
 done
 
+# Lanes are words such as am(nprdma/soft0); nothing else has a device
+only_nprdma() {
+    grep -q '(nprdma/soft0' "$TAP_OUT" &&
+        ! grep -qE 'cfg(\[|#).*[( ](posix|sysv|tcp|cma|self)/' "$TAP_OUT"
+}
+
 # MPICH could take its own shared memory within a host, and say nothing
 for name in "${programs[@]}"; do
+    if [ "$name" = mpi_rma ] && ucx_has 16; then
+        tap_skip "$name, 2 ranks" "MPICH 4.2 crashes where its callback for \
+large data comes at once; over tcp too, now and then"
+        continue
+    fi
     UCX_LOG_LEVEL=info mpich 2 "$TAP_DIR/$name"
     tap_expect_success "$name, 2 ranks"
-    tap_check "all its lanes are nprdma's" grep -q 'nprdma/soft0' "$TAP_OUT"
+    tap_check "all its lanes are nprdma's" only_nprdma
 done
 for name in mpi_types mpi_coll mpi_mem mpi_fork; do
     mpich 4 "$TAP_DIR/$name"

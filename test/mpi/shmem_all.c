@@ -76,8 +76,26 @@ static void check_filled(const uint8_t *buffer, size_t len, int pe,
           (i < len) ? buffer[i] : 0, (i < len) ? pattern(pe, round, i) : 0);
 }
 
-/* Pages that are wholly in a buffer are absent afterwards; the heap is shared
- * memory, so what they hold is not lost */
+/* Is it in memory that is shared, whose pages are not lost when they go? */
+static int is_shared(const void *address)
+{
+    unsigned long first, end;
+    char line[512], flags[5];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    int found  = 0;
+
+    while (!found && (maps != NULL) &&
+           (fgets(line, sizeof(line), maps) != NULL)) {
+        found = (sscanf(line, "%lx-%lx %4s", &first, &end, flags) == 3) &&
+                ((uintptr_t)address >= first) && ((uintptr_t)address < end);
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    return found && (flags[3] == 's');
+}
+
+/* Pages that are wholly in a buffer are absent afterwards */
 static void drop_pages(uint8_t *buffer, size_t len)
 {
     uintptr_t first = ((uintptr_t)buffer + PAGE - 1) & ~(PAGE - 1);
@@ -286,6 +304,7 @@ int main(void)
     CHECK(heap != NULL, "no symmetric heap of %d bytes", BUFFER_SIZE);
 
     test_put_get(heap, "heap", 0);
+    CHECK(is_shared(heap), "the heap is no memory that nprdma allocates");
     test_put_get(heap, "heap, absent pages", 1);
     test_put_get(static_buffer, "static memory", 0);
     test_strides((long*)heap);

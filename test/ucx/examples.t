@@ -8,6 +8,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=pair.sh
 . "$(dirname "${BASH_SOURCE[0]}")/pair.sh"
 
+[ -z "${NPRDMA_TEST_LAUNCH:-}" ] || tap_skip_all "not our transport"
 examples=/usr/share/doc/libucx-dev/examples
 [ -f "$examples/ucp_client_server.c" ] ||
     tap_skip_all "no examples in $examples (documents are not installed?)"

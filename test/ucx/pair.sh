@@ -21,6 +21,9 @@ pair() {
     shift 2
     PAIR_OUT=$TAP_DIR/server
     pair_port=$((pair_port + 1))
+    while pair_listens; do # somebody else
+        pair_port=$((pair_port + 1))
+    done
     timeout -k 5 60 "${RUN_PREFIX[@]}" "$@" "$option" "$pair_port" \
         >"$PAIR_OUT" 2>&1 </dev/null &
     PAIR_PID=$!
