@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Builds this tree for another processor, with Debian's cross compiler, and runs
+# its tests by qemu-user: in a root of Debian's packages, which is made once and
+# kept. Prints TAP.
+# shellcheck source-path=SCRIPTDIR
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/.." && pwd -P)
+LAB_ME=cross.sh
+# shellcheck source=../test/lab/lib/say.sh
+. "$top/test/lab/lib/say.sh"
+# shellcheck source=lib.sh
+. "$top/contrib/lib.sh"
+# shellcheck source=apt.sh
+. "$top/contrib/apt.sh"
+# shellcheck source=../test/lab/lib/cache.sh
+. "$top/test/lab/lib/cache.sh"
+# shellcheck source=root.sh
+. "$top/contrib/root.sh"
+
+# What cross-run.sh has
+PROGRAMS="test_engine test_race test_sim test_rows"
+
+suite=$LAB_SUITE
+processor=
+shell=no
+sources=()
+programs=()
+
+usage() {
+    cat <<END
+Usage: cross.sh arm64 [--ucx-source DIR] [--shell | PROGRAM...]
+Builds this tree for arm64 on amd64, with Debian's ($suite's) cross compiler and
+arm64 packages, warnings as errors, and runs the tests that do not need a real
+kernel of that processor by qemu-user. Prints TAP.
+
+  PROGRAM           only these of its tests, which are
+                    $PROGRAMS
+  --ucx-source DIR  a source tree of $suite's UCX, for the private headers;
+                    without it Debian's source package is fetched
+  --shell           a shell in there instead
+
+The root is kept where the lab keeps its own (NPRDMA_LAB_CACHE). The build, and
+what tests printed, are in build-arm64/tree/build.
+END
+}
+
+# die CODE TEXT...: what is missing here is a skip
+die() {
+    local code=$1
+    shift
+    if [ "$code" -eq "$LAB_RC_SKIP" ]; then
+        echo "1..0 # SKIP $*"
+        exit 0
+    fi
+    echo "cross.sh: $*" >&2
+    exit "$code"
+}
+
+usage_error() {
+    die "$LAB_RC_USAGE" "$@"
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --ucx-source)
+        [ $# -ge 2 ] || usage_error "--ucx-source needs a directory"
+        [ -f "$2/src/uct/api/version.h.in" ] ||
+            usage_error "--ucx-source $2: no src/uct/api/version.h.in there:" \
+                "name the top of a source tree of UCX"
+        sources=("$(realpath "$2")")
+        shift
+        ;;
+    --shell) shell=yes ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    -*) usage_error "unknown option '$1': see --help" ;;
+    *)
+        if [ -z "$processor" ]; then
+            processor=$1
+        else
+            programs+=("$1")
+        fi
+        ;;
+    esac
+    shift
+done
+[ -n "$processor" ] || usage_error "for which processor? cross.sh arm64"
+[ "$processor" = arm64 ] ||
+    usage_error "'$processor' is no processor that this knows: cross.sh arm64"
+for program in "${programs[@]}"; do
+    [[ " $PROGRAMS " == *" $program "* ]] ||
+        usage_error "'$program' is none of its tests: $PROGRAMS"
+done
+
+# Of amd64, and of arm64. Nothing of an arm64 package is run when it is
+# installed but its shell scripts.
+PACKAGES=gcc-aarch64-linux-gnu,g++-aarch64-linux-gnu,make,autoconf,automake
+PACKAGES+=,libtool,file,procps,qemu-user-static,libucx-dev:arm64
+PACKAGES+=,ucx-utils:arm64,libibverbs-dev:arm64,libgtest-dev:arm64
+
+# has_arm64 DIR: does the mirror have such packages? It says so by its lists.
+has_arm64() {
+    local -a both=(-o APT::Architectures::=amd64 -o APT::Architectures::=arm64)
+    if ! apt_open "$suite" "$1"; then
+        CACHE_ERROR=$APT_ERROR
+        return 1
+    fi
+    CACHE_ERROR="the mirror has no packages of $suite for arm64"
+    "${APT_GET[@]}" "${both[@]}" --error-on=any update >"$1/log" 2>&1 \
+        </dev/null &&
+        "${APT_CACHE[@]}" "${both[@]}" show libucx-dev:arm64 >"$1/log" 2>&1
+}
+
+# cross_make DIR: as distro_make
+cross_make() {
+    has_arm64 "$1/apt-arm64" || return "$LAB_RC_SKIP"
+    CACHE_ERROR=
+    rm -rf "$1/apt-arm64"
+    distro_make "$suite" "$PACKAGES" --architectures=amd64,arm64 "$1"
+}
+
+need mmdebstrap mmdebstrap
+need unshare util-linux
+[ "$(dpkg --print-architecture)" = amd64 ] ||
+    die "$LAB_RC_SKIP" "this is no amd64: there is no cross build on" \
+        "$(dpkg --print-architecture)"
+base=$top/build-arm64
+tree=$base/tree
+cache_use
+cached root-arm64 6000 "$suite $PACKAGES $(declare -f cross_make has_arm64 \
+    distro_make bootstrap)" cross_make
+root=$CACHED/root
+mkdir -p "$base"
+exec {lock}>"$base/.lock"
+flock -n "$lock" || die "$LAB_RC_USAGE" "another cross.sh uses $base"
+copy_tree "$tree"
+if [ "$shell" = yes ]; then
+    inside "$root" bash
+    exit 0
+fi
+if [ ${#sources[@]} -eq 0 ]; then
+    "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
+        die "$LAB_RC_SKIP" "no private headers of $suite's UCX (see above):" \
+            "--ucx-source DIR names a source tree of it"
+    sources=("$base/ucx-source")
+fi
+inside "$root" contrib/cross-run.sh /ucx-0 "${programs[@]}"
