@@ -84,24 +84,23 @@ while [ $# -gt 0 ]; do
         usage
         exit 0
         ;;
-    -*)
-        [ -n "$suite" ] || usage_error "unknown option '$1': see --help"
-        arguments+=("$1")
+    --only | --tap)
+        [ $# -ge 2 ] || usage_error "$1 needs a value: see check.sh --help"
+        arguments+=("$1" "$2")
+        shift
         ;;
+    -*) usage_error "unknown option '$1': see --help" ;;
     *)
-        if [ -z "$suite" ]; then
-            suite=$1
-        else
-            arguments+=("$1")
-        fi
+        [ -z "$suite" ] ||
+            usage_error "'$1' is one argument too many: see --help"
+        suite=$1
         ;;
     esac
     shift
 done
 [[ $suite =~ ^[a-z]+$ ]] ||
-    usage_error "${suite:+"'$suite' is no suite of Debian: "}distro.sh SUITE," \
-        "for example trixie"
-"$top/test/run-tests.sh" --try "${arguments[@]}"
+    usage_error "${suite:+"'$suite' is no suite of Debian: "}which Debian?" \
+        "For example distro.sh trixie"
 
 # What building, testing and packaging needs
 builder_packages() {

@@ -205,7 +205,7 @@ info_result_t info_check_ucx(char *text, size_t size)
          (access(path, F_OK) != 0))) {
         snprintf(text, size, "this is %s, nprdma is installed for: %s. Install "
                  "the nprdma package for the UCX that is here, or configure "
-                 "with --with-ucx of it", found, plugins);
+                 "with --with-ucx of it and the same --prefix", found, plugins);
         return INFO_MISSING;
     }
     snprintf(text, size, "version %s", found);
@@ -237,7 +237,7 @@ void *info_load_component(uct_component_h *component_p)
     query_one = (__typeof__(query_one))dlsym(handle, "uct_component_query");
     if ((query == NULL) || (query_one == NULL) ||
         (query(&components, &count) != UCS_OK)) {
-        puts("libuct gives no list of components");
+        puts("it is no plug-in of UCX");
         return NULL;
     }
 
@@ -278,7 +278,7 @@ info_result_t info_check_plugin(char *text, size_t size)
 
     if (access(path, R_OK) != 0) {
         snprintf(text, size, "%s: %s. %s", path, strerror(errno),
-                 info_plugin_cure("Install nprdma again (make install)"));
+                 info_plugin_cure("Install nprdma for the UCX that is here"));
         return INFO_MISSING;
     }
 

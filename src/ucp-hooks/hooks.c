@@ -79,16 +79,19 @@ static const np_extension_t *_Atomic hooks_engine;
 static __thread int hooks_depth __attribute__((tls_model("initial-exec")));
 
 
-void hooks_attach(void *plugin)
+int hooks_attach(void *plugin)
 {
     const np_extension_t *extension = dlsym(plugin, NP_EXTENSION_SYMBOL);
 
     /* an older plug-in has a shorter table */
-    if ((extension != NULL) &&
-        (extension->size >= (offsetof(np_extension_t, prepare_watched) +
+    if (extension == NULL) {
+        return -1;
+    }
+    if ((extension->size >= (offsetof(np_extension_t, prepare_watched) +
                              sizeof(extension->prepare_watched)))) {
         atomic_store_explicit(&hooks_engine, extension, memory_order_release);
     }
+    return 0;
 }
 
 static void *hooks_find(const char *name)

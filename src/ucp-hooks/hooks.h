@@ -4,7 +4,8 @@
 #define HOOKS_H_
 
 /** The plug-in is loaded: what is posted from now on is told to it.
- *  @param [in] plugin  its handle, of dlopen() */
-void hooks_attach(void *plugin);
+ *  @param [in] plugin  its handle, of dlopen()
+ *  @return 0, or -1: it is no plug-in of nprdma's */
+int hooks_attach(void *plugin);
 
 #endif

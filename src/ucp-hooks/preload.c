@@ -92,7 +92,8 @@ static int preload_plugin_path(char path[PATH_MAX])
     ucx_version_installed(dir, installed, sizeof(installed));
     fprintf(stderr, "nprdma: UCX %u.%u.%u is running and goes on without the "
             "plug-in, which is installed in %s for: %s. Install the nprdma "
-            "package for UCX %u.%u, or configure with --with-ucx of that UCX\n",
+            "package for UCX %u.%u, or configure with --with-ucx of that UCX "
+            "and the same --prefix\n",
             ucx.major, ucx.minor, ucx.release, dir, installed, ucx.major,
             ucx.minor);
     return -1;
@@ -149,15 +150,15 @@ static void preload_plugin_load(void)
     }
 
     plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (plugin == NULL) {
+    if ((plugin == NULL) || (hooks_attach(plugin) != 0)) {
         fprintf(stderr, "nprdma: cannot load the UCX plug-in, UCX goes on "
-                "without it (%s): install nprdma again, built for the UCX "
-                "that runs, or set NPRDMA_PLUGIN to the path of "
-                "libuct_nprdma.so.0\n", dlerror());
-        return;
+                "without it (%s%s): %s\n",
+                (plugin != NULL) ? path : dlerror(),
+                (plugin != NULL) ? " is none of nprdma's" : "",
+                (getenv("NPRDMA_PLUGIN") != NULL) ?
+                "unset NPRDMA_PLUGIN, or let it name a plug-in" :
+                "install nprdma again, built for the UCX that runs");
     }
-
-    hooks_attach(plugin);
 }
 
 /* In the libraries that somebody uses who has called us */

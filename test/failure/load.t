@@ -48,5 +48,9 @@ run 30 env NPRDMA_PLUGIN=/nonexistent/libuct_nprdma.so.0 \
     "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_load"
 tap_expect_error "a plug-in that is not there is named" \
     'nprdma.*/nonexistent/libuct_nprdma.so.0'
+libc=$(ldd "$NPRDMA_BUILD/fail_load" | awk '/libc\.so/ { print $3 }')
+run 30 env NPRDMA_PLUGIN="$libc" "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_load"
+tap_expect_error "a library that is no plug-in is named" \
+    "nprdma: .*$libc is none of nprdma's): unset NPRDMA_PLUGIN"
 
 tap_done

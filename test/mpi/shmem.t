@@ -24,5 +24,5 @@ done
 UCX_LOG_LEVEL=info run_here 100 oshrun --oversubscribe --bind-to none -n 2 \
     "$TAP_DIR/shmem_all"
 tap_check "puts, gets and atomics are nprdma's" \
-    grep -qE 'ep_cfg.* rma\(nprdma/soft0\) amo\(nprdma/soft0' "$TAP_OUT"
+    grep -qE 'cfg.* rma\(nprdma/soft0\) +amo\(nprdma/soft0' "$TAP_OUT"
 tap_done

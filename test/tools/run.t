@@ -41,6 +41,13 @@ expect "a program that is here, not in PATH" 127 "here is \./program\$"
 run 10 env NPRDMA_PLUGIN=/nosuch "$run" ./program
 expect "a plug-in of the user's that is not there" 2 \
     "^nprdma-run: NPRDMA_PLUGIN=/nosuch is missing .*unset NPRDMA_PLUGIN"
+run 10 env NPRDMA_PLUGIN=/ "$run" ./program
+expect "or is a directory" 2 "^nprdma-run: NPRDMA_PLUGIN=/ is .*no file: unset"
+run 10 env NPRDMA_PLUGIN=program "$run" env
+tap_check "one that is here is named by its path" \
+    grep -q '^NPRDMA_PLUGIN=/.*/program$' "$TAP_OUT"
+tap_check "and UCX's cache stays on, since it may be for a UCX that needs it" \
+    test -z "$(grep '^UCX_RCACHE_ENABLE=' "$TAP_OUT")"
 
 # Eager messages of UCP, as both kinds of its protocols have them
 if ! ucx_has 14; then

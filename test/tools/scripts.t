@@ -44,7 +44,8 @@ distro() {
     tap_check "is one line, and nothing is made" \
         test "$(wc -l <"$TAP_OUT")" -eq 1 -a ! -e "$TAP_DIR/cache"
 }
-distro "distro.sh wants a suite" "distro.sh SUITE, for example trixie"
+distro "distro.sh wants a suite" "which Debian\? For example distro.sh trixie"
+distro "and one only" "'foo' is one argument too many" trixie foo
 distro "one that can be" "'Trixie13' is no suite of Debian" Trixie13
 distro "a source that is one" "--ucx-source $TAP_DIR: no src/uct" trixie \
     --ucx-source "$TAP_DIR"
