@@ -40,11 +40,6 @@ only_nprdma() {
 
 # MPICH could take its own shared memory within a host, and say nothing
 for name in "${programs[@]}"; do
-    if [ "$name" = mpi_rma ] && ucx_has 16; then
-        tap_skip "$name, 2 ranks" "MPICH 4.2 crashes where its callback for \
-large data comes at once; over tcp too, now and then"
-        continue
-    fi
     UCX_LOG_LEVEL=info mpich 2 "$TAP_DIR/$name"
     tap_expect_success "$name, 2 ranks"
     tap_check "all its lanes are nprdma's" only_nprdma

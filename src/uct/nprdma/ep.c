@@ -50,7 +50,9 @@ uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
                                  rkey, comp);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, ZCOPY,
                                  uct_iov_total_length(iov, iovcnt));
-    return status;
+    return UCT_NPRDMA_GETS_END_LATER ?
+           uct_nprdma_iface_later(uct_nprdma_ep_iface(ep), status, comp) :
+           status;
 }
 
 ssize_t
@@ -84,11 +86,13 @@ uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
     ucs_status_t status;
 
     if (flags & UCT_FLUSH_FLAG_CANCEL) {
+        uct_nprdma_iface_end_later(uct_nprdma_ep_iface(ep));
         np_ep_cancel(ep->link, UCS_ERR_CANCELED);
         return UCS_OK;
     }
 
-    status = np_ep_flush(ep->link, comp);
+    status = uct_nprdma_flushed(uct_nprdma_ep_iface(ep),
+                                np_ep_flush(ep->link, comp), comp);
     if (status == UCS_INPROGRESS) {
         UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super);
     } else {

@@ -206,6 +206,35 @@ void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.get.align_mtu       = 1;
 }
 
+unsigned uct_nprdma_iface_end_later(uct_nprdma_iface_t *iface)
+{
+    const unsigned count = iface->num_later;
+    uct_completion_t *later[UCT_NPRDMA_MAX_LATER];
+    unsigned i;
+
+    memcpy(later, iface->later, count * sizeof(*later));
+    iface->num_later = 0;
+    for (i = 0; i < count; ++i) {
+        uct_invoke_completion(later[i], UCS_OK);
+    }
+    return count;
+}
+
+ucs_status_t uct_nprdma_flushed(uct_nprdma_iface_t *iface, ucs_status_t status,
+                                uct_completion_t *comp)
+{
+    if (ucs_likely(iface->num_later == 0) || (status != UCS_OK)) {
+        return status;
+    }
+
+    if (iface->num_later == UCT_NPRDMA_MAX_LATER) {
+        uct_nprdma_iface_end_later(iface); /* there must be room */
+        return UCS_OK;
+    }
+    return (comp == NULL) ? UCS_INPROGRESS :
+           uct_nprdma_iface_later(iface, status, comp);
+}
+
 ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
                                     uct_completion_t *comp)
 {
@@ -217,6 +246,7 @@ ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
         !ucs_arbiter_is_empty(&iface->arbiter)) {
         status = UCS_INPROGRESS; /* what waits for room counts for UCP */
     }
+    status = uct_nprdma_flushed(iface, status, comp);
 
     if (status == UCS_INPROGRESS) {
         UCT_TL_IFACE_STAT_FLUSH_WAIT(&iface->super);
@@ -303,8 +333,9 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
         return status;
     }
 
-    self->ops    = plain;
-    self->fences = 0;
+    self->ops       = plain;
+    self->fences    = 0;
+    self->num_later = 0;
     ucs_arbiter_init(&self->arbiter);
     return UCS_OK;
 }

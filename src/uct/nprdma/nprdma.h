@@ -18,6 +18,10 @@
 
 #define UCT_NPRDMA_NAME  "nprdma"
 
+/** Gets that were done at once and are complete in the next progress; if there
+ *  are more, they are complete when they return */
+#define UCT_NPRDMA_MAX_LATER 64
+
 /** Settings of a memory domain: those of the engine */
 typedef struct uct_nprdma_md_config {
     uct_md_config_t    super;
@@ -80,6 +84,8 @@ typedef struct uct_nprdma_iface {
     ucs_arbiter_t            arbiter;   /**< operations that wait for room */
     unsigned                 max_bcopy;
     unsigned                 fences;    /**< of the interface, ever */
+    unsigned                 num_later; /**< of what follows */
+    uct_completion_t         *later[UCT_NPRDMA_MAX_LATER];
     ucs_recursive_spinlock_t lock;      /**< only for multi-threaded workers */
     uct_iface_ops_t          ops;       /**< the operations without the lock */
 } uct_nprdma_iface_t;
@@ -115,6 +121,29 @@ void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr);
 
 /** An operation is complete */
 void uct_nprdma_complete(void *comp, ucs_status_t status);
+
+/** Complete what is complete later, and return how many there were. What is
+ *  begun in their callbacks waits for the next call. */
+unsigned uct_nprdma_iface_end_later(uct_nprdma_iface_t *iface);
+
+/** An operation was done, which @a status says: is it complete later? Then
+ *  returns UCS_INPROGRESS. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_iface_later(uct_nprdma_iface_t *iface, ucs_status_t status,
+                       uct_completion_t *comp)
+{
+    if ((status != UCS_OK) || (comp == NULL) ||
+        (iface->num_later == UCT_NPRDMA_MAX_LATER)) {
+        return status;
+    }
+
+    iface->later[iface->num_later++] = comp;
+    return UCS_INPROGRESS;
+}
+
+/** The result of a flush, which completes after those */
+ucs_status_t uct_nprdma_flushed(uct_nprdma_iface_t *iface, ucs_status_t status,
+                                uct_completion_t *comp);
 
 /** Members of every device's table of operations */
 ucs_status_t uct_nprdma_iface_flush(uct_iface_h iface, unsigned flags,

@@ -31,6 +31,11 @@
 #define UCT_NPRDMA_UNSUPPORTED(_type) \
     UCT_NPRDMA_STUB(_type, ucs_empty_function_return_unsupported)
 
+/* UCP's newer protocols call a user back within the call that has begun a
+ * receive, if the data is there at once. No transport of UCX's own has it at
+ * once, and MPICH 4.2 crashes: a get must not be complete when it returns. */
+#define UCT_NPRDMA_GETS_END_LATER UCT_NPRDMA_UCX_AT_LEAST(1, 16)
+
 /* UCP's older protocols (UCX_PROTO_ENABLE=n) are the default */
 #define UCT_NPRDMA_HAS_OLD_PROTO !UCT_NPRDMA_UCX_AT_LEAST(1, 16)
 
