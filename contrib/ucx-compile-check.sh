@@ -79,8 +79,9 @@ compile() {
 find_tree() {
     case $1 in
     */*)
-        [ -f "$1/src/uct/api/version.h.in" ] && tree=$1 && return
-        reason="$1 is no source tree of UCX"
+        [ -f "$1/src/uct/api/version.h.in" ] && [ -f "$1/configure.ac" ] &&
+            tree=$1 && return
+        reason="$1 is no whole source tree of UCX"
         failed=1
         ;;
     *)
