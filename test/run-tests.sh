@@ -11,7 +11,6 @@ sanitized=
 build=
 extra=()
 passed=0 failed=0 skipped=0 matched=0
-skips=
 limit=${NPRDMA_TEST_TIMEOUT:-600}
 
 usage() {
@@ -75,6 +74,7 @@ dir=$logs
         "$(id -un)): run the tests as that user, or in a build directory of" \
         "your own"
 work=$(mktemp -d)
+touch "$work/skips" "$work/failures"
 runner=
 trap 'rm -rf "$work"' EXIT
 # timeout(1) hands the signal on to all of its runner
@@ -92,8 +92,9 @@ export UCX_VFS_ENABLE=n
 [ -x "$NPRDMA_PREFIX/bin/nprdma-run" ] ||
     die "$NPRDMA_PREFIX/bin/nprdma-run is missing: make install first"
 
-# Both parsers print "PASSED FAILED SKIPPED" and then one line for each skip
-# and each problem: "skip NAME: REASON", "fail TEXT".
+# Both parsers print "PASSED FAILED SKIPPED" and then one line for each skip,
+# failure and problem, with a tab between the parts: "skip NAME REASON",
+# "bad NAME", "fail TEXT".
 parse_gtest() {
     awk -v code="$1" '
         function number(   i) {
@@ -105,23 +106,27 @@ parse_gtest() {
         /^\[       OK \]/                  { ++ok }
         /^\[  SKIPPED \] .*ms\)$/ {
             ++skipped
-            text = text "skip " $4 ": " \
+            text = text "skip\t" $4 "\t" \
                    (reason == "" ? "no reason given" : reason) "\n"
         }
-        /^\[  FAILED  \] .*ms\)$/          { ++failed }
+        /^\[  FAILED  \] .*ms\)$/ {
+            ++failed
+            name = substr($0, 14); sub(/ \([0-9]+ ms\)$/, "", name)
+            text = text "bad\t" name "\n"
+        }
         /^\[  PASSED  \] [0-9]+ test/      { summary = 1; total = number() }
         END {
             if (!summary) {
                 ++failed
-                text = text "fail died without a summary\n"
+                text = text "fail\tdied without a summary\n"
             } else if (total != ok) {
                 ++failed
-                text = text "fail the summary counts " total \
+                text = text "fail\tthe summary counts " total \
                        " passed, the lines " ok + 0 "\n"
             }
             if (code != 0 && !failed) {
                 ++failed
-                text = text "fail exit code " code "\n"
+                text = text "fail\texit code " code "\n"
             }
             printf "%d %d %d\n%s", ok, failed, skipped, text
         }' "$2"
@@ -132,17 +137,22 @@ parse_tap() {
         /^1\.\.0/ {
             sub(/^1\.\.0[ #]*(SKIP|skip)? */, "")
             plan = 0; planned = 1; ++skipped
-            text = text "skip all: " ($0 == "" ? "no reason given" : $0) "\n"
+            text = text "skip\tall\t" ($0 == "" ? "no reason given" : $0) "\n"
             next
         }
         /^1\.\.[0-9]+/                     { planned = 1; plan = substr($1, 4) }
-        /^not ok/                          { ++seen; ++failed; next }
+        /^not ok/ {
+            ++seen; ++failed
+            name = $0; sub(/^not ok *[0-9]* *-? */, "", name)
+            text = text "bad\t" name "\n"
+            next
+        }
         /^ok.*# *(SKIP|skip)/ {
             ++seen; ++skipped
             name = $0; sub(/^ok *[0-9]* *-? */, "", name)
             reason = name; sub(/ *#.*/, "", name)
             sub(/.*# *(SKIP|skip) */, "", reason)
-            text = text "skip " name ": " \
+            text = text "skip\t" name "\t" \
                    (reason == "" ? "no reason given" : reason) "\n"
             next
         }
@@ -150,14 +160,14 @@ parse_tap() {
         END {
             if (!planned) {
                 ++failed
-                text = text "fail died without a plan\n"
+                text = text "fail\tdied without a plan\n"
             } else if (plan + 0 != seen + 0) {
                 ++failed
-                text = text "fail planned " plan ", ran " seen + 0 "\n"
+                text = text "fail\tplanned " plan ", ran " seen + 0 "\n"
             }
             if (code != 0 && !failed) {
                 ++failed
-                text = text "fail exit code " code "\n"
+                text = text "fail\texit code " code "\n"
             }
             printf "%d %d %d\n%s", ok, failed, skipped, text
         }' "$2"
@@ -198,16 +208,18 @@ run() {
     read -r ok bad skip <"$work/result"
     if [ "$code" -eq 124 ] || [ "$code" -eq 137 ]; then
         bad=$((bad > 0 ? bad : 1))
-        echo "fail ended after $((SECONDS - start)) s (limit $limit s)" \
-            >>"$work/result"
+        printf 'fail\tended after %d s (limit %d s)\n' \
+            $((SECONDS - start)) "$limit" >>"$work/result"
     fi
     echo "$ok passed, $bad failed, $skip skipped ($((SECONDS - start)) s)"
     passed=$((passed + ok))
     failed=$((failed + bad))
     skipped=$((skipped + skip))
-    skips+=$(sed -n "s|^skip |    $name: |p" "$work/result")${skip:+$'\n'}
+    sed -n "s|^skip\t|$name\t|p" "$work/result" >>"$work/skips"
+    sed -n "s/^\(bad\|fail\)\t/    ${name//\//\\/}: /p" "$work/result" \
+        >>"$work/failures"
     if [ "$bad" -gt 0 ]; then
-        sed -n 's/^fail /    /p' "$work/result"
+        sed -n 's/^fail\t/    /p' "$work/result"
         show_failures "$kind" "$log"
         if grep -q '^fail' "$work/result"; then
             tail -n 30 "$log" | sed 's/^/    > /'
@@ -343,16 +355,14 @@ if [ "$ran" -gt 0 ]; then
     run tap leftovers cat "$work/leftovers"
 fi
 
-# Lines "    RUNNER: NAME: REASON": those of a runner with one reason are one
+# Lines of runner, name and reason: those of a runner with one reason are one
 show_skips() {
-    awk '{
-            runner = $1
-            reason = $0
-            sub(/^ *[^ ]* [^:]*: /, "", reason)
-            key = runner " " reason
+    awk -F '\t' '
+        {
+            key = $1 FS $3
             if (++count[key] == 1) {
                 order[++keys] = key
-                first[key] = $0
+                first[key] = "    " $1 ": " $2 ": " $3
             }
         }
         END {
@@ -361,12 +371,19 @@ show_skips() {
                 print first[key] (count[key] > 1 ? " (and " count[key] - 1 \
                       " more)" : "")
             }
-        }'
+        }' "$work/skips"
 }
 
-if [ -n "${skips//[$'\n']/}" ]; then
+if [ -s "$work/skips" ]; then
     echo "skipped:"
-    grep . <<<"$skips" | show_skips
+    show_skips
+fi
+# Last, beside the line that counts: who sees but the end sees what it is about
+if [ -s "$work/failures" ]; then
+    echo "failed:"
+    awk 'NR <= 50 { print }
+         END { if (NR > 50) print "    and " NR - 50 " more" }' \
+        "$work/failures"
 fi
 if [ "$ran" -eq 0 ]; then
     why_nothing >&2

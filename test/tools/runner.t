@@ -69,17 +69,23 @@ program "$tree/test/small/bad.t" <<END
 #!/bin/bash
 echo left >/dev/shm/$left
 sleep 60 >/dev/null 2>&1 &
-echo "ok 1 - one of two # SKIP no reason: none"
-echo "ok 2 - two of two # SKIP no reason: none"
-echo "1..2"
+echo "ok 1 - one: of two # SKIP no reason: none"
+echo "ok 2 - two: of two # SKIP no reason: none"
+echo "not ok 3 - third: of three"
+echo "1..4"
 END
 run 60 "$runner" --only 'small/bad.t' "$build"
 rm -f "/dev/shm/$left"
 tap_check "a file that stays in /dev/shm is found" says "^    .*/dev/shm/$left"
 tap_check "and a process" says 'process [0-9]+: sleep 60'
-tap_check "which are a failure" says '^0 passed, 1 failed, 2 skipped'
+tap_check "which are a failure" says '^0 passed, 3 failed, 2 skipped'
 tap_check "two skips with one reason are one line" \
-    says 'one of two: no reason: none \(and 1 more\)$'
+    says 'small/bad.t: one: of two: no reason: none \(and 1 more\)$'
+# The end alone says what failed
+sed -i '1,/^failed:$/d' "$TAP_OUT"
+tap_check "what failed is named at the end" \
+    says '^    small/bad.t: third: of three$'
+tap_check "and why a runner failed" says '^    small/bad.t: planned 4, ran 3$'
 rm "$tree/test/small/bad.t"
 
 # Of another user: nothing of the run before is taken for this one's
