@@ -7,15 +7,6 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd -P)
-LAB_ME=cross.sh
-# shellcheck source=../test/lab/lib/say.sh
-. "$top/test/lab/lib/say.sh"
-# shellcheck source=lib.sh
-. "$top/contrib/lib.sh"
-# shellcheck source=apt.sh
-. "$top/contrib/apt.sh"
-# shellcheck source=../test/lab/lib/cache.sh
-. "$top/test/lab/lib/cache.sh"
 # shellcheck source=root.sh
 . "$top/contrib/root.sh"
 
@@ -24,9 +15,8 @@ PROGRAMS="test_engine test_race test_sim test_rows"
 
 suite=$LAB_SUITE
 processor=
-shell=no
-sources=()
 programs=()
+tap=yes
 
 usage() {
     cat <<END
@@ -41,35 +31,16 @@ kernel of that processor by qemu-user. Prints TAP.
                     without it Debian's source package is fetched
   --shell           a shell in there instead
 
-The root is kept where the lab keeps its own (NPRDMA_LAB_CACHE). The build, and
-what tests printed, are in build-arm64/tree/build.
+The root takes 2 GB where the lab keeps its own (NPRDMA_LAB_CACHE), and some
+400 MB from the mirrors of this machine's apt, once. The build, and what tests
+printed, are in build-arm64/tree/build.
 END
-}
-
-# die CODE TEXT...: what is missing here is a skip
-die() {
-    local code=$1
-    shift
-    if [ "$code" -eq "$LAB_RC_SKIP" ]; then
-        echo "1..0 # SKIP $*"
-        exit 0
-    fi
-    echo "cross.sh: $*" >&2
-    exit "$code"
-}
-
-usage_error() {
-    die "$LAB_RC_USAGE" "$@"
 }
 
 while [ $# -gt 0 ]; do
     case $1 in
     --ucx-source)
-        [ $# -ge 2 ] || usage_error "--ucx-source needs a directory"
-        [ -f "$2/src/uct/api/version.h.in" ] ||
-            usage_error "--ucx-source $2: no src/uct/api/version.h.in there:" \
-                "name the top of a source tree of UCX"
-        sources=("$(realpath "$2")")
+        take_source "${@:2}"
         shift
         ;;
     --shell) shell=yes ;;
@@ -123,25 +94,15 @@ cross_make() {
     distro_make "$suite" "$PACKAGES" --architectures=amd64,arm64 "$1"
 }
 
-need mmdebstrap mmdebstrap
-need unshare util-linux
 [ "$(dpkg --print-architecture)" = amd64 ] ||
     die "$LAB_RC_SKIP" "this is no amd64: there is no cross build on" \
         "$(dpkg --print-architecture)"
-base=$top/build-arm64
-tree=$base/tree
-cache_use
+root_open build-arm64
 cached root-arm64 6000 "$suite $PACKAGES $(declare -f cross_make has_arm64 \
     distro_make bootstrap)" cross_make
 root=$CACHED/root
-mkdir -p "$base"
-exec {lock}>"$base/.lock"
-flock -n "$lock" || die "$LAB_RC_USAGE" "another cross.sh uses $base"
-copy_tree "$tree"
-if [ "$shell" = yes ]; then
-    inside "$root" bash
-    exit 0
-fi
+copy_tree
+[ "$shell" = no ] || root_shell
 if [ ${#sources[@]} -eq 0 ]; then
     "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
         die "$LAB_RC_SKIP" "no private headers of $suite's UCX (see above):" \

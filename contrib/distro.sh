@@ -6,29 +6,19 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd -P)
-LAB_ME=distro.sh
-# shellcheck source=../test/lab/lib/say.sh
-. "$top/test/lab/lib/say.sh"
-# shellcheck source=lib.sh
-. "$top/contrib/lib.sh"
-# shellcheck source=apt.sh
-. "$top/contrib/apt.sh"
-# shellcheck source=../test/lab/lib/cache.sh
-. "$top/test/lab/lib/cache.sh"
 # shellcheck source=root.sh
 . "$top/contrib/root.sh"
 
 suite=
-shell=no
-deb=no
+what=tests
 inexact=no
-sources=()
 arguments=()
 
 usage() {
     cat <<'END'
-Usage: distro.sh SUITE [--ucx-source DIR]... [--packages | --shell]
-                 [ARGUMENT...]
+Usage: distro.sh SUITE [--ucx-source DIR]... [ARGUMENT...]
+       distro.sh SUITE [--ucx-source DIR] --packages
+       distro.sh SUITE --built | --shell
 Builds and tests this tree in another Debian, for example trixie or sid, with
 that Debian's own compiler, UCX and MPI: contrib/check.sh --quick, with
 ARGUMENTs such as --only 'gtest_*'.
@@ -40,46 +30,30 @@ ARGUMENTs such as --only 'gtest_*'.
                     ones: what the private ones say may be wrong
   --packages        instead make Debian packages there, and install, use and
                     remove them where nothing but MPI and UCX is; prints TAP
+  --built           instead run there what build/ has, which was built here:
+                    the engine's tests with that Debian's libraries, and how
+                    the plug-in is refused by its UCX; prints TAP. Needs no
+                    headers.
   --shell           a shell in there instead
 
-The root is kept where the lab keeps its own (NPRDMA_LAB_CACHE). Builds and logs
-are in build-SUITE/tree/build.
+The root takes 1 to 3 GB where the lab keeps its own (NPRDMA_LAB_CACHE), and 150
+to 600 MB from the mirrors of this machine's apt, once. Builds and logs are in
+build-SUITE/tree/build.
 END
-}
-
-# die CODE TEXT...: where TAP is wanted, what is missing here is a skip
-die() {
-    local code=$1
-    shift
-    if [ "$deb" = yes ] && [ "$code" -eq "$LAB_RC_SKIP" ]; then
-        echo "1..0 # SKIP $*"
-        exit 0
-    fi
-    echo "distro.sh: $*" >&2
-    exit "$code"
-}
-
-usage_error() {
-    die "$LAB_RC_USAGE" "$@"
-}
-
-take_source() {
-    [ -f "$1/src/uct/api/version.h.in" ] ||
-        usage_error "--ucx-source $1: no src/uct/api/version.h.in there: name" \
-            "the top of a source tree of UCX"
-    sources+=("$(realpath "$1")")
 }
 
 while [ $# -gt 0 ]; do
     case $1 in
     --ucx-source)
-        [ $# -ge 2 ] || usage_error "--ucx-source needs a directory"
-        take_source "$2"
+        take_source "${@:2}"
         shift
         ;;
     --inexact) inexact=yes ;;
     --shell) shell=yes ;;
-    --packages) deb=yes ;;
+    --packages | --built)
+        what=${1#--}
+        tap=yes
+        ;;
     -h | --help)
         usage
         exit 0
@@ -112,6 +86,9 @@ builder_packages() {
 
 # What a user has: MPI, UCX's tools, and what DKMS needs
 USER_PACKAGES=openmpi-bin,ucx-utils,rdma-core,dkms,linux-headers-amd64
+
+# What it takes to run what was built elsewhere
+PLAIN_PACKAGES=openmpi-bin,ucx-utils,procps
 
 # api_of DIR: the public headers of the root, as the compiler sees them, with
 # those of DIR first. What is of other processors is not there, nor is it here,
@@ -174,24 +151,31 @@ try_packages() {
     inside "$root" env NPRDMA_SYSTEM_IS_A_COPY=yes contrib/packages/try.sh
 }
 
-need mmdebstrap mmdebstrap
-need unshare util-linux
-base=$top/build-$suite
-tree=$base/tree
+# Runs there what was built here
+try_built() {
+    local file
+    for file in install/bin/nprdma-run test_engine; do
+        [ -x "$top/build/$file" ] ||
+            usage_error "$top/build/$file is missing: contrib/check.sh" \
+                "builds it"
+    done
+    root_prepare root-plain "$PLAIN_PACKAGES"
+    built=$top/build
+    inside "$root" contrib/elsewhere.sh /built
+}
+
+root_open "build-$suite"
+copy_tree
+if [ "$what" = built ]; then
+    try_built
+    exit
+fi
 source=
 others=()
-cache_use
 root_prepare root "$(builder_packages)"
-mkdir -p "$base"
-exec {lock}>"$base/.lock"
-flock -n "$lock" || die "$LAB_RC_USAGE" "another distro.sh uses $base"
-copy_tree "$tree"
-if [ "$shell" = yes ]; then
-    inside "$root" bash
-    exit 0
-fi
+[ "$shell" = no ] || root_shell
 choose_source
-if [ "$deb" = yes ]; then
+if [ "$what" = packages ]; then
     try_packages
     exit
 fi

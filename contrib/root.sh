@@ -1,8 +1,62 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A root of a Debian, made once and kept, and commands that run inside it: what
-# distro.sh and cross.sh share. Theirs are suite, base and tree (where builds
-# and the copy of the working tree are), and sources (trees of UCX).
+# distro.sh and cross.sh share. Theirs is suite; tap is yes where what is
+# missing on this machine is a skip.
 # shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck source-path=SCRIPTDIR
+
+LAB_ME=${0##*/}
+# shellcheck source=../test/lab/lib/say.sh
+. "$top/test/lab/lib/say.sh"
+# shellcheck source=lib.sh
+. "$top/contrib/lib.sh"
+# shellcheck source=apt.sh
+. "$top/contrib/apt.sh"
+# shellcheck source=../test/lab/lib/cache.sh
+. "$top/test/lab/lib/cache.sh"
+
+tap=no
+shell=no
+sources=() # trees of UCX, which the inside has as /ucx-0, /ucx-1
+built=     # what was built outside, which the inside has as /built
+
+# die CODE TEXT...
+die() {
+    local code=$1
+    shift
+    if [ "$tap" = yes ] && [ "$code" -eq "$LAB_RC_SKIP" ]; then
+        echo "1..0 # SKIP $*"
+        exit 0
+    fi
+    echo "$LAB_ME: $*" >&2
+    exit "$code"
+}
+
+usage_error() {
+    die "$LAB_RC_USAGE" "$@"
+}
+
+# take_source [DIR...]: the first is the value of --ucx-source
+take_source() {
+    [ $# -ge 1 ] || usage_error "--ucx-source needs a directory"
+    [ -f "$1/src/uct/api/version.h.in" ] ||
+        usage_error "--ucx-source $1: no src/uct/api/version.h.in there: name" \
+            "the top of a source tree of UCX"
+    sources+=("$(realpath "$1")")
+}
+
+# root_open NAME: base, which is ours alone from now on, and tree, in which the
+# copy of the working tree is, and its builds
+root_open() {
+    need mmdebstrap mmdebstrap
+    need unshare util-linux
+    base=$top/$1
+    tree=$base/tree
+    mkdir -p "$tree"
+    exec {lock}>"$base/.lock"
+    flock -n "$lock" || usage_error "another $LAB_ME uses $base"
+    cache_use
+}
 
 # distro_make SUITE PACKAGES [OPTION...] DIR: DIR/root; options are of
 # mmdebstrap
@@ -32,14 +86,18 @@ root_prepare() {
 
 # The working tree as it is, changes included
 copy_tree() {
-    local tree=$1 list=$1/../files
-    mkdir -p "$tree"
+    local list=$base/files
     nprdma_files | sort -z >"$list.new"
     if [ -f "$list" ]; then
         (cd "$tree" && comm -z -23 "$list" "$list.new" | xargs -0 -r rm -f)
     fi
     mv "$list.new" "$list"
     tar -c -C "$top" --null -T "$list" | tar -x -C "$tree" --no-same-owner
+}
+
+root_shell() {
+    inside "$root" bash
+    exit
 }
 
 # inside ROOT COMMAND...: there, with processes and a /dev/shm of its own.
@@ -51,7 +109,7 @@ inside() {
     [ "$EUID" -eq 0 ] || as_root=(--map-root-user)
     mkdir -p "$base/root"
     # shellcheck disable=SC2016
-    ROOT=$root NEW=$base/root TREE=$tree GIT=$top/.git \
+    ROOT=$root NEW=$base/root TREE=$tree GIT=$top/.git BUILT=$built \
         SOURCES=$(printf '%s\n' "${sources[@]}") \
         setpriv --pdeathsig KILL unshare "${as_root[@]}" --mount --pid --fork \
         --kill-child bash -euc '
@@ -75,6 +133,11 @@ inside() {
             mount -o remount,bind,ro "ucx-$number"
             number=$((number + 1))
         done <<<"$SOURCES"
+        if [ -n "$BUILT" ]; then
+            mkdir built
+            mount --bind "$BUILT" built
+            mount -o remount,bind,ro built
+        fi
         mount -t proc proc proc
         mount --rbind /sys sys
         mount --rbind /dev dev

@@ -23,7 +23,8 @@ Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
   --quick           leave out sanitizers, applications, the lab and kmod
   --sanitized DIR   also the GoogleTest programs and test_sim of this sanitizer
                     build
-  --tap COMMAND     also this command, which prints TAP
+  --tap COMMAND     also this command, which prints TAP; its name is that of
+                    its program and its first argument
   --try             look at the other options, and run nothing
 
 NPRDMA_PREFIX is what is tested (default: BUILD/install), NPRDMA_TEST_TIMEOUT
@@ -195,7 +196,7 @@ run() {
         return 0
     fi
     matched=$((matched + 1))
-    log=$logs/${name//\//-}.log
+    log=$logs/${name//[\/ ]/-}.log
     # Nothing of an earlier run may be taken for this one's
     rm -f "$log"
     : >"$log" || die "cannot write $log"
@@ -247,7 +248,7 @@ find_leaks() {
 }
 
 run_all() {
-    local script command own
+    local script command own program first
     run_gtests "$build" "" "$NPRDMA_PREFIX"
     for script in "$src"/test/*/*.t; do
         if [ ! -x "$script" ] ||
@@ -260,7 +261,9 @@ run_all() {
         limit=${own:-$limit} run tap "${script#"$src"/test/}" "$script"
     done
     for command in "${extra[@]}"; do
-        run tap "$(basename "${command%% *}")" bash -c "cd '$src' && $command"
+        read -r program first _ <<<"$command"
+        run tap "${program##*/}${first:+ $first}" \
+            bash -c "cd '$src' && $command"
     done
     if [ -n "$sanitized" ] && [ "$quick" = no ]; then
         # The stub that nprdma-run preloads comes before the sanitizer, and

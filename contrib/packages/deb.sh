@@ -3,17 +3,10 @@
 # Makes Debian packages of this tree, for the UCX that is installed.
 set -euo pipefail
 
-top=$(cd "$(dirname "$0")/../.." && pwd -P)
-# shellcheck source=contrib/lib.sh
-. "$top/contrib/lib.sh"
+# shellcheck source=contrib/packages/common.sh
+. "$(dirname "$0")/common.sh"
 out=$top/build/packages
-source=
 check=no
-
-die() {
-    echo "deb.sh: $*" >&2
-    exit 1
-}
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -33,16 +26,11 @@ END
         exit 0
         ;;
     --out | --ucx-source)
-        [ $# -ge 2 ] || die "$1 needs a directory"
-        if [ "$1" = --out ]; then
-            out=$2
-        else
-            source=$2
-        fi
+        packages_option "${@:1:2}"
         shift
         ;;
     --check) check=yes ;;
-    *) die "unknown argument '$1': see --help" ;;
+    *) usage_error "unknown argument '$1': see --help" ;;
     esac
     shift
 done
@@ -52,38 +40,20 @@ for program in "${needed[@]}"; do
     command -v "${program%:*}" >/dev/null ||
         die "${program%:*} is missing: apt-get install ${program#*:}"
 done
-if [ -z "$source" ]; then
-    source=$top/build/ucx-source
-    "$top/contrib/ucx-source.sh" "$source"
-fi
-[ -f "$source/src/uct/base/uct_iface.h" ] ||
-    die "$source: no src/uct/base/uct_iface.h there: name the top of a source" \
-        "tree of UCX"
-source=$(realpath "$source")
-
+packages_source
 ucx=$(dpkg-query -W -f '${Version}' libucx-dev 2>/dev/null) ||
     die "libucx-dev is not installed from a Debian package: apt-get install" \
         "libucx-dev"
-major=${ucx%%.*}
-minor=${ucx#*.}
-minor=${minor%%[!0-9]*}
-version=$(sed -n 's/^AC_INIT(\[nprdma\], \[\(.*\)\])/\1/p' "$top/configure.ac")
-made=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null ||
-    date +%s)}
-version=$version+$(date -u -d "@$made" +%Y%m%d%H%M)+ucx$major.$minor
-mkdir -p "$out"
-out=$(realpath "$out")
+packages_version "$ucx"
+version=$version+$stamp+ucx$major.$minor
+packages_open
 # dpkg-buildpackage puts what it makes beside the tree
-build=$(mktemp -d "$out/.build.XXXXXX")
-trap 'rm -rf "$build"' EXIT
-work=$build/nprdma
-mkdir "$work"
-
+mkdir "$work/nprdma"
 nprdma_files | tar -c -C "$top" --null -T - |
-    tar -x -C "$work" --no-same-owner
-cp -R "$top/contrib/packages/debian" "$work/debian"
-cd "$work"
-email=${DEBEMAIL:-root@$(hostname -f 2>/dev/null || hostname)}
+    tar -x -C "$work/nprdma" --no-same-owner
+cp -R "$top/contrib/packages/debian" "$work/nprdma/debian"
+cd "$work/nprdma"
+email=${DEBEMAIL:-root@$(packages_host)}
 sed -e "s/@UCX_MINOR@/$major.$minor/g" \
     -e "s/@UCX_NEXT@/$major.$((minor + 1))/g" \
     -e "s/@MAINTAINER@/${DEBFULLNAME:-the nprdma authors} <$email>/" \
@@ -110,7 +80,7 @@ do
     find "$out" -maxdepth 1 \( -name "${name}_*.deb" -o \
         -name "$name-dbgsym_*.deb" \) -delete
 done
-mv "$build"/*.deb "$out"
+mv "$work"/*.deb "$out"
 if [ "$check" = yes ]; then
     code=0
     lintian "$out"/*.deb >"$out/lintian" 2>"$out/lintian.log" || code=$?

@@ -3,17 +3,10 @@
 # Makes RPM packages of this tree, for the UCX that is installed.
 set -euo pipefail
 
-top=$(cd "$(dirname "$0")/../.." && pwd -P)
-# shellcheck source=contrib/lib.sh
-. "$top/contrib/lib.sh"
+# shellcheck source=contrib/packages/common.sh
+. "$(dirname "$0")/common.sh"
 out=$top/build/rpms
-source=
 options=()
-
-die() {
-    echo "rpm.sh: $*" >&2
-    exit 1
-}
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -33,32 +26,20 @@ END
         exit 0
         ;;
     --out | --ucx-source)
-        [ $# -ge 2 ] || die "$1 needs a directory"
-        if [ "$1" = --out ]; then
-            out=$2
-        else
-            source=$2
-        fi
+        packages_option "${@:1:2}"
         shift
         ;;
     --nodeps) options+=(--nodeps) ;;
-    *) die "unknown argument '$1': see --help" ;;
+    *) usage_error "unknown argument '$1': see --help" ;;
     esac
     shift
 done
 command -v rpmbuild >/dev/null ||
     die "rpmbuild is missing: dnf install rpm-build, or apt-get install rpm"
-if [ -z "$source" ]; then
-    command -v dpkg-source >/dev/null ||
-        die "--ucx-source DIR is needed here: the source tree of the UCX that" \
-            "is installed"
-    source=$top/build/ucx-source
-    "$top/contrib/ucx-source.sh" "$source"
-fi
-[ -f "$source/src/uct/base/uct_iface.h" ] ||
-    die "$source: no src/uct/base/uct_iface.h there: name the top of a source" \
-        "tree of UCX"
-source=$(realpath "$source")
+[ -n "$source" ] || command -v dpkg-source >/dev/null ||
+    usage_error "--ucx-source DIR is needed here: the source tree of the UCX" \
+        "that is installed"
+packages_source
 installed=$(ucx_info -v 2>/dev/null |
     sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' | head -n 1) || true
 [ -n "$installed" ] ||
@@ -68,19 +49,10 @@ ucx=$(nprdma_ucx_version "$source")
     die "UCX $installed is installed, but $source holds $ucx: private headers" \
         "must be of the very version installed"
 
-major=${ucx%%.*}
-minor=${ucx#*.}
-minor=${minor%%.*}
-version=$(sed -n 's/^AC_INIT(\[nprdma\], \[\(.*\)\])/\1/p' "$top/configure.ac")
-made=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null ||
-    date +%s)}
-release=$(date -u -d "@$made" +%Y%m%d%H%M).ucx$major.$minor
-packager=${RPM_PACKAGER:-the nprdma authors <root@$(hostname -f 2>/dev/null ||
-    hostname)>}
-mkdir -p "$out"
-out=$(realpath "$out")
-work=$(mktemp -d "$out/.build.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+packages_version "$ucx"
+release=$stamp.ucx$major.$minor
+packager=${RPM_PACKAGER:-the nprdma authors <root@$(packages_host)>}
+packages_open
 mkdir "$work"/{SOURCES,SPECS,RPMS}
 
 # What is in a tarball belongs to nobody here

@@ -18,7 +18,7 @@ done
 export PATH=$TAP_DIR/bin:$PATH
 
 for name in setup ucx-compile-check ucx-source osu bench check distro \
-    packages/deb packages/rpm; do
+    cross packages/deb packages/rpm; do
     script=$contrib/$name.sh
     run 20 "$script" --help
     tap_expect_success "$name.sh --help"
