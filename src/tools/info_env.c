@@ -27,6 +27,7 @@
 
 /* Begins our line among those of UCX */
 #define INFO_ENV_REFUSED "\nrefused: "
+#define INFO_ENV_UNKNOWN "\nunknown: "
 
 /* The words before what is wrong, and before what would be right */
 #define INFO_ENV_ERROR   "ERROR nprdma: "
@@ -36,15 +37,29 @@
 #define INFO_ENV_TAKEN   0
 #define INFO_ENV_ONE     1 /* refuses one setting */
 #define INFO_ENV_ALL     2 /* opens nothing with all of them */
+#define INFO_ENV_NAME    3 /* takes all, and one has a name that is none */
+
+/* What is called in UCX: X(name) */
+#define INFO_ENV_CALLS(_X) \
+  _X(uct_md_config_read) \
+  _X(uct_md_open) \
+  _X(uct_md_iface_config_read) \
+  _X(uct_md_query_tl_resources) \
+  _X(uct_config_get) \
+  _X(ucs_async_context_create) \
+  _X(uct_worker_create) \
+  _X(uct_iface_open)
+
+#define INFO_ENV_MEMBER(_name) __typeof__(&_name) _name;
 
 /* The part that reads settings: the memory domain, or interfaces once there is
- * a domain */
+ * a domain. Nothing is released: the process ends. */
 typedef struct info_env_ucx {
-    uct_component_h                       component;
-    uct_md_h                              md;        /**< NULL: not yet */
-    __typeof__(&uct_md_config_read)       read_md;
-    __typeof__(&uct_md_open)              open_md;
-    __typeof__(&uct_md_iface_config_read) read_iface;
+    uct_component_h    component;
+    uct_md_config_t    *md_config;
+    uct_md_h           md;             /**< NULL: not yet */
+    uct_iface_config_t *iface_config;
+    INFO_ENV_CALLS(INFO_ENV_MEMBER)
 } info_env_ucx_t;
 
 /* Settings "NAME=VALUE" */
@@ -79,28 +94,35 @@ static void info_env_unset(const char *setting)
 static int info_env_load(info_env_ucx_t *ucx)
 {
     void *handle = info_load_component(&ucx->component);
-    void *read_md, *read_iface;
 
     if (handle == NULL) {
         return -1;
     }
 
-    read_md         = dlsym(handle, "uct_md_config_read");
-    read_iface      = dlsym(handle, "uct_md_iface_config_read");
-    ucx->md         = NULL;
-    ucx->read_md    = (__typeof__(ucx->read_md))read_md;
-    ucx->open_md    = (__typeof__(ucx->open_md))dlsym(handle, "uct_md_open");
-    ucx->read_iface = (__typeof__(ucx->read_iface))read_iface;
-    return ((ucx->read_md == NULL) || (ucx->open_md == NULL) ||
-            (ucx->read_iface == NULL)) ? -1 : 0;
+#define INFO_ENV_FIND(_name) \
+  ucx->_name = (__typeof__(&_name))dlsym(handle, #_name); \
+  if (ucx->_name == NULL) { \
+    return -1; \
+  }
+    INFO_ENV_CALLS(INFO_ENV_FIND)
+#undef INFO_ENV_FIND
+    ucx->md = NULL;
+    return 0;
+}
+
+/* Read all settings. Returns UCX's status. */
+static ucs_status_t info_env_read(info_env_ucx_t *ucx)
+{
+    return (ucx->md == NULL) ?
+           ucx->uct_md_config_read(ucx->component, NULL, NULL,
+                                   &ucx->md_config) :
+           ucx->uct_md_iface_config_read(ucx->md, "nprdma", NULL, NULL,
+                                         &ucx->iface_config);
 }
 
 /* Try each setting without the others, to find which is refused */
-static int info_env_try_each(const info_env_ucx_t *ucx, const info_env_t *env)
+static int info_env_try_each(info_env_ucx_t *ucx, const info_env_t *env)
 {
-    uct_iface_config_t *iface_config;
-    uct_md_config_t *md_config;
-    ucs_status_t status;
     unsigned i;
 
     for (i = 0; i < env->count; ++i) {
@@ -109,10 +131,7 @@ static int info_env_try_each(const info_env_ucx_t *ucx, const info_env_t *env)
 
     for (i = 0; i < env->count; ++i) {
         putenv(env->settings[i]);
-        status = (ucx->md == NULL) ?
-                 ucx->read_md(ucx->component, NULL, NULL, &md_config) :
-                 ucx->read_iface(ucx->md, "nprdma", NULL, NULL, &iface_config);
-        if (status != UCS_OK) {
+        if (info_env_read(ucx) != UCS_OK) {
             printf(INFO_ENV_REFUSED "%s\n", env->settings[i]);
             return INFO_ENV_ONE;
         }
@@ -125,9 +144,68 @@ static int info_env_try_each(const info_env_ucx_t *ucx, const info_env_t *env)
     return INFO_ENV_TAKEN;
 }
 
+/* Open the first device: some settings are refused only there */
+static ucs_status_t info_env_open(info_env_ucx_t *ucx)
+{
+    uct_iface_params_t params = {
+        .field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE |
+                      UCT_IFACE_PARAM_FIELD_DEVICE,
+        .open_mode  = UCT_IFACE_OPEN_MODE_DEVICE
+    };
+    uct_tl_resource_desc_t *resources;
+    ucs_async_context_t *async;
+    uct_worker_h worker;
+    uct_iface_h iface;
+    unsigned count;
+
+    /* without any device INTRA_NODE is looked at by itself */
+    if ((ucx->uct_md_query_tl_resources(ucx->md, &resources, &count) !=
+         UCS_OK) || (count == 0) ||
+        (ucx->ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK,
+                                       &async) != UCS_OK) ||
+        (ucx->uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) !=
+         UCS_OK)) {
+        return UCS_OK;
+    }
+
+    params.mode.device.tl_name  = resources[0].tl_name;
+    params.mode.device.dev_name = resources[0].dev_name;
+    return ucx->uct_iface_open(ucx->md, worker, &params, ucx->iface_config,
+                               &iface);
+}
+
+/* Has a configuration a setting of that name? Newer UCX want it with the name
+ * of the transport before it, older ones without. */
+static int info_env_has(const info_env_ucx_t *ucx, void *config,
+                        const char *setting)
+{
+    char name[INFO_LINE], value[INFO_LINE];
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(setting, "="), setting);
+    return (ucx->uct_config_get(config, name + strlen(INFO_ENV_PREFIX),
+                                value, sizeof(value)) == UCS_OK) ||
+           (ucx->uct_config_get(config, name + strlen("UCX_"), value,
+                                sizeof(value)) == UCS_OK);
+}
+
+/* UCX warns of a name that is none, and goes on */
+static int info_env_find_unknown(const info_env_ucx_t *ucx,
+                                 const info_env_t *env)
+{
+    unsigned i;
+
+    for (i = 0; i < env->count; ++i) {
+        if (!info_env_has(ucx, ucx->md_config, env->settings[i]) &&
+            !info_env_has(ucx, ucx->iface_config, env->settings[i])) {
+            printf(INFO_ENV_UNKNOWN "%s\n", env->settings[i]);
+            return INFO_ENV_NAME;
+        }
+    }
+    return INFO_ENV_TAKEN;
+}
+
 static int info_child_env(void)
 {
-    uct_md_config_t *config;
     info_env_ucx_t ucx;
     info_env_t env;
 
@@ -140,11 +218,20 @@ static int info_child_env(void)
         return INFO_ENV_ONE;
     }
 
-    if ((ucx.read_md(ucx.component, NULL, NULL, &config) != UCS_OK) ||
-        (ucx.open_md(ucx.component, "nprdma", config, &ucx.md) != UCS_OK)) {
+    if ((info_env_read(&ucx) != UCS_OK) ||
+        (ucx.uct_md_open(ucx.component, "nprdma", ucx.md_config, &ucx.md) !=
+         UCS_OK)) {
         return INFO_ENV_ALL;
     }
-    return info_env_try_each(&ucx, &env);
+
+    if (info_env_try_each(&ucx, &env) != INFO_ENV_TAKEN) {
+        return INFO_ENV_ONE;
+    }
+
+    if ((info_env_read(&ucx) != UCS_OK) || (info_env_open(&ucx) != UCS_OK)) {
+        return INFO_ENV_ALL;
+    }
+    return info_env_find_unknown(&ucx, &env);
 }
 
 /* The rest of the line after a mark, or NULL */
@@ -218,6 +305,15 @@ info_result_t info_check_env(char *text, size_t size)
                  "nprdma does not open with these values of " INFO_ENV_PREFIX
                  "*. Unset them");
         return INFO_MISSING;
+    }
+
+    if (ret == INFO_ENV_NAME) {
+        what = info_env_after(said, INFO_ENV_UNKNOWN);
+        snprintf(text, size, "nprdma has no %.*s, and UCX ignores it: "
+                 "nprdma(7) has the names",
+                 (what != NULL) ? (int)strcspn(what, "=") : INFO_LINE,
+                 (what != NULL) ? what : "setting of one of these names");
+        return INFO_WARNING;
     }
 
     info_verbs_names(names, sizeof(names));

@@ -317,6 +317,13 @@ info_result_t info_check_stub(char *text, size_t size)
         snprintf(text, size, "%s. Install nprdma again (make install)", found);
         return INFO_MISSING;
     }
+
+    /* as nprdma-run says */
+    if (strpbrk(found, ": ;") != NULL) {
+        snprintf(text, size, "LD_PRELOAD cannot hold '%s'. Install nprdma "
+                 "where the path has no blank, colon or semicolon", found);
+        return INFO_MISSING;
+    }
     snprintf(text, size, "%s", found);
     return INFO_OK;
 }

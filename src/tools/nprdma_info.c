@@ -33,6 +33,7 @@ typedef struct info_options {
     int    check;
     int    verbose;
     int    stats;
+    int    ucx;
     pid_t  pid;        /**< 0: all processes of this user */
     double interval;   /**< seconds; 0: once */
 } info_options_t;
@@ -339,7 +340,7 @@ static int info_parse(char **argv, info_options_t *options)
             info_show_version();
             exit(0);
         } else if (strcmp(*arg, "--ucx") == 0) {
-            exit(info_show_ucx());
+            options->ucx = 1;
         } else {
             ret = info_misuse("unknown argument", *arg);
         }
@@ -354,6 +355,10 @@ static int info_parse(char **argv, info_options_t *options)
     if (options->stats && options->check) {
         return info_misuse("--stats does not go with", "--check");
     }
+    if (options->ucx && (options->stats || options->check)) {
+        return info_misuse("--ucx does not go with",
+                           options->stats ? "--stats" : "--check");
+    }
     return 0;
 }
 
@@ -367,6 +372,9 @@ int main(int argc, char **argv)
         return ret;
     }
 
+    if (options.ucx) {
+        return info_show_ucx();
+    }
     if (options.stats) {
         return (options.pid == 0) ? info_stats_list() :
                info_stats_show(options.pid, options.interval);

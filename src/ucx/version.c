@@ -72,7 +72,8 @@ static int ucx_version_is_name(const struct dirent *entry)
     unsigned major, minor;
     char more;
 
-    return sscanf(entry->d_name, "ucx-%u.%u%c", &major, &minor, &more) == 2;
+    return sscanf(entry->d_name, UCX_VERSION_DIR "%c", &major, &minor,
+                  &more) == 2;
 }
 
 void ucx_version_installed(const char *dir, char *text, size_t size)
@@ -80,17 +81,17 @@ void ucx_version_installed(const char *dir, char *text, size_t size)
     struct dirent **entries = NULL;
     size_t len              = 0;
     int i, count = scandir(dir, &entries, ucx_version_is_name, versionsort);
+    unsigned major, minor;
     char path[PATH_MAX];
-    const char *version;
 
     snprintf(text, size, "none");
     for (i = 0; i < count; ++i) {
-        version = entries[i]->d_name + strlen("ucx-");
-        snprintf(path, sizeof(path), "%s/ucx-%s/libuct_nprdma.so.0", dir,
-                 version);
+        sscanf(entries[i]->d_name, UCX_VERSION_DIR, &major, &minor);
+        snprintf(path, sizeof(path), "%s/" UCX_VERSION_PLUGIN, dir, major,
+                 minor);
         if ((access(path, R_OK) == 0) && (len < size)) {
-            len += snprintf(text + len, size - len, "%s%s",
-                            (len > 0) ? ", " : "", version);
+            len += snprintf(text + len, size - len, "%s%u.%u",
+                            (len > 0) ? ", " : "", major, minor);
         }
         free(entries[i]);
     }

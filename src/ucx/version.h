@@ -10,7 +10,8 @@
 
 /** The plug-in for one UCX, below the directory of nprdma's own libraries:
  *  printf() format with its major and minor version */
-#define UCX_VERSION_PLUGIN "ucx-%u.%u/libuct_nprdma.so.0"
+#define UCX_VERSION_DIR    "ucx-%u.%u"
+#define UCX_VERSION_PLUGIN UCX_VERSION_DIR "/libuct_nprdma.so.0"
 
 typedef struct ucx_version {
     unsigned major;

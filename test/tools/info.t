@@ -74,6 +74,12 @@ expect "and what it would take is said" 1 \
 run 60 env UCX_NPRDMA_INLINE=1m "$info" --check
 expect "a value that nprdma refuses" 1 \
     '^missing: the environment: UCX_NPRDMA_INLINE is .*: give it at most 16k'
+run 60 env UCX_NPRDMA_RING_SIZE=3 "$info" --check
+expect "one that only an interface refuses" 1 \
+    '^missing: the environment: UCX_NPRDMA_RING_SIZE is 3: give it a power of'
+run 60 env UCX_NPRDMA_RNG_SIZE=64 "$info" --check
+expect "a name that is none" 0 \
+    '^warning: the environment: nprdma has no UCX_NPRDMA_RNG_SIZE, and UCX '
 for tls in nprdmaa tcp,self ^nprdma; do
     run 60 env UCX_TLS=$tls "$info" --check
     # shellcheck disable=SC1003 # a backslash for the pattern
@@ -101,6 +107,13 @@ expect "a missing stub" 1 '^missing: the preload stub: .*make install'
 cp -R "$NPRDMA_PREFIX" "$TAP_DIR/moved"
 run 60 "$TAP_DIR/moved/bin/nprdma_info" --check -v
 expect "an installation that was moved" 0 "^ok: the plug-in: $TAP_DIR/moved/"
+
+cp -R "$NPRDMA_PREFIX" "$TAP_DIR/with blank"
+run 60 "$TAP_DIR/with blank/bin/nprdma_info" --check
+expect "one where LD_PRELOAD has no way to name it" 1 \
+    '^missing: the preload stub: LD_PRELOAD cannot hold .*/with blank/'
+run 60 "$info" --ucx --check
+expect "--ucx goes with nothing else" 2 "--ucx does not go with '--check'"
 
 run 60 bash -c 'ulimit -n 12 && exec "$1" --check' limit "$info"
 expect "too few descriptors" 1 "^missing: file descriptors: 'ulimit -n' is 12"
