@@ -50,9 +50,7 @@ uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
                                  rkey, comp);
     UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ep->super, GET, ZCOPY,
                                  uct_iov_total_length(iov, iovcnt));
-    return UCT_NPRDMA_GETS_END_LATER ?
-           uct_nprdma_iface_later(uct_nprdma_ep_iface(ep), status, comp) :
-           status;
+    return uct_nprdma_iface_later(uct_nprdma_ep_iface(ep), status, comp);
 }
 
 ssize_t

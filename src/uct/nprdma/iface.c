@@ -220,19 +220,15 @@ unsigned uct_nprdma_iface_end_later(uct_nprdma_iface_t *iface)
     return count;
 }
 
-ucs_status_t uct_nprdma_flushed(uct_nprdma_iface_t *iface, ucs_status_t status,
-                                uct_completion_t *comp)
+ucs_status_t uct_nprdma_iface_flush_later(uct_nprdma_iface_t *iface,
+                                          uct_completion_t *comp)
 {
-    if (ucs_likely(iface->num_later == 0) || (status != UCS_OK)) {
-        return status;
-    }
-
     if (iface->num_later == UCT_NPRDMA_MAX_LATER) {
         uct_nprdma_iface_end_later(iface); /* there must be room */
         return UCS_OK;
     }
     return (comp == NULL) ? UCS_INPROGRESS :
-           uct_nprdma_iface_later(iface, status, comp);
+           uct_nprdma_iface_later(iface, UCS_OK, comp);
 }
 
 ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,

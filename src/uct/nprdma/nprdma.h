@@ -126,13 +126,20 @@ void uct_nprdma_complete(void *comp, ucs_status_t status);
  *  begun in their callbacks waits for the next call. */
 unsigned uct_nprdma_iface_end_later(uct_nprdma_iface_t *iface);
 
+/** Is anything complete later? */
+static UCS_F_ALWAYS_INLINE int
+uct_nprdma_iface_has_later(const uct_nprdma_iface_t *iface)
+{
+    return UCT_NPRDMA_GETS_END_LATER && ucs_unlikely(iface->num_later > 0);
+}
+
 /** An operation was done, which @a status says: is it complete later? Then
  *  returns UCS_INPROGRESS. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_iface_later(uct_nprdma_iface_t *iface, ucs_status_t status,
                        uct_completion_t *comp)
 {
-    if ((status != UCS_OK) || (comp == NULL) ||
+    if (!UCT_NPRDMA_GETS_END_LATER || (status != UCS_OK) || (comp == NULL) ||
         (iface->num_later == UCT_NPRDMA_MAX_LATER)) {
         return status;
     }
@@ -141,9 +148,18 @@ uct_nprdma_iface_later(uct_nprdma_iface_t *iface, ucs_status_t status,
     return UCS_INPROGRESS;
 }
 
+/** A flush was done, and something is complete later: so is the flush */
+ucs_status_t uct_nprdma_iface_flush_later(uct_nprdma_iface_t *iface,
+                                          uct_completion_t *comp);
+
 /** The result of a flush, which completes after those */
-ucs_status_t uct_nprdma_flushed(uct_nprdma_iface_t *iface, ucs_status_t status,
-                                uct_completion_t *comp);
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_flushed(uct_nprdma_iface_t *iface, ucs_status_t status,
+                   uct_completion_t *comp)
+{
+    return (uct_nprdma_iface_has_later(iface) && (status == UCS_OK)) ?
+           uct_nprdma_iface_flush_later(iface, comp) : status;
+}
 
 /** Members of every device's table of operations */
 ucs_status_t uct_nprdma_iface_flush(uct_iface_h iface, unsigned flags,

@@ -220,7 +220,7 @@ static unsigned uct_nprdma_soft_iface_progress(uct_iface_h tl_iface)
 
     count  = np_port_poll(iface->port, uct_nprdma_iface_am, &iface->super);
     count += np_port_work(iface->port);
-    if (ucs_unlikely(iface->super.num_later > 0)) {
+    if (uct_nprdma_iface_has_later(&iface->super)) {
         count += uct_nprdma_iface_end_later(&iface->super);
     }
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->super.arbiter))) {
@@ -245,7 +245,7 @@ uct_nprdma_soft_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     uct_nprdma_soft_iface_t *iface = ucs_derived_of(tl_iface,
                                                     uct_nprdma_soft_iface_t);
 
-    if ((iface->super.num_later > 0) ||
+    if (uct_nprdma_iface_has_later(&iface->super) ||
         !ucs_arbiter_is_empty(&iface->super.arbiter)) {
         return UCS_ERR_BUSY; /* we are not told when there is room */
     }

@@ -165,7 +165,7 @@ static unsigned uct_nprdma_verbs_iface_progress(uct_iface_h tl_iface)
     unsigned count;
 
     count = np_vport_progress(iface->port);
-    if (ucs_unlikely(iface->super.num_later > 0)) {
+    if (uct_nprdma_iface_has_later(&iface->super)) {
         count += uct_nprdma_iface_end_later(&iface->super);
     }
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->super.arbiter))) {
@@ -191,7 +191,7 @@ uct_nprdma_verbs_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
                                                      uct_nprdma_verbs_iface_t);
 
-    if ((iface->super.num_later > 0) ||
+    if (uct_nprdma_iface_has_later(&iface->super) ||
         !ucs_arbiter_is_empty(&iface->super.arbiter)) {
         return UCS_ERR_BUSY; /* we are not told when there is room */
     }

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include <memory>
 
@@ -63,15 +64,22 @@ protected:
     static uint64_t exchange(UcpNode &node, size_t length, uint64_t seed)
     {
         std::vector<uint8_t> source(length), room(Guarded::space(length));
-        Guarded sink(room.data(), length);
+
+        return exchange(node, source.data(), room.data(), length, seed);
+    }
+
+    static uint64_t exchange(UcpNode &node, uint8_t *source, uint8_t *room,
+                             size_t length, uint64_t seed)
+    {
+        Guarded sink(room, length);
         ucs_status_ptr_t send, receive;
         Growth growth;
 
-        pattern_fill(source.data(), length, seed);
+        pattern_fill(source, length, seed);
         sink.fill(0);
         receive = ucp_tag_recv_nbx(node.worker, sink.data(), length, seed,
                                    ~0ull, &no_params());
-        send    = ucp_tag_send_nbx(node.ep, source.data(), length, seed,
+        send    = ucp_tag_send_nbx(node.ep, source, length, seed,
                                    &no_params());
         node.finish(receive, "receive");
         node.finish(send, "send");
@@ -111,6 +119,34 @@ TEST_P(ScopeTag, WithArenasItIsMessages)
         warm_up(node);
         EXPECT_EQ(0u, exchange(node, 1 << 20, 11));
     });
+}
+
+// Memory is unmapped, and other memory is mapped at the same address. UCX that
+// keeps registrations in a cache must not take the one for the other.
+TEST_P(ScopeTag, OtherMemoryAtTheAddress)
+{
+    for (const char *scope : {"arena", "exact"}) {
+        run(scope, [](Rank &rank) {
+            const size_t length = 1 << 20, size = Guarded::space(length);
+            UcpNode node(rank, options());
+            uint8_t *at[2] = {};
+
+            warm_up(node);
+            for (int round = 0; round < 10; ++round) {
+                for (uint8_t *&address : at) {
+                    // Or at another, if that was taken meanwhile
+                    void *got = mmap(address, size, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                    ASSERT_NE(MAP_FAILED, got);
+                    address = (uint8_t*)got;
+                }
+                exchange(node, at[0], at[1], length, 100 + round);
+                for (uint8_t *address : at) {
+                    ASSERT_EQ(0, munmap(address, size));
+                }
+            }
+        });
+    }
 }
 
 // The sender gives up and uses its buffer for something else, while its message
