@@ -133,15 +133,18 @@ choose_source() {
         usage_error "$suite has UCX $wanted, and no --ucx-source is of that"
     fi
     # One that was fetched before that Debian's UCX moved is no use
-    if [ -d "$base/ucx-source" ] &&
-        [ "$(nprdma_ucx_version "$base/ucx-source")" != "$wanted" ]; then
+    if [ "$(nprdma_ucx_version "$base/ucx-source")" != "$wanted" ]; then
         rm -rf "$base/ucx-source"
+        fetch_source
     fi
-    "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
-        die "$LAB_RC_SKIP" "no private headers of UCX $wanted (see above):" \
-            "--ucx-source DIR names a source tree of it"
     sources=("$base/ucx-source")
     source=/ucx-0
+}
+
+fetch_source() {
+    "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
+        die "$LAB_RC_SKIP" "no private headers of the UCX of $suite (see" \
+            "above): --ucx-source DIR names a source tree of it"
 }
 
 # Makes packages, and installs, uses and removes them where a user would
@@ -172,6 +175,8 @@ if [ "$what" = built ]; then
 fi
 source=
 others=()
+# Before the root, which takes minutes
+[ "$shell" = yes ] || [ ${#sources[@]} -gt 0 ] || fetch_source
 root_prepare root "$(builder_packages)"
 [ "$shell" = no ] || root_shell
 choose_source
