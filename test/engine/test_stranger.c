@@ -305,6 +305,35 @@ static int stranger_among_rings(void)
     return 0;
 }
 
+/* The owner has met one, and computes when it speaks: a service thread hears
+ * it, though it was no thread that met it */
+static int stranger_of_owner(void)
+{
+    const struct timespec pause = {.tv_nsec = 50000000};
+    np_port_t *target = pair_port(), *port = pair_port();
+    unsigned i;
+    int fd;
+
+    TAP_CHILD_CHECK(stranger_come(target, &fd, 1) == 1);
+    np_port_housekeep(target);
+    TAP_CHILD_CHECK(target->num_strangers == 1);
+    np_inbox_begin(target);
+    np_service_start();
+    nanosleep(&pause, NULL); /* the threads sleep */
+
+    TAP_CHILD_CHECK(stranger_speak(fd, port));
+    for (i = 0; (i < 40) && (__atomic_load_n(&target->num_peers,
+                                             __ATOMIC_RELAXED) == 0); ++i) {
+        nanosleep(&pause, NULL);
+    }
+    TAP_CHILD_CHECK(i < 40);
+    np_inbox_end(target);
+    close(fd);
+    np_proto_close(port);
+    np_proto_close(target);
+    return 0;
+}
+
 /* What they can make us say */
 static void stranger_lines(void)
 {
@@ -333,4 +362,7 @@ void test_stranger_children(void)
 {
     TAP_CHECK(tap_child(stranger_among_rings),
               "strangers: are looked at for a second, whoever rings");
+    TAP_CHECK(tap_child(stranger_of_owner),
+              "strangers: one whom the owner has met speaks while it "
+              "computes");
 }

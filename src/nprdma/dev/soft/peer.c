@@ -102,7 +102,7 @@ static void np_peer_set_gone(np_peer_t *peer)
         if (peer->process.fd >= 0) {
             np_port_unwatch(peer->port, peer->process.fd);
         }
-        epoll_ctl(peer->port->bell, EPOLL_CTL_DEL, peer->fd, NULL);
+        np_port_take_bell(peer->port, peer->fd);
     }
 }
 
@@ -381,7 +381,7 @@ int np_port_hear_bell(np_port_t *port)
         count = epoll_wait(port->bell, events, NP_PEER_RINGERS, 0);
         for (i = 0; i < count; ++i) {
             if (events[i].data.ptr == NULL) {
-                is_connecting = 1; /* the listening socket */
+                is_connecting = 1; /* or a stranger speaks */
             } else {
                 np_peer_hear_bell(events[i].data.ptr);
             }
@@ -432,13 +432,12 @@ static void np_peer_handle_death(np_event_t *event)
 /* What comes from it, and its end. It is in its place: events find it whole. */
 static void np_peer_watch(np_peer_t *peer)
 {
-    struct epoll_event bell = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
-    np_port_t *port         = peer->port;
+    np_port_t *port = peer->port;
 
     if ((np_port_watch(port, peer->fd, &peer->event) != UCS_OK) ||
         ((peer->process.fd >= 0) &&
          (np_port_watch(port, peer->process.fd, &peer->death) != UCS_OK)) ||
-        (epoll_ctl(port->bell, EPOLL_CTL_ADD, peer->fd, &bell) != 0)) {
+        (np_port_hang_bell(port, peer->fd, peer) != 0)) {
         np_error("process %d is not watched (%m): its end may not be noticed, "
                  "and its requests wait for this program",
                  peer->process.pid);

@@ -131,6 +131,15 @@ static void np_port_handle_speaker(np_event_t *event)
     np_port_hear(ucs_container_of(event, np_port_t, speaker));
 }
 
+/* Add to a set, or change what is there: a stranger that has become a peer */
+static int np_port_set_event(int set, int fd, struct epoll_event *ev)
+{
+    int ret = epoll_ctl(set, EPOLL_CTL_ADD, fd, ev);
+
+    return ((ret != 0) && (errno == EEXIST)) ?
+           epoll_ctl(set, EPOLL_CTL_MOD, fd, ev) : ret;
+}
+
 ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
 {
     struct epoll_event ev = {
@@ -138,9 +147,7 @@ ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event)
         .data.ptr = event
     };
 
-    if ((epoll_ctl(port->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) &&
-        ((errno != EEXIST) || /* a stranger that has become a peer */
-         (epoll_ctl(port->epoll_fd, EPOLL_CTL_MOD, fd, &ev) != 0))) {
+    if (np_port_set_event(port->epoll_fd, fd, &ev) != 0) {
         np_error("epoll_ctl(ADD) failed: %m. Check "
                  "fs.epoll.max_user_watches");
         return UCS_ERR_IO_ERROR;
@@ -164,13 +171,23 @@ void np_port_unwatch(np_port_t *port, int fd)
     epoll_ctl(port->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
+int np_port_hang_bell(np_port_t *port, int fd, np_peer_t *peer)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
+
+    return np_port_set_event(port->bell, fd, &ev);
+}
+
+void np_port_take_bell(np_port_t *port, int fd)
+{
+    epoll_ctl(port->bell, EPOLL_CTL_DEL, fd, NULL);
+}
+
 static ucs_status_t np_port_open_bell(np_port_t *port)
 {
-    struct epoll_event listener = {.events = EPOLLIN | EPOLLET};
-
     port->bell = epoll_create1(EPOLL_CLOEXEC);
-    if ((port->bell < 0) || (epoll_ctl(port->bell, EPOLL_CTL_ADD,
-                                       port->listen_fd, &listener) != 0)) {
+    if ((port->bell < 0) ||
+        (np_port_hang_bell(port, port->listen_fd, NULL) != 0)) {
         np_error("no epoll set for the service threads: %m. Check "
                  "'ulimit -n'");
         return UCS_ERR_IO_ERROR;

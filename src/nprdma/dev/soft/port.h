@@ -164,9 +164,10 @@ struct np_port {
                                            owner reads without */
     pthread_mutex_t     lock;         /**< guards peers[], their shm,
                                            accepting */
-    int                 bell;         /**< epoll set of the peers' sockets and
-                                           the listening one, edge triggered,
-                                           for the service threads */
+    int                 bell;         /**< epoll set of the peers' sockets, the
+                                           strangers' and the listening one,
+                                           edge triggered, for the service
+                                           threads */
     np_service_client_t service;
     _Atomic uint32_t    owner_taken;  /**< requests; written by the owner's
                                            progress. relaxed: has it any? */
@@ -264,6 +265,11 @@ ucs_status_t np_port_watch(np_port_t *port, int fd, np_event_t *event);
 void np_port_watch_news(np_port_t *port, int fd, np_event_t *event);
 
 void np_port_unwatch(np_port_t *port, int fd);
+
+/** Ring for service threads when a socket has something, from now on; NULL: of
+ *  one that connects. Returns 0, or -1 and errno. */
+int np_port_hang_bell(np_port_t *port, int fd, np_peer_t *peer);
+void np_port_take_bell(np_port_t *port, int fd);
 
 /**
  * Prepare to sleep on epoll_fd.

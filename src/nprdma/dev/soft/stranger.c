@@ -57,6 +57,7 @@ static void np_stranger_drop(np_port_t *port, np_stranger_t *stranger,
                              ucs_status_t status)
 {
     np_port_unwatch(port, stranger->fd);
+    np_port_take_bell(port, stranger->fd);
     np_stranger_refuse(stranger->fd, &stranger->cred, status);
     stranger->fd = -1;
     --port->num_strangers;
@@ -123,8 +124,10 @@ np_stranger_keep(np_port_t *port, int fd, const np_sock_cred_t *cred,
         np_stranger_drop(port, place, UCS_ERR_EXCEEDS_LIMIT);
     }
 
-    /* Each thing that it says is one event: the owner may sleep */
-    if (epoll_ctl(port->epoll_fd, EPOLL_CTL_ADD, fd, &speaks) != 0) {
+    /* Each thing that it says is one event: the owner may sleep. It may compute
+     * as well, and be the only one that has met it: then a thread hears it. */
+    if ((epoll_ctl(port->epoll_fd, EPOLL_CTL_ADD, fd, &speaks) != 0) ||
+        (np_port_hang_bell(port, fd, NULL) != 0)) {
         np_error_seldom("epoll_ctl(ADD) failed: %m. Check "
                         "fs.epoll.max_user_watches");
         np_sock_close(fd);
