@@ -338,6 +338,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h md, uct_worker_h worker,
 
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 {
+    uct_nprdma_iface_end_later(self);
     ucs_arbiter_cleanup(&self->arbiter);
     ucs_recursive_spinlock_destroy(&self->lock);
 }

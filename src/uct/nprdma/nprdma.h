@@ -133,6 +133,15 @@ uct_nprdma_iface_has_later(const uct_nprdma_iface_t *iface)
     return UCT_NPRDMA_GETS_END_LATER && ucs_unlikely(iface->num_later > 0);
 }
 
+/** At the begin of progress: a flush that this progress ends comes after
+ *  them */
+static UCS_F_ALWAYS_INLINE unsigned
+uct_nprdma_iface_progress_later(uct_nprdma_iface_t *iface)
+{
+    return uct_nprdma_iface_has_later(iface) ?
+           uct_nprdma_iface_end_later(iface) : 0;
+}
+
 /** An operation was done, which @a status says: is it complete later? Then
  *  returns UCS_INPROGRESS. */
 static UCS_F_ALWAYS_INLINE ucs_status_t

@@ -162,12 +162,9 @@ static unsigned uct_nprdma_verbs_iface_progress(uct_iface_h tl_iface)
 {
     uct_nprdma_verbs_iface_t *iface = ucs_derived_of(tl_iface,
                                                      uct_nprdma_verbs_iface_t);
-    unsigned count;
+    unsigned count = uct_nprdma_iface_progress_later(&iface->super);
 
-    count = np_vport_progress(iface->port);
-    if (uct_nprdma_iface_has_later(&iface->super)) {
-        count += uct_nprdma_iface_end_later(&iface->super);
-    }
+    count += np_vport_progress(iface->port);
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->super.arbiter))) {
         count += uct_nprdma_iface_progress_pending(&iface->super);
     }
