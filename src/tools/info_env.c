@@ -144,7 +144,7 @@ static int info_env_try_each(info_env_ucx_t *ucx, const info_env_t *env)
     return INFO_ENV_TAKEN;
 }
 
-/* Open the first device: some settings are refused only there */
+/* Open all devices: some settings are refused only there */
 static ucs_status_t info_env_open(info_env_ucx_t *ucx)
 {
     uct_iface_params_t params = {
@@ -154,13 +154,14 @@ static ucs_status_t info_env_open(info_env_ucx_t *ucx)
     };
     uct_tl_resource_desc_t *resources;
     ucs_async_context_t *async;
+    ucs_status_t status = UCS_OK;
     uct_worker_h worker;
     uct_iface_h iface;
-    unsigned count;
+    unsigned count, i;
 
     /* without any device INTRA_NODE is looked at by itself */
     if ((ucx->uct_md_query_tl_resources(ucx->md, &resources, &count) !=
-         UCS_OK) || (count == 0) ||
+         UCS_OK) ||
         (ucx->ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK,
                                        &async) != UCS_OK) ||
         (ucx->uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) !=
@@ -168,10 +169,13 @@ static ucs_status_t info_env_open(info_env_ucx_t *ucx)
         return UCS_OK;
     }
 
-    params.mode.device.tl_name  = resources[0].tl_name;
-    params.mode.device.dev_name = resources[0].dev_name;
-    return ucx->uct_iface_open(ucx->md, worker, &params, ucx->iface_config,
-                               &iface);
+    for (i = 0; (i < count) && (status == UCS_OK); ++i) {
+        params.mode.device.tl_name  = resources[i].tl_name;
+        params.mode.device.dev_name = resources[i].dev_name;
+        status = ucx->uct_iface_open(ucx->md, worker, &params,
+                                     ucx->iface_config, &iface);
+    }
+    return status;
 }
 
 /* Has a configuration a setting of that name? Newer UCX want it with the name
@@ -182,6 +186,9 @@ static int info_env_has(const info_env_ucx_t *ucx, void *config,
     char name[INFO_LINE], value[INFO_LINE];
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(setting, "="), setting);
+    if (strcmp(name, INFO_ENV_PREFIX) == 0) {
+        return 0;
+    }
     return (ucx->uct_config_get(config, name + strlen(INFO_ENV_PREFIX),
                                 value, sizeof(value)) == UCS_OK) ||
            (ucx->uct_config_get(config, name + strlen("UCX_"), value,
@@ -192,16 +199,17 @@ static int info_env_has(const info_env_ucx_t *ucx, void *config,
 static int info_env_find_unknown(const info_env_ucx_t *ucx,
                                  const info_env_t *env)
 {
-    unsigned i;
+    unsigned i, count = 0;
 
     for (i = 0; i < env->count; ++i) {
         if (!info_env_has(ucx, ucx->md_config, env->settings[i]) &&
             !info_env_has(ucx, ucx->iface_config, env->settings[i])) {
-            printf(INFO_ENV_UNKNOWN "%s\n", env->settings[i]);
-            return INFO_ENV_NAME;
+            printf("%s%.*s", (count++ == 0) ? INFO_ENV_UNKNOWN : ", ",
+                   (int)strcspn(env->settings[i], "="), env->settings[i]);
         }
     }
-    return INFO_ENV_TAKEN;
+    printf("\n");
+    return (count > 0) ? INFO_ENV_NAME : INFO_ENV_TAKEN;
 }
 
 static int info_child_env(void)
@@ -210,7 +218,7 @@ static int info_child_env(void)
     info_env_t env;
 
     info_env_find(&env);
-    if (info_env_load(&ucx) != 0) {
+    if ((env.count == 0) || (info_env_load(&ucx) != 0)) {
         return INFO_ENV_TAKEN; /* the plug-in is tried by itself */
     }
 
@@ -285,6 +293,8 @@ info_result_t info_check_env(char *text, size_t size)
     const char *intra_node = getenv(INFO_ENV_PREFIX "INTRA_NODE");
     char said[8 * INFO_LINE], copy[8 * INFO_LINE], names[INFO_LINE];
     const char *what, *wanted;
+    info_result_t result;
+    size_t len;
     int ret;
 
     ret = info_in_child(info_child_env, said, sizeof(said));
@@ -307,15 +317,6 @@ info_result_t info_check_env(char *text, size_t size)
         return INFO_MISSING;
     }
 
-    if (ret == INFO_ENV_NAME) {
-        what = info_env_after(said, INFO_ENV_UNKNOWN);
-        snprintf(text, size, "nprdma has no %.*s, and UCX ignores it: "
-                 "nprdma(7) has the names",
-                 (what != NULL) ? (int)strcspn(what, "=") : INFO_LINE,
-                 (what != NULL) ? what : "setting of one of these names");
-        return INFO_WARNING;
-    }
-
     info_verbs_names(names, sizeof(names));
     if ((intra_node != NULL) && (strcmp(intra_node, "verbs") == 0) &&
         (names[0] == '\0')) {
@@ -323,5 +324,14 @@ info_result_t info_check_env(char *text, size_t size)
                  "device works here: no peer can be reached. Unset it");
         return INFO_MISSING;
     }
-    return info_env_transports(text, size);
+    result = info_env_transports(text, size);
+    if (ret == INFO_ENV_NAME) {
+        len  = (result == INFO_OK) ? 0 : strlen(text);
+        what = info_env_after(said, INFO_ENV_UNKNOWN);
+        snprintf(text + len, size - len, "%snprdma has no %s, and UCX ignores "
+                 "it: 'ucx_info -cf' has the names", (len > 0) ? "; " : "",
+                 (what != NULL) ? what : "setting of one of these names");
+        return INFO_WARNING;
+    }
+    return result;
 }

@@ -111,6 +111,8 @@ int info_in_child(int (*func)(void), char *text, size_t size)
     pid = fork();
     if (pid == 0) {
         alarm(INFO_CHILD_LIMIT);
+        unsetenv("UCX_LOG_LEVEL"); /* what UCX says is read here */
+        unsetenv("UCX_LOG_FILE");
         dup2(fds[1], STDOUT_FILENO);
         dup2(fds[1], STDERR_FILENO);
         status = func();

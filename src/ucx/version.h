@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-/** The plug-in for one UCX, below the directory of nprdma's own libraries:
- *  printf() format with its major and minor version */
+/** The directory of one UCX, below that of nprdma's own libraries, and the
+ *  plug-in in it: formats with its major and minor version */
 #define UCX_VERSION_DIR    "ucx-%u.%u"
 #define UCX_VERSION_PLUGIN UCX_VERSION_DIR "/libuct_nprdma.so.0"
 

@@ -80,6 +80,14 @@ expect "one that only an interface refuses" 1 \
 run 60 env UCX_NPRDMA_RNG_SIZE=64 "$info" --check
 expect "a name that is none" 0 \
     '^warning: the environment: nprdma has no UCX_NPRDMA_RNG_SIZE, and UCX '
+run 60 env UCX_NPRDMA_RNG_SIZE=64 UCX_NPRDMA_FOO=1 UCX_TLS=tcp "$info" --check
+expect "two of them, beside what else is wrong" 0 \
+    '^warning: the environment: UCX_TLS=tcp .*; nprdma has no .*_FOO, and UCX '
+run 60 env UCX_LOG_LEVEL=debug UCX_LOG_FILE=/dev/null UCX_NPRDMA_RING_SIZE=3 \
+    "$info" --check
+expect "whatever UCX is to log" 1 \
+    '^missing: the environment: UCX_NPRDMA_RING_SIZE is 3: '
+tap_check "and where" grep -q '^ok: UCX$' "$TAP_OUT"
 for tls in nprdmaa tcp,self ^nprdma; do
     run 60 env UCX_TLS=$tls "$info" --check
     # shellcheck disable=SC1003 # a backslash for the pattern
@@ -95,8 +103,12 @@ if [ -z "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
     run 60 env UCX_NPRDMA_INTRA_NODE=verbs "$info" --check
     expect "an RDMA device that is not there" 1 \
         '^missing: the environment: UCX_NPRDMA_INTRA_NODE=verbs, and no '
+    run 60 env UCX_NPRDMA_INTRA_NODE=verbs UCX_NPRDMA_RNG=1 "$info" --check
+    expect "which a name that is none does not hide" 1 \
+        '^missing: the environment: UCX_NPRDMA_INTRA_NODE=verbs, and no '
 else
     tap_skip "an RDMA device that is not there" "there is one"
+    tap_skip "which a name that is none does not hide" "there is one"
 fi
 
 mkdir "$TAP_DIR/bin"
