@@ -16,7 +16,7 @@ PROGRAMS="test_engine test_race test_sim test_rows"
 suite=$LAB_SUITE
 processor=
 programs=()
-tap=yes
+shell=no
 
 usage() {
     cat <<END
@@ -97,16 +97,22 @@ cross_make() {
 [ "$(dpkg --print-architecture)" = amd64 ] ||
     die "$LAB_RC_SKIP" "this is no amd64: there is no cross build on" \
         "$(dpkg --print-architecture)"
+if [ "$shell" = yes ]; then
+    [ ${#programs[@]} -eq 0 ] ||
+        usage_error "'${programs[0]}' does not go with --shell"
+else
+    tap=yes
+fi
+[ ${#sources[@]} -le 1 ] || usage_error "one --ucx-source is built with"
 root_open build-arm64
+# Before the root, which takes minutes
+if [ "$shell" = no ] && [ ${#sources[@]} -eq 0 ]; then
+    root_fetch_source
+    sources=("$base/ucx-source")
+fi
 cached root-arm64 6000 "$suite $PACKAGES $(declare -f cross_make has_arm64 \
     distro_make bootstrap)" cross_make
 root=$CACHED/root
 copy_tree
 [ "$shell" = no ] || root_shell
-if [ ${#sources[@]} -eq 0 ]; then
-    "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
-        die "$LAB_RC_SKIP" "no private headers of $suite's UCX (see above):" \
-            "--ucx-source DIR names a source tree of it"
-    sources=("$base/ucx-source")
-fi
 inside "$root" contrib/cross-run.sh /ucx-0 "${programs[@]}"

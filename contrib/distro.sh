@@ -16,8 +16,8 @@ arguments=()
 
 usage() {
     cat <<'END'
-Usage: distro.sh SUITE [--ucx-source DIR]... [ARGUMENT...]
-       distro.sh SUITE [--ucx-source DIR] --packages
+Usage: distro.sh SUITE [--ucx-source DIR]... [--inexact] [ARGUMENT...]
+       distro.sh SUITE [--ucx-source DIR] [--inexact] --packages
        distro.sh SUITE --built | --shell
 Builds and tests this tree in another Debian, for example trixie or sid, with
 that Debian's own compiler, UCX and MPI: contrib/check.sh --quick, with
@@ -49,10 +49,9 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --inexact) inexact=yes ;;
-    --shell) shell=yes ;;
-    --packages | --built)
+    --shell | --packages | --built)
+        [ "$what" = tests ] || usage_error "--$what does not go with $1"
         what=${1#--}
-        tap=yes
         ;;
     -h | --help)
         usage
@@ -75,6 +74,23 @@ done
 [[ $suite =~ ^[a-z]+$ ]] ||
     usage_error "${suite:+"'$suite' is no suite of Debian: "}which Debian?" \
         "For example distro.sh trixie"
+case $what in
+packages | built) tap=yes ;;
+esac
+[ "$what" = tests ] || [ ${#arguments[@]} -eq 0 ] ||
+    usage_error "${arguments[0]} does not go with --$what"
+case $what in
+shell | built)
+    if [ ${#sources[@]} -gt 0 ] || [ "$inexact" = yes ]; then
+        usage_error "--$what needs no headers of UCX: neither --ucx-source" \
+            "nor --inexact goes with it"
+    fi
+    ;;
+packages)
+    [ ${#sources[@]} -le 1 ] ||
+        usage_error "--packages are made with one --ucx-source"
+    ;;
+esac
 
 # What building, testing and packaging needs
 builder_packages() {
@@ -135,16 +151,14 @@ choose_source() {
     # One that was fetched before that Debian's UCX moved is no use
     if [ "$(nprdma_ucx_version "$base/ucx-source")" != "$wanted" ]; then
         rm -rf "$base/ucx-source"
-        fetch_source
+        root_fetch_source
     fi
+    version=$(nprdma_ucx_version "$base/ucx-source")
+    [ "$version" = "$wanted" ] ||
+        die "$LAB_RC_SKIP" "$suite has UCX $wanted, and the mirror the source" \
+            "of $version: --ucx-source DIR names one of $wanted"
     sources=("$base/ucx-source")
     source=/ucx-0
-}
-
-fetch_source() {
-    "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
-        die "$LAB_RC_SKIP" "no private headers of the UCX of $suite (see" \
-            "above): --ucx-source DIR names a source tree of it"
 }
 
 # Makes packages, and installs, uses and removes them where a user would
@@ -157,28 +171,31 @@ try_packages() {
 # Runs there what was built here
 try_built() {
     local file
-    for file in install/bin/nprdma-run test_engine; do
+    for file in install/bin/nprdma-run install/bin/nprdma_info test_engine \
+        test_race osu-bench/osu_latency; do
         [ -x "$top/build/$file" ] ||
             usage_error "$top/build/$file is missing: contrib/check.sh" \
                 "builds it"
     done
+    root_open "build-$suite"
+    copy_tree
     root_prepare root-plain "$PLAIN_PACKAGES"
     built=$top/build
     inside "$root" contrib/elsewhere.sh /built
 }
 
-root_open "build-$suite"
-copy_tree
 if [ "$what" = built ]; then
     try_built
     exit
 fi
+root_open "build-$suite"
+copy_tree
 source=
 others=()
 # Before the root, which takes minutes
-[ "$shell" = yes ] || [ ${#sources[@]} -gt 0 ] || fetch_source
+[ "$what" = shell ] || [ ${#sources[@]} -gt 0 ] || root_fetch_source
 root_prepare root "$(builder_packages)"
-[ "$shell" = no ] || root_shell
+[ "$what" != shell ] || root_shell
 choose_source
 if [ "$what" = packages ]; then
     try_packages

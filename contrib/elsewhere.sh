@@ -6,7 +6,7 @@
 # shellcheck disable=SC2317
 set -euo pipefail
 
-build=$1
+build=${1:?"which build? It is for contrib/distro.sh SUITE --built"}
 run=$build/install/bin/nprdma-run
 info=$build/install/bin/nprdma_info
 count=0
@@ -61,6 +61,11 @@ fails() {
 ucx=$(ucx_info -v | sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' |
     head -n 1)
 minor=${ucx%.*}
+if [ -e "$build/install/lib/nprdma/ucx-$minor/libuct_nprdma.so.0" ]; then
+    echo "elsewhere.sh: the UCX here is $minor, for which there is a plug-in:" \
+        "another Debian is wanted" >&2
+    exit 2
+fi
 refusal="^nprdma: UCX ${ucx//./\\.} is running.* for: .*package for UCX"
 refusal+=" ${minor//./\\.}"
 

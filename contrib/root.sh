@@ -16,7 +16,6 @@ LAB_ME=${0##*/}
 . "$top/test/lab/lib/cache.sh"
 
 tap=no
-shell=no
 sources=() # trees of UCX, which the inside has as /ucx-0, /ucx-1
 built=     # what was built outside, which the inside has as /built
 
@@ -38,7 +37,7 @@ usage_error() {
 
 # take_source [DIR...]: the first is the value of --ucx-source
 take_source() {
-    [ $# -ge 1 ] || usage_error "--ucx-source needs a directory"
+    [[ ${1-} == [!-]* ]] || usage_error "--ucx-source needs a directory"
     [ -f "$1/src/uct/api/version.h.in" ] ||
         usage_error "--ucx-source $1: no src/uct/api/version.h.in there: name" \
             "the top of a source tree of UCX"
@@ -82,6 +81,22 @@ root_prepare() {
     cached "$1-$suite" 6000 "${*:2} $(declare -f distro_make bootstrap)" \
         distro_make "$suite" "${@:2}"
     root=$CACHED/root
+}
+
+# root_fetch_source: base/ucx-source is the one of the suite. Exit 3: the mirror
+# does not have it, which is a skip.
+root_fetch_source() {
+    local code=0
+    "$top/contrib/ucx-source.sh" --suite "$suite" "$base/ucx-source" >&2 ||
+        code=$?
+    case $code in
+    0) ;;
+    3)
+        die "$LAB_RC_SKIP" "no private headers of the UCX of $suite (see" \
+            "above): --ucx-source DIR names a source tree of it"
+        ;;
+    *) die 1 "cannot fetch the UCX of $suite: see above" ;;
+    esac
 }
 
 # The working tree as it is, changes included

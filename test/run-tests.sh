@@ -23,8 +23,8 @@ Runs the GoogleTest programs BUILD/gtest_* and the TAP scripts test/*/*.t.
   --quick           leave out sanitizers, applications, the lab and kmod
   --sanitized DIR   also the GoogleTest programs and test_sim of this sanitizer
                     build
-  --tap COMMAND     also this command, which prints TAP; its name is that of
-                    its program and its first argument
+  --tap COMMAND     also this command, which prints TAP; its name is the
+                    command without the directory of its program
   --try             look at the other options, and run nothing
 
 NPRDMA_PREFIX is what is tested (default: BUILD/install), NPRDMA_TEST_TIMEOUT
@@ -216,9 +216,14 @@ run() {
     passed=$((passed + ok))
     failed=$((failed + bad))
     skipped=$((skipped + skip))
-    sed -n "s|^skip\t|$name\t|p" "$work/result" >>"$work/skips"
-    sed -n "s/^\(bad\|fail\)\t/    ${name//\//\\/}: /p" "$work/result" \
-        >>"$work/failures"
+    # The name goes by the environment, which awk takes as it is
+    name=$name awk -F '\t' -v OFS='\t' '
+        $1 == "skip" { $1 = ENVIRON["name"]; print }
+    ' "$work/result" >>"$work/skips"
+    name=$name awk -F '\t' '
+        $1 == "bad" || $1 == "fail" {
+            print "    " ENVIRON["name"] ": " substr($0, length($1) + 2)
+        }' "$work/result" >>"$work/failures"
     if [ "$bad" -gt 0 ]; then
         sed -n 's/^fail\t/    /p' "$work/result"
         show_failures "$kind" "$log"
@@ -248,7 +253,7 @@ find_leaks() {
 }
 
 run_all() {
-    local script command own program first
+    local script command own program
     run_gtests "$build" "" "$NPRDMA_PREFIX"
     for script in "$src"/test/*/*.t; do
         if [ ! -x "$script" ] ||
@@ -261,8 +266,8 @@ run_all() {
         limit=${own:-$limit} run tap "${script#"$src"/test/}" "$script"
     done
     for command in "${extra[@]}"; do
-        read -r program first _ <<<"$command"
-        run tap "${program##*/}${first:+ $first}" \
+        program=${command%% *}
+        run tap "${program##*/}${command#"$program"}" \
             bash -c "cd '$src' && $command"
     done
     if [ -n "$sanitized" ] && [ "$quick" = no ]; then
@@ -345,8 +350,8 @@ why_nothing() {
     compgen -G "$build/gtest_*" >/dev/null ||
         made=", and has none yet: make -C $build check-programs"
     echo "run-tests.sh: nothing ran: no name matches --only '$only'; names" \
-        "are those of test/*/*.t without test/, such as tools/info.t, and" \
-        "gtest_* of $build$made"
+        "are those of test/*/*.t without test/, such as tools/info.t," \
+        "gtest_* of $build$made, and what --tap has"
 }
 
 find /dev/shm -type f | sort >"$work/shm"

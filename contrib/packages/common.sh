@@ -22,7 +22,7 @@ usage_error() {
 
 # packages_option OPTION [DIR]: of those that both have
 packages_option() {
-    [ $# -ge 2 ] || usage_error "$1 needs a directory"
+    [[ ${2-} == [!-]* ]] || usage_error "$1 needs a directory"
     if [ "$1" = --out ]; then
         out=$2
     else
@@ -58,7 +58,7 @@ packages_version() {
 
 # packages_open: a directory of ours beside what is made there before
 packages_open() {
-    mkdir -p "$out"
+    mkdir -p "$out" 2>/dev/null || usage_error "cannot make $out"
     out=$(realpath "$out")
     work=$(mktemp -d "$out/.build.XXXXXX")
     trap 'rm -rf "$work"' EXIT

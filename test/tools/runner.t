@@ -88,6 +88,20 @@ tap_check "what failed is named at the end" \
 tap_check "and why a runner failed" says '^    small/bad.t: planned 4, ran 3$'
 rm "$tree/test/small/bad.t"
 
+# Commands: each has its name and its log, whatever is in them
+program "$tree/say" <<'END'
+#!/bin/bash
+echo "$1 1 - number $2"
+echo "1..1"
+END
+run 60 "$runner" --only '*say*' --tap "$tree/say 'not ok' 'a|b\1&'" \
+    --tap "$tree/say ok two" "$build"
+tap_check "both commands count" says '^2 passed, 1 failed, 0 skipped'
+tap_check "and are named" \
+    says "^    say 'not ok' 'a\|b.1&': number a\|b.1&\$"
+tap_check "the log of the first is its own" grep -qF "not ok 1 - number a|b" \
+    "$(sed -n 's/^ *whole output: //p' "$TAP_OUT")"
+
 # Of another user: nothing of the run before is taken for this one's
 as_other=()
 if [ "$(id -u)" -eq 0 ]; then

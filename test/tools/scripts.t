@@ -49,6 +49,14 @@ distro "and one only" "'foo' is one argument too many" trixie foo
 distro "one that can be" "'Trixie13' is no suite of Debian" Trixie13
 distro "a source that is one" "--ucx-source $TAP_DIR: no src/uct" trixie \
     --ucx-source "$TAP_DIR"
+mkdir -p "$TAP_DIR/ucx/src/uct/api"
+touch "$TAP_DIR/ucx/src/uct/api/version.h.in"
+distro "one thing at a time" "--packages does not go with --built" trixie \
+    --packages --built
+distro "nothing that it would leave aside" \
+    "--only does not go with --packages" trixie --packages --only foo
+distro "no headers where they are not needed" "--built needs no headers" \
+    trixie --built --ucx-source "$TAP_DIR/ucx"
 distro "an option of the tests that there is" "unknown option '--foo'" trixie \
     --foo
 run 20 "$contrib/packages/deb.sh" --ucx-source
