@@ -18,7 +18,8 @@ usage() {
     cat <<'END'
 Usage: distro.sh SUITE [--ucx-source DIR]... [--inexact] [ARGUMENT...]
        distro.sh SUITE [--ucx-source DIR] [--inexact] --packages
-       distro.sh SUITE --built | --shell
+       distro.sh SUITE --built
+       distro.sh SUITE [--ucx-source DIR]... --shell
 Builds and tests this tree in another Debian, for example trixie or sid, with
 that Debian's own compiler, UCX and MPI: contrib/check.sh --quick, with
 ARGUMENTs such as --only 'gtest_*'.
@@ -34,7 +35,8 @@ ARGUMENTs such as --only 'gtest_*'.
                     the engine's tests with that Debian's libraries, and how
                     the plug-in is refused by its UCX; prints TAP. Needs no
                     headers.
-  --shell           a shell in there instead
+  --shell           a shell in there instead, which has each DIR as /ucx-0,
+                    /ucx-1 and so on
 
 The root takes 1 to 3 GB where the lab keeps its own (NPRDMA_LAB_CACHE), and 150
 to 600 MB from the mirrors of this machine's apt, once. Builds and logs are in
@@ -80,9 +82,9 @@ esac
 [ "$what" = tests ] || [ ${#arguments[@]} -eq 0 ] ||
     usage_error "${arguments[0]} does not go with --$what"
 case $what in
-shell | built)
+built)
     if [ ${#sources[@]} -gt 0 ] || [ "$inexact" = yes ]; then
-        usage_error "--$what needs no headers of UCX: neither --ucx-source" \
+        usage_error "--built needs no headers of UCX: neither --ucx-source" \
             "nor --inexact goes with it"
     fi
     ;;

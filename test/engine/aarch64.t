@@ -11,7 +11,8 @@ command -v clang > /dev/null || tap_skip_all "no clang (package clang)"
 clang --print-targets 2> /dev/null | grep -w aarch64 > /dev/null ||
     tap_skip_all "clang has no target aarch64"
 
-# The headers of the host's own C library, but for what they say of its words
+# The headers of the host's own C library, but for what they say of its words.
+# __float128 is x86's name for aarch64's long double.
 mkdir -p "$TAP_DIR/cross/bits" "$TAP_DIR/cross/gnu"
 : > "$TAP_DIR/cross/gnu/stubs.h"
 printf '#define __WORDSIZE 64\n#define __WORDSIZE_TIME64_COMPAT32 0\n' \
@@ -25,7 +26,8 @@ compile() {
     run 60 clang --target=aarch64-linux-gnu -march="$1" -std=gnu11 -O2 \
         -fno-inline -w -S \
         -isystem "$TAP_DIR/cross" -isystem "/usr/include/$multiarch" \
-        '-Dregparm(n)=' "${ucx[@]}" -I"$NPRDMA_SRC/src" \
+        '-Dregparm(n)=' '-D__float128=long double' "${ucx[@]}" \
+        -I"$NPRDMA_SRC/src" \
         -I"$NPRDMA_SRC/include" -DNPRDMA_VERSION='"0"' \
         -o "$TAP_DIR/code.s" "$NPRDMA_SRC/test/engine/aarch64_probe.c"
     [ "$RC" -eq 0 ] && awk -v dir="$TAP_DIR" '
