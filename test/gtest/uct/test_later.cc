@@ -26,12 +26,12 @@ public:
         pattern_fill(memory.at(), LENGTH, 1);
     }
 
-    ucs_status_t get(Comp &comp)
+    ucs_status_t get(Comp &comp, size_t from = 0)
     {
-        uct_iov_t iov = local.iov(0, LENGTH);
+        uct_iov_t iov = local.iov(from, LENGTH - from);
 
         return (ucs_status_t)node.post("get", [&]() {
-            return uct_ep_get_zcopy(node.ep->ep, &iov, 1, remote.address,
+            return uct_ep_get_zcopy(node.ep->ep, &iov, 1, remote.address + from,
                                     remote.rkey(), &comp);
         });
     }
@@ -78,6 +78,47 @@ TEST(GetsEndLater, BeforeAFlush)
         EXPECT_EQ(1u, get.calls);
         EXPECT_EQ(1u, flush.calls);
         EXPECT_EQ("", pattern_diff(later.local.at(), LENGTH, 1));
+    });
+}
+
+// The flush waits for an atomic as well, whose end the same progress learns
+TEST(GetsEndLater, BeforeAFlushOfOthers)
+{
+    struct Last : uct_completion_t {
+        const Comp *get;
+        unsigned   before = 2; // calls of get's when the flush ended
+
+        static void ended(uct_completion_t *self)
+        {
+            auto *last = static_cast<Last*>(self);
+
+            last->before = last->get->calls;
+        }
+    };
+
+    run([](Later &later) {
+        Comp atomic, get;
+        Last flush;
+        uint64_t result;
+
+        flush.func   = Last::ended;
+        flush.count  = 1;
+        flush.status = UCS_OK;
+        flush.get    = &get;
+        ASSERT_EQ(UCS_INPROGRESS, later.node.post("an atomic", [&]() {
+            return uct_ep_atomic64_fetch(later.node.ep->ep, UCT_ATOMIC_OP_ADD,
+                                         0, &result,
+                                         (later.remote.address + 7) & ~7ull,
+                                         later.remote.rkey(), &atomic);
+        }));
+        // Elsewhere, or it would wait for the atomic
+        ASSERT_EQ(UCS_INPROGRESS, later.get(get, 64));
+        ASSERT_EQ(0u, atomic.calls);
+        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(later.node.ep->ep,
+                                               UCT_FLUSH_FLAG_LOCAL, &flush));
+        later.node.until("flush", [&]() { return flush.before != 2; });
+        EXPECT_EQ(1u, flush.before);
+        EXPECT_EQ(1u, atomic.calls);
     });
 }
 
