@@ -42,15 +42,20 @@ static inline int np_seldom(np_seldom_t *seldom, unsigned *unsaid)
     return 1;
 }
 
-/** An error line with the count of those that were left out */
+/** An error line, with the count of those that were left out, if there are
+ *  any */
 #define np_error_seldom(_fmt, ...) \
     do { \
         static np_seldom_t _seldom; \
         unsigned _unsaid; \
         \
         if (np_seldom(&_seldom, &_unsaid)) { \
-            np_error(_fmt " (and %u times before that were not told)", \
-                     ## __VA_ARGS__, _unsaid); \
+            if (_unsaid == 0) { \
+                np_error(_fmt, ## __VA_ARGS__); \
+            } else { \
+                np_error(_fmt " (and %u times before that were not told)", \
+                         ## __VA_ARGS__, _unsaid); \
+            } \
         } \
     } while (0)
 

@@ -866,6 +866,41 @@ static int link_child_crowded(void)
     return 0;
 }
 
+/* The owner could not tell, and computes when it could: a thread does */
+static int link_child_told_late(void)
+{
+    const np_engine_config_t config = {.share_min = 1 << 20};
+    const struct timespec wait      = {.tv_nsec = 20000000};
+    np_port_t *target, *port;
+    np_link_t link;
+    int full[2];
+    unsigned i;
+
+    TAP_CHILD_CHECK(link_limit(96) && link_become_user());
+    TAP_CHILD_CHECK(np_engine_init(&config) == UCS_OK);
+    target = pair_port();
+    port   = pair_port();
+    pair_link(port, target, &link);
+    pair_send(&link);
+    TAP_CHILD_CHECK(link_fill(port->shm_fd, full) && link_limit(64));
+    TAP_CHILD_CHECK(pair_wait_received(target, port, 1));
+    np_inbox_begin(target);
+    np_service_start();
+    nanosleep(&wait, NULL); /* its first look finds nothing new */
+    TAP_CHILD_CHECK(np_port_accept(target, 1) && !link.shm->accepted);
+
+    link_empty(full);
+    for (i = 0; (i < 100) && !link.shm->accepted; ++i) {
+        nanosleep(&wait, NULL);
+    }
+    TAP_CHILD_CHECK(link.shm->accepted);
+    np_inbox_end(target);
+    np_ep_close(&link.flight);
+    np_proto_close(port);
+    np_proto_close(target);
+    return 0;
+}
+
 void test_link_children(void)
 {
     if (!tap_child(link_child_can_fill)) {
@@ -873,6 +908,9 @@ void test_link_children(void)
                "number of descriptors under way\n", ++tap_count);
         return;
     }
+
+    TAP_CHECK(tap_child(link_child_told_late),
+              "crowded: who was taken in is told while the owner computes");
 
     TAP_CHECK(tap_child(link_child_crowded),
               "crowded: a user with too many descriptors under way waits");

@@ -131,6 +131,14 @@ void np_service_call(void)
     }
 }
 
+void np_service_again(np_service_client_t *client)
+{
+    pthread_mutex_lock(&np_service.lock);
+    client->is_again = 1;
+    pthread_mutex_unlock(&np_service.lock);
+    np_service_call();
+}
+
 /* Before there is anything that a child must not serve */
 static void np_service_init(void)
 {

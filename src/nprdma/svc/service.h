@@ -62,6 +62,10 @@ void np_service_remove(np_service_client_t *client);
  *  takes it. From a client's take. */
 void np_service_call(void);
 
+/** Look again at what a client has to answer, as if it had asked for that. Any
+ *  thread that holds no lock which serve takes. */
+void np_service_again(np_service_client_t *client);
+
 /** Peers may ask from now on: start the threads, if they do not run and are
  *  wanted. Any thread; costs one load when they run. */
 void np_service_start(void);

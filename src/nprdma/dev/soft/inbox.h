@@ -58,4 +58,8 @@ uint8_t *np_inbox_area(const np_job_t *job);
 void np_inbox_begin(np_port_t *port);
 void np_inbox_end(np_port_t *port);
 
+/** Peers could not be told that they are taken in: for a second, service
+ *  threads try it too. The port's owner, without the port's lock. */
+void np_inbox_accept(np_port_t *port);
+
 #endif

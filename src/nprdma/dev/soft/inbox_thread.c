@@ -210,6 +210,15 @@ static int np_inbox_look(np_service_client_t *client)
     return np_port_accept(port, 0);
 }
 
+void np_inbox_accept(np_port_t *port)
+{
+    atomic_store_explicit(&port->strangers_until,
+                          np_clock() + NP_INBOX_STRANGERS,
+                          memory_order_relaxed);
+    /* the threads take the lock after this, and see it */
+    np_service_again(&port->service);
+}
+
 void np_inbox_begin(np_port_t *port)
 {
     static const np_service_ops_t ops = {

@@ -18,6 +18,7 @@
 #include "flow.h"
 #include "../host.h"
 #include "help.h"
+#include "inbox.h"
 #include "link.h"
 #include "peer.h"
 #include "tlb.h"
@@ -115,6 +116,9 @@ int np_port_accept(np_port_t *port, int is_owner)
         np_port_pause_accepting(port);
     }
     pthread_mutex_unlock(&port->lock);
+    if (is_owner && (waiting > 0)) {
+        np_inbox_accept(port); /* it may compute when they can be told */
+    }
     return more || (waiting > 0);
 }
 
