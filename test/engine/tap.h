@@ -78,7 +78,7 @@ void tap_vm_check(int (*function)(void), const char *what);
 /* What a process can do but once, in children: before it is done here */
 void test_table_children(void);
 void test_populate_children(void);
-void test_link_children(void);
+void test_crowded_children(void);
 void test_service_children(void);
 void test_foreign_children(void);
 void test_discard_children(void);

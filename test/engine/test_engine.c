@@ -43,7 +43,7 @@ int main(void)
     test_table_children();
     test_populate_children();
     test_service_children();
-    test_link_children();
+    test_crowded_children();
     test_foreign_children();
     test_discard_children();
     test_process_children();
