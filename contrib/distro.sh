@@ -123,8 +123,7 @@ api_of() {
 # it, and others to the rest
 choose_source() {
     local number version wanted differs
-    wanted=$(inside "$root" ucx_info -v |
-        sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' | head -n 1)
+    wanted=$(nprdma_ucx_installed inside "$root")
     for number in "${!sources[@]}"; do
         version=$(nprdma_ucx_version "${sources[$number]}")
         if [ -z "$source" ] && [ "$version" = "$wanted" ]; then

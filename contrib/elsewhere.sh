@@ -5,6 +5,8 @@
 # Functions are called by their names:
 # shellcheck disable=SC2317
 set -euo pipefail
+# shellcheck source=contrib/lib.sh
+. "$(dirname "$0")/lib.sh"
 
 build=${1:?"which build? It is for contrib/distro.sh SUITE --built"}
 run=$build/install/bin/nprdma-run
@@ -58,8 +60,7 @@ fails() {
     [ "$code" -gt 0 ] && [ "$code" -lt 124 ]
 }
 
-ucx=$(ucx_info -v | sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' |
-    head -n 1)
+ucx=$(nprdma_ucx_installed)
 minor=${ucx%.*}
 if [ -e "$build/install/lib/nprdma/ucx-$minor/libuct_nprdma.so.0" ]; then
     echo "elsewhere.sh: the UCX here is $minor, for which there is a plug-in:" \

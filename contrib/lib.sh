@@ -33,6 +33,13 @@ nprdma_ucx_version() {
         "$1/configure.ac" | paste -s -d .
 }
 
+# nprdma_ucx_installed [COMMAND...]: the version of the UCX that is installed
+# here, or where COMMAND runs another one
+nprdma_ucx_installed() {
+    "$@" ucx_info -v 2>/dev/null |
+        sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' | head -n 1
+}
+
 # nprdma_step TITLE LOG COMMAND...: one line; the log's end if it fails
 nprdma_step() {
     local title=$1 log=$2 start=$SECONDS

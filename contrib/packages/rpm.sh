@@ -40,8 +40,7 @@ command -v rpmbuild >/dev/null ||
     usage_error "--ucx-source DIR is needed here: the source tree of the UCX" \
         "that is installed"
 packages_source
-installed=$(ucx_info -v 2>/dev/null |
-    sed -n 's/^# .*ersion:* *v*\([0-9.]*\).*/\1/p' | head -n 1) || true
+installed=$(nprdma_ucx_installed) || true
 [ -n "$installed" ] ||
     die "ucx_info is missing or does not run: install UCX with its tools"
 ucx=$(nprdma_ucx_version "$source")
