@@ -13,6 +13,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <tuple>
 
 using namespace nt;
@@ -72,10 +73,12 @@ using PassiveParam = std::tuple<Away, const char*>; // and SERVICE
 
 class Passive : public testing::TestWithParam<PassiveParam> {
 protected:
-    // Rank 0 does `active` while rank 1 is away; then rank 1 does `look`.
+    // Rank 0 does `active` while rank 1 is away; then rank 1 does `look`. The
+    // area begins at `place`, unless that is 0.
     void run(const std::function<void(Node&, const UctRemote&)> &active,
              const std::function<void(Node&, const Area&)> &look,
-             const std::function<void(const Area&)> &prepare = nullptr)
+             const std::function<void(const Area&)> &prepare = nullptr,
+             uint64_t place                                  = 0)
     {
         Away away           = std::get<0>(GetParam());
         const char *service = std::get<1>(GetParam());
@@ -84,7 +87,10 @@ protected:
         run_ranks([=, &flag](Rank &rank) {
             nprdma_only();
             Node node(rank, {}, {{"SERVICE", service}});
-            Area area(SIZE);
+            const auto placed = (place == 0) ?
+                                    std::make_unique<Area>(SIZE) :
+                                    std::make_unique<Area>(place, SIZE);
+            const Area &area  = *placed;
             SharedArea shared(node.domain, area);
             UctRemote remote(node.domain, rank.oob.exchange(
                                                   shared.describe()));
@@ -168,6 +174,52 @@ TEST_P(Passive, PutBehindLargeOnes)
         EXPECT_EQ("", pattern_diff(area.at(4096), 512 << 10, 1));
         EXPECT_EQ("", pattern_diff(area.at(1 << 20), 5000, 1));
     });
+}
+
+// Small transfers that lie in two arenas, in pages that are there and in absent
+// ones.
+TEST_P(Passive, AcrossTheBorderOfArenas)
+{
+    static constexpr uint64_t BORDER = 0x200000000000;
+    static constexpr size_t HALF     = SIZE / 2;
+
+    const auto active = [](Node &node, const UctRemote &remote) {
+        std::vector<uint8_t> bytes(SIZE);
+
+        for (size_t length : {8, 100, 5000}) {
+            const size_t from  = HALF - (length / 4);
+            const RmaKind kind = (length > 100) ? RmaKind::PutBcopy :
+                                                  RmaKind::PutShort;
+
+            rma_finish(node, RmaKind::GetBcopy, bytes.data(), length,
+                       remote.address + from, remote.rkey());
+            EXPECT_EQ("", pattern_diff(bytes.data(), length, 3, from));
+
+            pattern_fill(bytes.data(), length, 4);
+            rma_finish(node, kind, bytes.data(), length, remote.address + from,
+                       remote.rkey());
+            rma_finish(node, RmaKind::GetBcopy, bytes.data(), length,
+                       remote.address + from, remote.rkey());
+            EXPECT_EQ("", pattern_diff(bytes.data(), length, 4));
+
+            pattern_fill(bytes.data(), length, 3, from);
+            rma_finish(node, kind, bytes.data(), length, remote.address + from,
+                       remote.rkey());
+        }
+    };
+    const auto look = [](Node&, const Area &area) {
+        EXPECT_EQ("", pattern_diff(area.at(), area.length(), 3));
+    };
+
+    for (bool is_absent : {false, true}) {
+        const auto prepare = [is_absent](const Area &area) {
+            pattern_fill(area.at(), area.length(), 3);
+            if (is_absent) {
+                turn_absent(area.at(), area.length());
+            }
+        };
+        run(active, look, prepare, BORDER - HALF);
+    }
 }
 
 TEST_P(Passive, Get)

@@ -76,7 +76,8 @@ enum {
     NP_FAULT_PUT    = 1u << 0, /**< the initiator writes; else it reads */
     NP_FAULT_INLINE = 1u << 1, /**< data in the request's inline area */
     NP_FAULT_RETRY  = 1u << 2, /**< only bring it in: the answer is READY */
-    NP_FAULT_COPY   = 1u << 3  /**< by the CPU, whatever the entries say */
+    NP_FAULT_COPY   = 1u << 3  /**< by the CPU, whatever the entries say; only
+                                    with INLINE may it lie in two arenas */
 };
 
 typedef struct np_slot_fault {

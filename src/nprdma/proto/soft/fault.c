@@ -69,12 +69,19 @@ static void np_fault_send(np_link_t *link, np_sop_t *op)
     np_sop_send(link, op);
 }
 
+/* Inside the message. The views move what lies in one arena. */
+static uint32_t np_fault_inline(uint64_t addr, size_t len)
+{
+    return NP_FAULT_INLINE | (np_arena_has(addr, len) ? 0 : NP_FAULT_COPY);
+}
+
 ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
                           uint64_t addr)
 {
     np_sop_t *op;
 
-    op = np_fault_begin(link, NULL, len, addr, NP_FAULT_PUT | NP_FAULT_INLINE);
+    op = np_fault_begin(link, NULL, len, addr,
+                        NP_FAULT_PUT | np_fault_inline(addr, len));
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -94,7 +101,7 @@ ucs_status_t np_fault_get(np_link_t *link, void *buffer, np_unpack_t unpack,
         return np_mail_no_room(link);
     }
 
-    op = np_fault_begin(link, comp, len, addr, NP_FAULT_INLINE);
+    op = np_fault_begin(link, comp, len, addr, np_fault_inline(addr, len));
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }

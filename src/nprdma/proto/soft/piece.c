@@ -233,6 +233,7 @@ ucs_status_t np_piece_move(np_link_t *link, const np_piece_t *piece,
                      (piece->len <= NP_PIECE_ONCE);
     missing->count = 0;
     if (ucs_unlikely((dma.table == NULL) ||
+                     !np_arena_has(piece->addr, piece->len) ||
                      np_piece_is_absent(piece, dma.table))) {
         np_ranges_add(missing, 0, piece->len);
         return UCS_OK;

@@ -22,7 +22,8 @@ typedef struct np_piece {
     np_dir_t       dir;
     const np_iov_t *iov;       /**< local, @a len bytes in all */
     size_t         iovcnt;
-    uint64_t       addr;       /**< remote; the piece lies in one arena */
+    uint64_t       addr;       /**< remote; what lies in two arenas is all
+                                    missing, only the target can move it */
     size_t         len;        /**< at most NP_DMA_MAX */
     void           *direct;    /**< where addr is mapped here, or NULL */
     int            has_local;  /**< local memory is the program's: it has

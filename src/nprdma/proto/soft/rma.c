@@ -490,8 +490,7 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
             return status;
         }
     }
-    return (((direct != NULL) || np_link_has_vm(link)) &&
-            np_arena_has(addr, len)) ?
+    return ((direct != NULL) || np_link_has_vm(link)) ?
            np_rma_put_now(link, key, &iov, len, addr, direct) :
            np_rma_send_put(link, key, &iov, len, addr);
 }
@@ -578,8 +577,7 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         }
     }
 
-    if (((piece.direct != NULL) || np_link_has_vm(link)) &&
-        np_arena_has(addr, len)) {
+    if ((piece.direct != NULL) || np_link_has_vm(link)) {
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
             np_stats_moved(link->port->flights.stats, NP_DIR_GET, len);

@@ -326,12 +326,13 @@ static ucs_status_t np_serve_move_reverse(np_serving_t *serving)
 
 static int np_serve_fault_is_valid(const np_slot_fault_t *fault)
 {
-    uint32_t max = (fault->flags & NP_FAULT_INLINE) ? NP_INLINE_SIZE :
-                   NP_FAULT_MAX;
+    const int is_inline = !!(fault->flags & NP_FAULT_INLINE);
+    const uint32_t max  = is_inline ? NP_INLINE_SIZE : NP_FAULT_MAX;
 
     return (fault->len > 0) && (fault->len <= max) &&
            (fault->local <= (UINT64_MAX - fault->len)) &&
-           np_arena_has(fault->remote, fault->len);
+           ((is_inline && (fault->flags & NP_FAULT_COPY)) ||
+            np_arena_has(fault->remote, fault->len));
 }
 
 /* Bring in what is asked for, and map it. A small read inside the message is
