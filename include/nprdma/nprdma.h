@@ -223,6 +223,36 @@ unsigned nprdma_get_order(void);
 /** @} */
 
 /**
+ * @defgroup nprdma_hint Hints
+ *
+ * What a program knows of the memory that it writes (seed 002, section 3.2).
+ * Hints never change what a transfer does, only the way that it takes.
+ * @{
+ */
+
+/** Puts go to pages that are written often: the target's device is likely to
+ *  keep their translations */
+#define NPRDMA_HINT_HOT 1u
+
+/**
+ * Set the hints of the calling thread, for what it posts from now on. Used if
+ * UCX_NPRDMA_UNLOAD=hint: small puts without NPRDMA_HINT_HOT go by the target's
+ * CPU. What UCX keeps back, and posts from within ucp_worker_progress(), has
+ * the hints of that moment.
+ *
+ * @param [in] flags  0, the default, or NPRDMA_HINT_HOT.
+ *
+ * @return 0; -EINVAL: an unknown flag; -ENOMEM; -ENOTCONN: no plug-in is
+ *         loaded, and nothing was set; -EPROTO.
+ */
+int nprdma_set_hint(unsigned flags);
+
+/** The hints of the calling thread; 0 before it has set any. */
+unsigned nprdma_get_hint(void);
+
+/** @} */
+
+/**
  * @defgroup nprdma_counters Counters
  *
  * What nprdma did in this process; `nprdma_info --stats PID` shows the same
@@ -273,6 +303,10 @@ typedef struct nprdma_counters {
                                    in time */
     uint64_t yields;          /**< times that a progress that found nothing let
                                    others have the CPU */
+    uint64_t unloaded;        /**< small puts that were left to the target's
+                                   CPU, though the device could do them */
+    uint64_t offloaded;       /**< small puts that were left to the device,
+                                   though UCX_NPRDMA_UNLOAD is not "off" */
 } nprdma_counters_t;
 
 /**

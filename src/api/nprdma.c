@@ -180,6 +180,21 @@ unsigned nprdma_get_order(void)
     return (nprdma_find(&engine) == 0) ? engine->get_order() : 0;
 }
 
+int nprdma_set_hint(unsigned flags)
+{
+    const np_extension_t *engine;
+    int ret = nprdma_find(&engine);
+
+    return (ret == 0) ? engine->set_hint(flags) : ret;
+}
+
+unsigned nprdma_get_hint(void)
+{
+    const np_extension_t *engine;
+
+    return (nprdma_find(&engine) == 0) ? engine->get_hint() : 0;
+}
+
 int nprdma_get_counters(nprdma_counters_t *counters, size_t size)
 {
     const np_extension_t *engine;

@@ -164,12 +164,12 @@ static int np_extension_notify_swap_in(void *va, size_t len)
     }
 
     np_mapper_set_paged(1);
-    np_thread_set_flags(NP_THREAD_TELLS, NP_THREAD_TELLS);
+    (void)np_thread_set_flags(NP_THREAD_TELLS, NP_THREAD_TELLS);
     status = np_mapper_fault_in((uintptr_t)va, len, 1);
     if (status == UCS_ERR_INVALID_ADDR) {
         status = np_mapper_fault_in((uintptr_t)va, len, 0);
     }
-    np_thread_set_flags(NP_THREAD_TELLS, was);
+    (void)np_thread_set_flags(NP_THREAD_TELLS, was);
     if ((status == UCS_ERR_INVALID_ADDR) &&
         !np_regions_allow((uintptr_t)va, len)) {
         return 0; /* pages that no peer may reach are none of ours */
@@ -187,9 +187,9 @@ static int np_extension_swap_in(void *arg, void *va, size_t len, int write)
         return 0;
     }
 
-    np_thread_set_flags(NP_THREAD_IN_SWAPPER, NP_THREAD_IN_SWAPPER);
+    (void)np_thread_set_flags(NP_THREAD_IN_SWAPPER, NP_THREAD_IN_SWAPPER);
     ret = user->swap_in(user->arg, va, len, write);
-    np_thread_set_flags(NP_THREAD_IN_SWAPPER, was);
+    (void)np_thread_set_flags(NP_THREAD_IN_SWAPPER, was);
     return (ret == 0) ? 0 : -1;
 }
 
@@ -321,6 +321,21 @@ static int np_extension_set_order(unsigned flags)
     return -np_order_set(flags);
 }
 
+static int np_extension_set_hint(unsigned flags)
+{
+    if ((flags & ~NPRDMA_HINT_HOT) != 0) {
+        return -EINVAL;
+    }
+
+    return (np_thread_set_flags(NP_THREAD_HOT, (flags & NPRDMA_HINT_HOT) ?
+                                NP_THREAD_HOT : 0) == 0) ? 0 : -ENOMEM;
+}
+
+static unsigned np_extension_get_hint(void)
+{
+    return (np_thread_flags() & NP_THREAD_HOT) ? NPRDMA_HINT_HOT : 0;
+}
+
 static int np_extension_get_counters(nprdma_counters_t *counters, size_t size)
 {
     np_stats_t sum;
@@ -372,5 +387,7 @@ const np_extension_t nprdma_extension_v1 = {
     .prepare_op         = np_extension_prepare_op,
     .prepare_end        = np_prepare_end,
     .prepare_forget     = np_prepare_forget,
-    .prepare_watched    = &np_prepare_watched
+    .prepare_watched    = &np_prepare_watched,
+    .set_hint           = np_extension_set_hint,
+    .get_hint           = np_extension_get_hint
 };

@@ -43,6 +43,8 @@ typedef struct np_extension {
     void     (*prepare_end)(void);
     void     (*prepare_forget)(const void *request);
     const _Atomic uint32_t *prepare_watched; /**< 0: nothing to forget */
+    int      (*set_hint)(unsigned flags);
+    unsigned (*get_hint)(void);
 } np_extension_t;
 
 extern const np_extension_t nprdma_extension_v1;

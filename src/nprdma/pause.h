@@ -61,6 +61,7 @@ typedef enum np_pause_point {
                                    as there */ \
     X(ORDER_IGNORED)            /* transfers do not wait for others */ \
     X(MESSAGE_OVERTAKEN)        /* nor for puts that are messages */ \
+    X(UNLOADED_FORGOTTEN)       /* nor for those of the same memory */ \
     X(ANSWER_OF_ANOTHER)        /* an answer of a queue pair is taken in the
                                    next life of its connection */ \
     X(LEASE_TOO_EARLY)          /* given back before its write is done */ \

@@ -39,7 +39,9 @@
     X(prepare_drops,   "times that announced buffers had to wait, for want of memory") \
     X(lent,            "transfers through rings, copied by the target") \
     X(lent_left,       "transfers for which it did not come to that") \
-    X(yields,          "times that progress let others have the CPU")
+    X(yields,          "times that progress let others have the CPU") \
+    X(unloaded,        "small puts that were left to the target's CPU") \
+    X(offloaded,       "small puts that UNLOAD left to the device")
 
 /** One writer's counters. Owner: one thread at a time (a port's, or a service
  *  thread); readers load without order. */

@@ -63,12 +63,13 @@ static int np_thread_set(unsigned mask, unsigned value)
 
 unsigned np_thread_flags(void)
 {
-    return np_thread_get() & (NP_THREAD_TELLS | NP_THREAD_IN_SWAPPER);
+    return np_thread_get() & (NP_THREAD_TELLS | NP_THREAD_IN_SWAPPER |
+                              NP_THREAD_HOT);
 }
 
-void np_thread_set_flags(unsigned mask, unsigned flags)
+int np_thread_set_flags(unsigned mask, unsigned flags)
 {
-    (void)np_thread_set(mask, flags & mask);
+    return np_thread_set(mask, flags & mask);
 }
 
 unsigned np_order_flags(void)

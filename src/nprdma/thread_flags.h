@@ -16,15 +16,17 @@
 enum {
     NP_THREAD_TELLS      = 1u << 16, /**< tells that pages are in: no thread
                                           need bring them in */
-    NP_THREAD_IN_SWAPPER = 1u << 17  /**< is in a swapper of the program */
+    NP_THREAD_IN_SWAPPER = 1u << 17, /**< is in a swapper of the program */
+    NP_THREAD_HOT        = 1u << 18  /**< puts into memory that is written
+                                          often: nprdma_set_hint */
 };
 
 /** Which of NP_THREAD_.. the calling thread has set */
 unsigned np_thread_flags(void);
 
-/** Set those of @a flags that are in @a mask. Without memory it does
- *  nothing. */
-void np_thread_set_flags(unsigned mask, unsigned flags);
+/** Set those of @a flags that are in @a mask.
+ *  @return 0, or an errno: no memory, and nothing is set. */
+int np_thread_set_flags(unsigned mask, unsigned flags);
 
 /** NP_ORDER_FLAGS: how what this thread posts is ordered */
 unsigned np_order_flags(void);

@@ -28,7 +28,8 @@
     X(SERVE,      "serve")      /* a peer's request, until it is done */ \
     X(REGISTER,   "register")   /* memory with an RDMA device, or modelled */ \
     X(DEREGISTER, "deregister") \
-    X(LINK,       "link")       /* bytes on the model's link */
+    X(LINK,       "link")       /* bytes on the model's link */ \
+    X(UNLOAD,     "unload")     /* a put that is left to the target's CPU */
 
 typedef enum np_trace_kind {
     NP_TRACE_NONE,

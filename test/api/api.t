@@ -32,8 +32,8 @@ sed -n 's/^[a-z].*[ *]\(nprdma_[a-z_]*\)(.*/\1/p' "$header" |
     sort >"$TAP_DIR/declared"
 nm -D --defined-only "$lib" | sed -n 's/.* T \([a-z_]*\)@.*/\1/p' |
     sort >"$TAP_DIR/defined"
-tap_check "ten functions are declared" \
-    test "$(wc -l <"$TAP_DIR/declared")" -eq 10
+tap_check "twelve functions are declared" \
+    test "$(wc -l <"$TAP_DIR/declared")" -eq 12
 tap_check "and exported, nothing else" \
     diff "$TAP_DIR/declared" "$TAP_DIR/defined"
 man3=$NPRDMA_PREFIX/share/man/man3

@@ -38,6 +38,8 @@ static void expect(int error)
     API_EQ(nprdma_scan(memory, sizeof(memory)), error);
     API_EQ(nprdma_set_order(NPRDMA_ORDER_AFTER), error);
     API_EQ(nprdma_get_order(), 0);
+    API_EQ(nprdma_set_hint(NPRDMA_HINT_HOT), error);
+    API_EQ(nprdma_get_hint(), 0);
 }
 
 static void expect_counters(int error)

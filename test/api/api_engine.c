@@ -326,6 +326,22 @@ static void order(void)
     API_EQ(nprdma_get_order(), 0);
 }
 
+static void hint(void)
+{
+    open_ucx();
+    API_EQ(nprdma_get_hint(), 0);
+    API_EQ(nprdma_set_hint(NPRDMA_HINT_HOT), 0);
+    API_EQ(nprdma_get_hint(), NPRDMA_HINT_HOT);
+    API_EQ(nprdma_set_order(NPRDMA_ORDER_AFTER), 0);
+    API_EQ(nprdma_get_hint(), NPRDMA_HINT_HOT);
+    API_EQ(nprdma_set_hint(NPRDMA_HINT_HOT | 2), -EINVAL);
+    API_EQ(nprdma_get_hint(), NPRDMA_HINT_HOT);
+    API_EQ(nprdma_set_hint(0), 0);
+    API_EQ(nprdma_get_hint(), 0);
+    API_EQ(nprdma_get_order(), NPRDMA_ORDER_AFTER);
+    API_EQ(nprdma_set_order(0), 0);
+}
+
 static void counters(void)
 {
     const size_t part = offsetof(nprdma_counters_t, swap_outs) +
@@ -577,6 +593,7 @@ static const api_case_t cases[] = {
     {"swapper_ranges", swapper_ranges},
     {"swapper_notifies", swapper_notifies},
     {"order", order},
+    {"hint", hint},
     {"counters", counters},
     {"forked", forked},
     {"threads", threads},

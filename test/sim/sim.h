@@ -126,6 +126,7 @@ extern const sim_device_t sim_verbs, sim_soft;
 extern sim_process_t sim_processes[SIM_PROCESSES];
 extern sim_link_t sim_links[SIM_PROCESSES][SIM_PROCESSES];
 extern int sim_is_told;            /* each step is printed */
+extern int sim_is_unloading;       /* small puts go by any policy */
 
 /** The world's own seed */
 extern uint64_t sim_world;

@@ -35,11 +35,11 @@ found() {
 }
 
 check "seeds that were wrong once" "$sim" --kept "$here/kept.txt"
-for device in soft views leases; do
+for device in soft views leases unloading; do
     check "$device: fresh seeds" "$sim" --device $device --seconds "$seconds"
 done
 
-for device in soft views leases; do
+for device in soft views leases unloading; do
     check "$device: every event at every moment, and pairs of them" \
         "$sim" --device $device --seed 1 --sweep 300
 done
@@ -53,13 +53,14 @@ READ_UNCHECKED soft views
 WRITE_UNCONFIRMED soft views
 LOCAL_UNCHECKED soft views
 BATCH_COUNTS_OLDER views
-MESSAGE_OVERTAKEN views
+MESSAGE_OVERTAKEN views unloading
+UNLOADED_FORGOTTEN unloading
 CHECK_BEFORE_DATA soft
 COUNT_NOT_BUMPED soft
 ORDER_IGNORED soft views leases
 ANSWER_OF_ANOTHER views leases
 LEASE_TOO_EARLY views leases
-REPLAY_TAKEN views leases
+REPLAY_TAKEN views leases unloading
 REPLAY_LOSES views leases
 ATOMIC_AGAIN views leases
 FENCE_LETS_PASS soft views leases

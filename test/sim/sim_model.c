@@ -23,7 +23,7 @@ const sim_device_t *sim;
 sim_process_t sim_processes[SIM_PROCESSES];
 sim_link_t sim_links[SIM_PROCESSES][SIM_PROCESSES];
 sim_counts_t sim_counts;
-int sim_is_told;
+int sim_is_told, sim_is_unloading;
 sim_op_t sim_ops[SIM_OPS];
 unsigned sim_num_ops;
 static uint64_t sim_state;

@@ -16,6 +16,7 @@
 #include "nprdma/start.h"
 #include "nprdma/mem/arena.h"
 #include "nprdma/proto/ep.h"
+#include "nprdma/proto/unload.h"
 #include "nprdma/face/rnic.h"
 #include "nprdma/svc/service.h"
 
@@ -65,6 +66,10 @@ static void sim_configure(np_vport_config_t *config)
         .reconnect_timeout = 600,
         .is_sequential     = sim_below(8) == 0
     };
+    if (sim_is_unloading) {
+        config->unload     = 1 + sim_below(NP_UNLOAD_LAST - 1);
+        config->unload_max = sim_one_of(16, 64, 1024);
+    }
 }
 
 static int sim_open_engine(void)
@@ -190,6 +195,10 @@ static np_key_t *sim_device_key(unsigned from, unsigned to)
 static ucs_status_t sim_put(unsigned from, unsigned to, const void *data,
                             size_t len, uint64_t addr)
 {
+    if (sim_is_unloading) {
+        np_thread_set_flags(NP_THREAD_HOT, (sim_below(2) == 0) ?
+                                           NP_THREAD_HOT : 0);
+    }
     return np_ep_put_copied(&sim_vlinks[from][to].flight, sim_keys[from][to],
                             data, len, addr);
 }

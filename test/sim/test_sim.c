@@ -28,6 +28,7 @@ typedef struct sim_kind_of_device {
     const char         *name;
     const sim_device_t *device;
     int                has_views;
+    int                is_unloading;
 } sim_kind_of_device_t;
 
 typedef struct sim_options {
@@ -43,8 +44,8 @@ typedef struct sim_options {
 
 unsigned tap_count, tap_failures;
 static const sim_kind_of_device_t sim_devices[] = {
-    {"soft", &sim_soft, 1}, {"views", &sim_verbs, 1},
-    {"leases", &sim_verbs, 0}};
+    {"soft", &sim_soft, 1, 0}, {"views", &sim_verbs, 1, 0},
+    {"leases", &sim_verbs, 0, 0}, {"unloading", &sim_verbs, 1, 1}};
 static sim_options_t sim_options;
 uint64_t sim_world;
 static const sim_kind_of_device_t *sim_this;
@@ -71,6 +72,7 @@ static int sim_run(void)
         alarm(SIM_LIMIT * (1 + (sim_options.steps / SIM_STEPS)));
     }
     np_mutant = sim_options.mutant;
+    sim_is_unloading = sim_this->is_unloading;
     sim_seed(sim_world);
     sim_world_open(sim_this->has_views);
     if (sim_options.is_sweep) {

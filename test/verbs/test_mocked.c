@@ -36,6 +36,7 @@ unsigned tap_count, tap_failures;
 
 void test_rights(void);
 void test_sleep(void);
+void test_unloaded(void);
 
 
 static ucs_status_t send_message(void)
@@ -1332,6 +1333,7 @@ int main(void)
               "once, if its queue pair fails meanwhile");
     test_rights();
     test_sleep();
+    test_unloaded();
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

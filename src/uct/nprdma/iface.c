@@ -14,6 +14,8 @@
 #  include "verbs.h"
 #endif
 
+#include "../../nprdma/proto/unload.h"
+
 
 static ucs_config_field_t uct_nprdma_iface_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_nprdma_iface_config_t, super),
@@ -107,6 +109,25 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      "written twice if its page goes meanwhile, which a lock word or a flag\n"
      "that its target clears would show.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.put_once),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"UNLOAD", "off",
+     "RDMA devices with nprdma.ko: which small puts go by the target's CPU,\n"
+     "in messages, though the device could write them itself. It is slow\n"
+     "where it has no translation of the page any more.\n"
+     " - off       - none.\n"
+     " - always    - all.\n"
+     " - hint      - all but those of threads that say nprdma_set_hint().\n"
+     " - frequency - those to pages that are not written often.\n"
+     " - auto      - as off, always or frequency, by what puts were measured\n"
+     "               to cost.",
+     ucs_offsetof(uct_nprdma_iface_config_t, verbs.unload),
+     UCS_CONFIG_TYPE_ENUM(np_unload_policy_names)},
+
+    {"UNLOAD_MAX", "256",
+     "RDMA devices with nprdma.ko: bytes of the largest put that UNLOAD is\n"
+     "about, 1 to 1k.",
+     ucs_offsetof(uct_nprdma_iface_config_t, verbs.unload_max),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"CONNECT_TIMEOUT", "30s",

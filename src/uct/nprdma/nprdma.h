@@ -52,6 +52,8 @@ typedef struct uct_nprdma_verbs_config {
     unsigned      depth;
     size_t        pin_max;
     size_t        put_once;
+    int           unload;          /**< np_unload_policy_t */
+    size_t        unload_max;
     double        connect_timeout; /**< seconds */
     double        timeout;         /**< seconds */
     unsigned      retry_count;

@@ -15,6 +15,7 @@
 #include "verbs.h"
 
 #include "../../nprdma/mem/prepare.h"
+#include "../../nprdma/proto/unload.h"
 
 #include <ucs/sys/topo/base/topo.h>
 
@@ -26,6 +27,7 @@
 #define UCT_NPRDMA_VERBS_BUFFERS  32768u
 #define UCT_NPRDMA_VERBS_DEPTH    8u
 #define UCT_NPRDMA_VERBS_RETRY    7u
+#define UCT_NPRDMA_VERBS_UNLOAD   1024u
 #define UCT_NPRDMA_VERBS_TIMEOUT  31     /* exponents have 5 bits */
 
 /* What UCP's addresses have room for */
@@ -248,7 +250,9 @@ uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config)
         !uct_nprdma_verbs_is_within("VERBS_DEPTH", config->depth, 1,
                                     UCT_NPRDMA_VERBS_DEPTH) ||
         !uct_nprdma_verbs_is_within("VERBS_RETRY_COUNT", config->retry_count,
-                                    0, UCT_NPRDMA_VERBS_RETRY)) {
+                                    0, UCT_NPRDMA_VERBS_RETRY) ||
+        !uct_nprdma_verbs_is_within("UNLOAD_MAX", config->unload_max, 1,
+                                    UCT_NPRDMA_VERBS_UNLOAD)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -293,15 +297,30 @@ static unsigned uct_nprdma_verbs_timeout(double seconds)
     return exponent;
 }
 
-static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
-                           uct_worker_h worker,
-                           const uct_iface_params_t *params,
-                           const uct_iface_config_t *tl_config)
+static void
+uct_nprdma_verbs_check_unload(const uct_nprdma_verbs_config_t *config,
+                              const np_vport_t *port)
 {
-    const uct_nprdma_verbs_config_t *config =
-            &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->verbs;
-    const np_vport_config_t port_config = {
-        .device            = params->mode.device.dev_name,
+    if ((config->unload != NP_UNLOAD_OFF) && !port->has_views) {
+        np_error("UCX_NPRDMA_UNLOAD=%s changes nothing over %s: without "
+                 "nprdma.ko all small puts go by the target's CPU. Unset it, "
+                 "or load the module",
+                 np_unload_policy_names[config->unload], port->config.device);
+    } else if ((config->unload != NP_UNLOAD_OFF) &&
+               (config->unload_max <= config->put_once)) {
+        np_error("UCX_NPRDMA_UNLOAD_MAX is %zu: puts of up to "
+                 "UCX_NPRDMA_PUT_ONCE=%zu bytes go by the target's CPU all the "
+                 "same. Give it more, or PUT_ONCE less", config->unload_max,
+                 config->put_once);
+    }
+}
+
+static np_vport_config_t
+uct_nprdma_verbs_port_config(const uct_nprdma_verbs_config_t *config,
+                             const char *device)
+{
+    return (np_vport_config_t){
+        .device            = device,
         .gid_index         = (config->gid_index == UCS_ULUNITS_AUTO) ?
                              -1 : (int)config->gid_index,
         .recv_buffers      = config->recv_buffers,
@@ -315,6 +334,9 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
         .depth             = config->depth,
         .pin_max           = config->pin_max,
         .put_once          = config->put_once,
+        .unload            = config->unload,
+        .unload_max        = (config->unload == NP_UNLOAD_OFF) ? 0 :
+                             config->unload_max,
         .connect_timeout   = config->connect_timeout,
         .timeout           = uct_nprdma_verbs_timeout(config->timeout),
         .retry_count       = config->retry_count,
@@ -322,7 +344,18 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
         .break_every       = config->break_every,
         .is_sequential     = !config->overlap
     };
-    const np_vuser_t user = {
+}
+
+static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
+                           uct_worker_h worker,
+                           const uct_iface_params_t *params,
+                           const uct_iface_config_t *tl_config)
+{
+    const uct_nprdma_verbs_config_t *config =
+            &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->verbs;
+    const np_vport_config_t port_config     =
+            uct_nprdma_verbs_port_config(config, params->mode.device.dev_name);
+    const np_vuser_t user                   = {
         .am        = uct_nprdma_iface_am,
         .arg       = self,
         .complete  = uct_nprdma_complete,
@@ -346,6 +379,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
         return status;
     }
 
+    uct_nprdma_verbs_check_unload(config, self->port);
     self->port->yield.is_never = uct_nprdma_never_yields(worker);
     np_vport_query(self->port, &self->attr);
     self->super.links     = &self->port->flights;

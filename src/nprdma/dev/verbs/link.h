@@ -55,6 +55,8 @@ struct np_vlink {
                                        puts that are messages (flight.put) */
     uint64_t        put_end;      /**< if not all are acknowledged */
     struct np_rputs *puts;        /**< small ones under way (rput.c), or NULL */
+    struct np_runload *unload;    /**< which of them are messages (runload.c),
+                                       or NULL */
 };
 
 void np_vlink_init(np_vlink_t *link, np_vport_t *port,

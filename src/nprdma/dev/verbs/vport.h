@@ -60,6 +60,10 @@ typedef struct np_vport_config {
     size_t     put_once;      /**< bytes of the largest put that is executed
                                     exactly once, whatever pages do: by a
                                     message */
+    int        unload;        /**< np_unload_policy_t: which others are messages
+                                    as well */
+    size_t     unload_max;    /**< of puts of at most so many bytes; if it is
+                                    off, 0 */
     double     connect_timeout; /**< seconds */
     double     reconnect_timeout; /**< seconds for another queue pair; 0: a
                                     link ends with its queue pair */

@@ -20,8 +20,11 @@
 #  include "config.h"
 #endif
 
-#include "../judge.h"
 #include "rop.h"
+
+#include "runload.h"
+
+#include "../judge.h"
 
 /* Bytes that are confirmed together: their entries fit one buffer of ours */
 #define NP_RPIECE_SIZE  (1ul << 20)
@@ -49,14 +52,13 @@ _Static_assert((((NP_RPIECE_SIZE >> NP_PAGE_SHIFT) + 1) * sizeof(uint32_t)) <=
 
 
 int np_rone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
-                        size_t iovcnt, uint64_t addr, size_t len)
+                        size_t iovcnt, uint64_t addr)
 {
     np_vport_t *port = link->port;
     np_view_t own;
     int is_there;
 
-    if ((iovcnt != 1) ||
-        ((dir == NP_DIR_PUT) && (len <= port->config.put_once))) {
+    if (iovcnt != 1) {
         return 0;
     }
 
@@ -65,11 +67,9 @@ int np_rone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
     return (np_vremote_get(link, addr, 1) != NULL) && is_there;
 }
 
-int np_rone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
-                        size_t len)
+int np_rone_is_copyable(np_vlink_t *link, uint64_t addr, size_t len)
 {
-    return ((dir == NP_DIR_GET) || (len > link->port->config.put_once)) &&
-           (np_vremote_get(link, addr, len) != NULL); /* in one piece */
+    return np_vremote_get(link, addr, len) != NULL; /* in one piece */
 }
 
 static void np_rpiece_release(np_rop_t *op, np_rpiece_t *piece)
@@ -386,6 +386,7 @@ static int np_rone_fall_back(np_rop_t *op)
     np_iov_t rest = {UCS_PTR_BYTE_OFFSET(one.base, done), one.len - done};
     int is_begun;
 
+    np_runload_ended(op, 0);
     np_rone_release(op);
     if (op->copy != NULL) {
         return np_rone_send_copy(op);
@@ -415,6 +416,7 @@ static void np_rone_finish(np_rop_t *op)
 {
     np_rone_t *one = &op->one;
 
+    np_runload_ended(op, 1);
     np_stats_moved(op->port->flights.stats, one->dir, one->len);
     if (one->unpack != NULL) {
         np_unit_assert_outside();

@@ -11,6 +11,7 @@
 #endif
 
 #include "rput.h"
+#include "runload.h"
 #include "rserve.h"
 
 #include "../../trace.h"
@@ -169,11 +170,13 @@ void np_rop_stopped(np_op_t *super)
 void np_rop_left(np_flight_t *flight)
 {
     np_rput_cleanup(np_vlink_of(flight));
+    np_runload_cleanup(np_vlink_of(flight));
 }
 
 /* np_vport_ops_t::acked */
 static void np_rop_acked(np_vlink_t *link)
 {
+    np_runload_acked(link);
     if ((link->conn != NULL) && np_vlink_has_acked(link, link->flight.put)) {
         /* old numbers would seem new */
         link->flight.put = link->conn->tx_acked;
@@ -200,6 +203,7 @@ static void np_rop_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
 {
     np_op_t *flush;
 
+    np_runload_renumber(link, taken, seq);
     np_conn_renumber(&link->flight.put, taken, seq);
     ucs_list_for_each(flush, &link->flight.flushes, list) {
         np_conn_renumber(&flush->flush.put, taken, seq);

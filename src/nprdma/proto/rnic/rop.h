@@ -108,11 +108,10 @@ int np_rpost_begin_unpack(np_rop_t *op, np_unpack_t unpack, void *arg,
 
 /** May a transfer begin one-sided? What is missing is asked for. */
 int np_rone_is_possible(np_vlink_t *link, np_dir_t dir, const np_iov_t *iov,
-                        size_t iovcnt, uint64_t addr, size_t len);
+                        size_t iovcnt, uint64_t addr);
 
 /** The same for a transfer that fits a buffer of ours */
-int np_rone_is_copyable(np_vlink_t *link, np_dir_t dir, uint64_t addr,
-                        size_t len);
+int np_rone_is_copyable(np_vlink_t *link, uint64_t addr, size_t len);
 
 /** Do what can be done for a one-sided transfer; returns whether to come again.
  *  Owner's turn. */

@@ -11,8 +11,10 @@
 #include "rop.h"
 
 #include "rput.h"
+#include "runload.h"
 
 #include "../../mem/access.h"
+#include "../../mem/stage.h"
 
 #include <string.h>
 
@@ -33,13 +35,30 @@ ucs_status_t np_rpost_enter_slow(np_vlink_t *link)
     return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
+/* How a put goes, that has bytes */
+typedef enum np_rpost_way {
+    NP_RPOST_ONE_SIDED, /* if its pages are there */
+    NP_RPOST_ONCE,      /* as a message, which is executed once */
+    NP_RPOST_UNLOADED   /* as a message, though it need not */
+} np_rpost_way_t;
+
+static UCS_F_ALWAYS_INLINE np_rpost_way_t
+np_rpost_way(np_vlink_t *link, uint64_t addr, size_t len)
+{
+    if (len <= link->port->config.put_once) {
+        return NP_RPOST_ONCE;
+    }
+    return ucs_unlikely(len <= link->port->config.unload_max) &&
+           np_runload_decides(link, addr) ? NP_RPOST_UNLOADED :
+           NP_RPOST_ONE_SIDED;
+}
+
 /* May a transfer start beside those in flight? Queue pairs do not order a Write
  * after the memory access of a Read before it. */
 static ucs_status_t np_rpost_order(np_vlink_t *link, uint64_t addr, size_t len,
-                                   int is_write)
+                                   int is_write, np_rpost_way_t way)
 {
-    if (link->port->has_views &&
-        (!is_write || (len > link->port->config.put_once)) &&
+    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED) &&
         ucs_unlikely(np_rput_is_overtaken(link, addr, len))) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -47,14 +66,28 @@ static ucs_status_t np_rpost_order(np_vlink_t *link, uint64_t addr, size_t len,
     return np_flight_order(&link->flight, addr, len, is_write);
 }
 
-/* May a transfer start? */
-static ucs_status_t np_rpost_enter_transfer(np_vlink_t *link, uint64_t addr,
-                                            size_t len, int is_write)
+/* May a get start? */
+static ucs_status_t
+np_rpost_enter_get(np_vlink_t *link, uint64_t addr, size_t len)
 {
     ucs_status_t status = np_rpost_enter(link);
 
     return ucs_likely(status == UCS_OK) ?
-           np_rpost_order(link, addr, len, is_write) : status;
+           np_rpost_order(link, addr, len, 0, NP_RPOST_ONE_SIDED) : status;
+}
+
+/* May a put start, and how does it go? */
+static ucs_status_t np_rpost_enter_put(np_vlink_t *link, uint64_t addr,
+                                       size_t len, np_rpost_way_t *way)
+{
+    ucs_status_t status = np_rpost_enter(link);
+
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    *way = np_rpost_way(link, addr, len);
+    return np_rpost_order(link, addr, len, 1, *way);
 }
 
 static int np_rpost_may_begin(np_flight_t *flight)
@@ -96,6 +129,10 @@ static ucs_status_t np_rpost_post_one(np_vlink_t *link, np_rop_t *op)
     np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, op->one.remote, op->one.len,
                 op->one.dir == NP_DIR_PUT);
+    if ((op->one.dir == NP_DIR_PUT) &&
+        ucs_unlikely(op->one.len <= link->port->config.unload_max)) {
+        (void)np_runload_posted(link, op, op->one.remote);
+    }
     if (np_rone_run(op)) {
         np_rop_todo(op);
     }
@@ -105,13 +142,13 @@ static ucs_status_t np_rpost_post_one(np_vlink_t *link, np_rop_t *op)
 
 /* A put whose bytes are in a message that has been begun: one-sided where it
  * may be, else the message goes */
-static void
-np_rpost_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
+static void np_rpost_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
+                         size_t len, np_rpost_way_t way)
 {
     np_rop_t *op;
 
-    if (link->port->has_views &&
-        np_rone_is_copyable(link, NP_DIR_PUT, addr, len)) {
+    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED) &&
+        np_rone_is_copyable(link, addr, len)) {
         op = np_rpost_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
         if (op != NULL) {
             op->copy = ctl;
@@ -122,8 +159,8 @@ np_rpost_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr, size_t len)
 
     ctl->body.addr = addr;
     if (link->port->has_views) {
-        ctl->msg.flags |= NP_VMSG_ABSENT;
-        np_rput_by_message(link, addr, len);
+        ctl->msg.flags |= (way == NP_RPOST_UNLOADED) ? 0 : NP_VMSG_ABSENT;
+        np_rput_by_message(link, ctl, addr, len, way == NP_RPOST_UNLOADED);
     }
     np_conn_send(link->conn, &ctl->msg, sizeof(*ctl) + len);
     link->flight.put = link->conn->tx_seq;
@@ -151,7 +188,7 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     }
 
     /* before anything is packed: the caller cannot pack twice */
-    status = np_rpost_order(link, addr, NP_VSEG_DATA, 1);
+    status = np_rpost_order(link, addr, NP_VSEG_DATA, 1, NP_RPOST_ONE_SIDED);
     if (ucs_unlikely(status != UCS_OK)) {
         np_conn_drop(link->conn, &ctl->msg);
         return status;
@@ -165,7 +202,7 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
         return (len == 0) ? 0 : (ssize_t)UCS_ERR_INVALID_ADDR;
     }
 
-    np_rpost_put(link, ctl, addr, len);
+    np_rpost_put(link, ctl, addr, len, np_rpost_way(link, addr, len));
     return len;
 }
 
@@ -174,6 +211,7 @@ static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
                                  size_t len, uint64_t addr)
 {
     np_vlink_t *link = np_vlink_of(flight);
+    np_rpost_way_t way;
     ucs_status_t status;
     np_vctl_t *ctl;
 
@@ -182,7 +220,8 @@ static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
         return status;
     }
 
-    if (link->port->has_views) {
+    way = np_rpost_way(link, addr, len);
+    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED)) {
         status = np_rput_post(link, data, len, addr);
         if (status == UCS_OK) {
             np_flight_begun(&link->flight);
@@ -192,7 +231,7 @@ static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
         }
     }
 
-    status = np_rpost_order(link, addr, len, 1);
+    status = np_rpost_order(link, addr, len, 1, way);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -203,8 +242,29 @@ static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
     }
 
     memcpy(ctl + 1, data, len);
-    np_rpost_put(link, ctl, addr, len);
+    np_rpost_put(link, ctl, addr, len, way);
     return UCS_OK;
+}
+
+/* The same out of the program's memory; 0: there is no buffer, or some of the
+ * memory is not there just now, and the put goes as others do */
+static int np_rpost_move_copied(np_vlink_t *link, const np_iov_t *iov,
+                                size_t iovcnt, size_t len, uint64_t addr)
+{
+    np_vctl_t *ctl = np_rpost_begin(link, NP_VMSG_PUT);
+
+    if (ctl == NULL) {
+        return 0;
+    }
+
+    if (np_stage_copy(&link->port->stage, iov, iovcnt, ctl + 1, 0, 0) !=
+        UCS_OK) {
+        np_conn_drop(link->conn, &ctl->msg);
+        return 0;
+    }
+
+    np_rpost_put(link, ctl, addr, len, NP_RPOST_UNLOADED);
+    return 1;
 }
 
 int np_rpost_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
@@ -255,11 +315,13 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
                            size_t iovcnt, size_t len, uint64_t addr,
                            void *comp)
 {
-    np_vlink_t *link = np_vlink_of(flight);
+    np_vlink_t *link   = np_vlink_of(flight);
+    np_rpost_way_t way = NP_RPOST_ONE_SIDED;
     ucs_status_t status;
     np_rop_t *op;
 
-    status = np_rpost_enter_transfer(link, addr, len, dir == NP_DIR_PUT);
+    status = (dir == NP_DIR_PUT) ? np_rpost_enter_put(link, addr, len, &way) :
+             np_rpost_enter_get(link, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -271,8 +333,13 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
         }
     }
 
-    if (link->port->has_views &&
-        np_rone_is_possible(link, dir, iov, iovcnt, addr, len)) {
+    if ((way == NP_RPOST_UNLOADED) &&
+        np_rpost_move_copied(link, iov, iovcnt, len, addr)) {
+        return UCS_OK;
+    }
+
+    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED) &&
+        np_rone_is_possible(link, dir, iov, iovcnt, addr)) {
         op = np_rpost_get_one(link, dir, iov[0].base, len, addr, comp);
         return (op == NULL) ? np_op_none(&link->port->flights) :
                np_rpost_post_one(link, op);
@@ -302,13 +369,12 @@ static ucs_status_t np_rpost_get_unpack(np_flight_t *flight,
     ucs_status_t status;
     np_rop_t *op;
 
-    status = np_rpost_enter_transfer(link, addr, len, 0);
+    status = np_rpost_enter_get(link, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    if (link->port->has_views &&
-        np_rone_is_copyable(link, NP_DIR_GET, addr, len)) {
+    if (link->port->has_views && np_rone_is_copyable(link, addr, len)) {
         op = np_rpost_get_one(link, NP_DIR_GET, NULL, len, addr, comp);
         if (op == NULL) {
             return np_op_none(&link->port->flights);

@@ -17,6 +17,8 @@
 
 #include "rput.h"
 
+#include "runload.h"
+
 #include "../judge.h"
 #include "../order.h"
 
@@ -307,8 +309,10 @@ static int np_rput_init(np_vlink_t *link)
     return 1;
 }
 
-void np_rput_by_message(np_vlink_t *link, uint64_t addr, size_t len)
+void np_rput_by_message(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
+                        size_t len, int is_unloaded)
 {
+    np_runload_sent(link, ctl, addr, len, is_unloaded);
     if (np_vlink_has_acked(link, link->flight.put)) {
         link->put_first = addr;
         link->put_end   = addr + len;
@@ -342,7 +346,8 @@ int np_rput_is_overtaken(np_vlink_t *link, uint64_t addr, size_t len)
     order = np_order_now();
     if ((order == NP_ORDER_RELAXED) ||
         ((order != NP_ORDER_STRICT) &&
-         ((addr >= link->put_end) || ((addr + len) <= link->put_first)))) {
+         ((addr >= link->put_end) || ((addr + len) <= link->put_first) ||
+          !np_runload_is_near(link, addr, len)))) {
         return 0;
     }
 
@@ -383,8 +388,7 @@ ucs_status_t np_rput_post(np_vlink_t *link, const void *data, size_t len,
     ucs_status_t status;
     np_entries_t entry;
 
-    if ((len <= port->config.put_once) || (len > NP_RPUT_SIZE) ||
-        (len > port->max_inline) ||
+    if ((len > NP_RPUT_SIZE) || (len > port->max_inline) ||
         (np_rput_page(addr) != np_rput_page(addr + len - 1))) {
         return UCS_ERR_UNSUPPORTED;
     }
@@ -423,8 +427,9 @@ ucs_status_t np_rput_post(np_vlink_t *link, const void *data, size_t len,
     memcpy(put->data, data, len);
     np_conn_write(link->conn, (np_place_t){.addr = (uintptr_t)put->data},
                   np_vremote_place(remote, addr, 1), len);
-    if (++batch->writes >=
-        ucs_min(NP_RPUT_WRITES, link->conn->sq_mask / 2)) {
+    if (np_runload_posted(link, batch->op, addr) ||
+        (++batch->writes >=
+         ucs_min(NP_RPUT_WRITES, link->conn->sq_mask / 2))) {
         np_rbatch_confirm(batch);
     }
     return UCS_OK;
@@ -443,6 +448,7 @@ static int np_rput_is_right(const np_rbatch_t *batch, const np_rput_t *put)
 static void np_rbatch_check(np_rbatch_t *batch, int has_entries)
 {
     np_stats_t *stats = batch->op->port->flights.stats;
+    int is_right       = has_entries;
     np_rput_t *put;
     unsigned i;
 
@@ -455,7 +461,9 @@ static void np_rbatch_check(np_rbatch_t *batch, int has_entries)
         } else if (put->state == NP_RPUT_REPLACED) {
             batch->is_behind = !NP_IS_MUTANT(BATCH_COUNTS_OLDER);
         }
+        is_right &= put->state != NP_RPUT_LIVE;
     }
+    np_runload_ended(batch->op, is_right);
 }
 
 /* The operation whose flushes wait for what is sent again */

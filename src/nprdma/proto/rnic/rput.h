@@ -17,8 +17,8 @@
 #define NP_RPUT_COUNT   32u
 
 /**
- * A put of at most NP_RPUT_SIZE bytes, one-sided; it is complete with the next
- * flush.
+ * A put of at most NP_RPUT_SIZE bytes, one-sided, which nothing says is to be a
+ * message; it is complete with the next flush.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: others must complete first;
  *         UCS_ERR_UNSUPPORTED: not in this way.
@@ -26,8 +26,10 @@
 ucs_status_t np_rput_post(np_vlink_t *link, const void *data, size_t len,
                           uint64_t addr);
 
-/** A put is about to go as a message, where others go one-sided */
-void np_rput_by_message(np_vlink_t *link, uint64_t addr, size_t len);
+/** A put is about to go as a message, where others go one-sided; @a
+ *  is_unloaded: though it need not */
+void np_rput_by_message(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
+                        size_t len, int is_unloaded);
 
 /** Is there a put that is not acknowledged? If so, the acknowledgement is asked
  *  for. */

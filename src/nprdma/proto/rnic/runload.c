@@ -1,0 +1,215 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Puts that are unloaded: the policy of a link, what it is told, and which
+ * memory they write.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "runload.h"
+
+#include "../../clock.h"
+#include "../../trace.h"
+
+#include <stdlib.h>
+
+/* Transfers of more bytes are near all puts under way */
+#define NP_RUNLOAD_NEAR_MAX   4096u
+
+/* A put whose end was not seen for so long is not timed any more */
+#define NP_RUNLOAD_LATE_NS    UINT64_C(1000000000)
+
+
+/* NULL: no memory. Then nothing is unloaded. */
+static struct np_runload *np_runload_get(np_vlink_t *link)
+{
+    struct np_runload *unload = link->unload;
+
+    if (ucs_likely(unload != NULL)) {
+        return unload;
+    }
+
+    unload = calloc(1, sizeof(*unload));
+    if ((unload != NULL) &&
+        (np_unload_init(&unload->policy, link->port->config.unload) != 0)) {
+        free(unload);
+        unload = NULL;
+    }
+    if (unload != NULL) {
+        unload->before = link->flight.put;
+    }
+    link->unload = unload;
+    return unload;
+}
+
+int np_runload_decides(np_vlink_t *link, uint64_t addr)
+{
+    struct np_runload *unload;
+
+    unload = link->port->has_views ? np_runload_get(link) : NULL;
+    if (ucs_unlikely(unload == NULL)) {
+        return 0; /* nor would it be one-sided without views */
+    }
+
+    if (!unload->is_asked || (unload->addr != addr)) {
+        unload->is_unloaded = np_unload_decides(&unload->policy, addr,
+                                                &unload->guess);
+        unload->is_asked    = 1;
+        unload->addr        = addr;
+    }
+    return unload->is_unloaded;
+}
+
+/* It begins. Is its time to be taken? One at a time is. */
+static int np_runload_begin(struct np_runload *unload)
+{
+    uint64_t now;
+
+    unload->is_asked = 0;
+    if (ucs_likely(unload->guess == NP_UNLOAD_NONE)) {
+        return 0;
+    }
+
+    now = np_clock();
+    if ((unload->timed != NP_UNLOAD_NONE) &&
+        ((now - unload->begin) < NP_RUNLOAD_LATE_NS)) {
+        return 0;
+    }
+
+    unload->timed    = unload->guess;
+    unload->begin    = now;
+    unload->sequence = 0;
+    return 1;
+}
+
+static void np_runload_timed(struct np_runload *unload)
+{
+    np_unload_observe(&unload->policy, unload->timed,
+                      np_clock() - unload->begin);
+    unload->timed = NP_UNLOAD_NONE;
+}
+
+static uint32_t *np_runload_line(struct np_runload *unload, uint64_t addr)
+{
+    const uint64_t hash = (addr / NP_RUNLOAD_LINE) * NP_UNLOAD_HASH;
+
+    return &unload->lines[hash >> (64 - NP_RUNLOAD_LINE_BITS)];
+}
+
+void np_runload_sent(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
+                     size_t len, int is_unloaded)
+{
+    struct np_runload *unload = link->unload;
+    const uint32_t seq        = link->conn->tx_seq + 1;
+    uint64_t at;
+
+    if (ucs_likely(unload == NULL)) {
+        return;
+    }
+
+    for (at = addr & ~(NP_RUNLOAD_LINE - 1); at < (addr + len);
+         at += NP_RUNLOAD_LINE) {
+        *np_runload_line(unload, at) = seq;
+    }
+
+    if (is_unloaded) {
+        NP_STATS_INC(link->port->flights.stats, unloaded);
+        np_trace(NP_TRACE_UNLOAD, 0, addr, len);
+        if (np_runload_begin(unload)) {
+            unload->seq     = seq;
+            ctl->msg.flags |= NP_VMSG_ACK_NOW;
+        }
+    }
+}
+
+int np_runload_posted(np_vlink_t *link, const np_rop_t *op, uint64_t addr)
+{
+    struct np_runload *unload = link->unload;
+
+    if (ucs_likely(unload == NULL) || !unload->is_asked ||
+        (unload->addr != addr)) {
+        return 0;
+    }
+
+    NP_STATS_INC(link->port->flights.stats, offloaded);
+    if (!np_runload_begin(unload)) {
+        return 0;
+    }
+
+    unload->sequence = op->super.sequence;
+    return 1;
+}
+
+void np_runload_ended(const np_rop_t *op, int is_right)
+{
+    struct np_runload *unload = op->link->unload;
+
+    if (ucs_likely(unload == NULL) || (unload->timed == NP_UNLOAD_NONE) ||
+        (unload->sequence != op->super.sequence)) {
+        return;
+    }
+
+    if (is_right) {
+        np_runload_timed(unload);
+    } else {
+        unload->timed = NP_UNLOAD_NONE;
+    }
+}
+
+void np_runload_acked(np_vlink_t *link)
+{
+    struct np_runload *unload = link->unload;
+
+    if (ucs_unlikely(unload != NULL) && (unload->sequence == 0) &&
+        (unload->timed != NP_UNLOAD_NONE) &&
+        np_vlink_has_acked(link, unload->seq)) {
+        np_runload_timed(unload);
+    }
+}
+
+int np_runload_is_near(np_vlink_t *link, uint64_t addr, size_t len)
+{
+    struct np_runload *unload = link->unload;
+    uint64_t at;
+
+    if ((unload == NULL) || (len > NP_RUNLOAD_NEAR_MAX) ||
+        !np_vlink_has_acked(link, unload->before)) {
+        return 1;
+    }
+
+    for (at = addr & ~(NP_RUNLOAD_LINE - 1); at < (addr + len);
+         at += NP_RUNLOAD_LINE) {
+        if (!np_vlink_has_acked(link, *np_runload_line(unload, at))) {
+            return !NP_IS_MUTANT(UNLOADED_FORGOTTEN);
+        }
+    }
+    return 0;
+}
+
+void np_runload_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
+{
+    struct np_runload *unload = link->unload;
+    unsigned i;
+
+    if (unload == NULL) {
+        return;
+    }
+
+    unload->timed = NP_UNLOAD_NONE; /* it took another queue pair as well */
+    np_conn_renumber(&unload->before, taken, seq);
+    for (i = 0; i < (1u << NP_RUNLOAD_LINE_BITS); ++i) {
+        np_conn_renumber(&unload->lines[i], taken, seq);
+    }
+}
+
+void np_runload_cleanup(np_vlink_t *link)
+{
+    if (link->unload != NULL) {
+        np_unload_cleanup(&link->unload->policy);
+        free(link->unload);
+        link->unload = NULL;
+    }
+}

@@ -1,0 +1,70 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Small puts that could be one-sided, and go by the target's CPU (unload.h):
+ * as messages, which are checked, counted, acknowledged and sent again as
+ * others are.
+ */
+
+#ifndef NP_RUNLOAD_H_
+#define NP_RUNLOAD_H_
+
+#include "rop.h"
+
+#include "../unload.h"
+
+/** Puts under way are told apart by the lines that they write, by a hash of so
+ *  many bits */
+#define NP_RUNLOAD_LINE       UINT64_C(64)
+#define NP_RUNLOAD_LINE_BITS  8
+
+/** Owner: its link, in turns of its port. Made at first use. */
+struct np_runload {
+    np_unload_t       policy;
+    int               is_asked; /**< of a put that has not begun yet */
+    int               is_unloaded; /**< the answer, */
+    np_unload_guess_t guess;    /**< what is expected of it, */
+    uint64_t          addr;     /**< and of what put it is */
+    np_unload_guess_t timed;    /**< of the put whose time is taken; NONE: of
+                                     none */
+    uint64_t          begin;    /**< and when it began */
+    uint64_t          sequence; /**< one-sided: its operation; else 0 */
+    uint32_t          seq;      /**< unloaded: its message */
+    uint32_t          before;   /**< messages up to here have no line */
+    uint32_t          lines[1u << NP_RUNLOAD_LINE_BITS]; /**< by their hash:
+                                     the last message that writes one of them.
+                                     A number older than half of all seems new:
+                                     then a transfer waits that need not. */
+};
+
+/** Which way does a put take that is at most as large as the settings say? One
+ *  that could not begin yet is asked for again, and has the same answer if no
+ *  other was asked for meanwhile. Returns whether it is unloaded. */
+int np_runload_decides(np_vlink_t *link, uint64_t addr);
+
+/** A put is about to be sent as this message; @a is_unloaded: because that was
+ *  decided */
+void np_runload_sent(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
+                     size_t len, int is_unloaded);
+
+/** A put that was asked for is one-sided, and posted as (part of) this
+ *  operation. Returns whether to confirm it at once: its time is taken. */
+int np_runload_posted(np_vlink_t *link, const np_rop_t *op, uint64_t addr);
+
+/** Such an operation has ended, or needs the target's help; @a is_right: it is
+ *  complete */
+void np_runload_ended(const np_rop_t *op, int is_right);
+
+/** May what is not acknowledged be a put of this memory? */
+int np_runload_is_near(np_vlink_t *link, uint64_t addr, size_t len);
+
+/** Messages have been acknowledged */
+void np_runload_acked(np_vlink_t *link);
+
+/** As np_conn_renumber */
+void np_runload_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq);
+
+/** The link ends */
+void np_runload_cleanup(np_vlink_t *link);
+
+#endif
