@@ -171,10 +171,12 @@ nprdma_osu_for_mpich() {
 
 # nprdma_find_cpus: sets cpus to the CPUs that we may use, two or more
 nprdma_find_cpus() {
-    local range
+    local range cpu
     cpus=()
     for range in $(taskset -cp $$ | sed 's/.*: //; s/,/ /g'); do
-        mapfile -t -O "${#cpus[@]}" cpus < <(seq "${range%-*}" "${range#*-}")
+        for ((cpu = ${range%-*}; cpu <= ${range#*-}; ++cpu)); do
+            cpus+=("$cpu")
+        done
     done
     [ ${#cpus[@]} -ge 2 ] ||
         nprdma_die "one CPU (${cpus[*]}) is too few: two ranks need one each"

@@ -30,6 +30,9 @@ struct bench_shared {
     } ranks[BENCH_MAX_RANKS];
 };
 
+uint64_t bench_features;
+
+
 void bench_die(const char *format, ...)
 {
     va_list args;
@@ -121,7 +124,7 @@ static void bench_rank_init(bench_rank_t *rank)
 {
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG
+        .features   = UCP_FEATURE_TAG | bench_features
     };
     ucp_worker_params_t worker_params = {
         .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -191,6 +194,9 @@ void bench_wait(bench_rank_t *rank, void *request)
         return;
     }
 
+    if (UCS_PTR_IS_ERR(request)) {
+        bench_check(UCS_PTR_STATUS(request), "a transfer");
+    }
     while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
         /* More ranks than cores must not wait for a time slice each */
         if ((ucp_worker_progress(rank->worker) == 0) && (rank->size > 2)) {

@@ -25,6 +25,9 @@ typedef struct bench_rank {
 
 typedef void (*bench_main_t)(bench_rank_t *rank, void *arg);
 
+/* Of UCP, beside its tags; to be set before the ranks run */
+extern uint64_t bench_features;
+
 /* Run main in `size` processes, rank i on CPU cpus[i] (anywhere if cpus is
  * NULL). Returns the exit code of the program. */
 int bench_ranks_run(int size, const int *cpus, bench_main_t main, void *arg);
