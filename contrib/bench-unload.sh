@@ -24,8 +24,8 @@ Usage: bench-unload.sh [OPTION...]
   --device DEV  an RDMA device and port, such as mlx5_0:1 (default: the first
                 active one, if nprdma.ko is loaded); none: only the model
   --no-model    only the device
-  --puts N      puts of each stream of the model (default: 16777216: some ten
-                minutes)
+  --puts N      puts of each stream of the model, from 16 on (default:
+                16777216, some minutes)
   --turns N     times that each policy is measured on the device (default: 3)
   --quick       a sixteenth of the model's puts, one turn: to see that it works
   --prefix DIR  what is measured (default: set up, build, and measure
@@ -42,7 +42,7 @@ while [ $# -gt 0 ]; do
         case $1 in
         --puts | --turns)
             [[ $2 =~ ^[1-9][0-9]{0,9}$ ]] ||
-                nprdma_die "$1 needs a number from 1 on, not '$2'"
+                nprdma_die "$1 needs a number, not '$2'"
             if [ "$1" = --puts ]; then puts=$2; else turns=$2; fi
             ;;
         --device) device=$2 ;;
@@ -93,8 +93,10 @@ bench=$prefix/libexec/nprdma/bench
 if [ -z "$device" ]; then
     device=$(find_device)
     if [ -z "$device" ]; then
-        [ "$model" -eq 1 ] || nprdma_die "no RDMA device with nprdma.ko is here"
-        echo "no RDMA device with nprdma.ko is here: only the model" >&2
+        why="no port in /sys/class/infiniband is active"
+        [ -e /sys/module/nprdma ] || why="nprdma.ko is not loaded"
+        [ "$model" -eq 1 ] || nprdma_die "$why"
+        echo "$why: only the model" >&2
         device=none
     fi
 fi
@@ -197,9 +199,10 @@ measure_device() {
     done
     {
         echo
-        echo "$device, measured: us a put that is flushed, medians of" \
-            "$((2 * turns)) runs; auto against the better of the others, and" \
-            "off against itself."
+        echo "$device, measured: us a put that is flushed, on one host," \
+            "PUT_ONCE=0, UNLOAD_MAX=1k, medians of"
+        echo "$((2 * turns)) runs; auto against the better of the others, and" \
+            "off against itself, which is the noise."
         awk -f "$nprdma_top/contrib/bench/unload.awk" "$out/device.tsv"
     } >>"$out/table.txt"
 }

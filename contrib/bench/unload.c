@@ -17,7 +17,7 @@
 #define UNLOAD_PAGE   4096ul
 #define UNLOAD_KEY    1024
 #define UNLOAD_HOT    4096     /* pages that are hinted */
-#define UNLOAD_ROUNDS 9
+#define UNLOAD_ROUNDS 10       /* the first is not measured */
 
 /* Where the ranks meet, made before they are forked */
 typedef struct unload_shared {
@@ -39,7 +39,8 @@ typedef struct unload_options {
     unload_shared_t *shared;
 } unload_options_t;
 
-/* Of pages, one for each put of a round; whether they are among the hot ones */
+/* Of pages, one for each put of all rounds, and whether they are among the hot
+ * ones: what comes again in a round is chance, as in a stream without an end */
 typedef struct unload_stream {
     uint32_t *pages;
     uint8_t  *hot;
@@ -75,15 +76,15 @@ static void
 unload_stream_make(const unload_options_t *opts, unload_stream_t *stream)
 {
     double *sums = malloc(opts->pages * sizeof(*sums));
+    const size_t puts = opts->puts * UNLOAD_ROUNDS;
     uint32_t *at = malloc(opts->pages * sizeof(*at)), rank, other;
     size_t i;
 
-    stream->pages = malloc(opts->puts * sizeof(*stream->pages));
-    stream->hot   = malloc(opts->puts);
+    stream->pages = malloc(puts * sizeof(*stream->pages));
+    stream->hot   = malloc(puts);
     if ((sums == NULL) || (at == NULL) || (stream->pages == NULL) ||
         (stream->hot == NULL)) {
-        bench_die("no memory for %zu puts to %zu pages", opts->puts,
-                  opts->pages);
+        bench_die("no memory for %zu puts to %zu pages", puts, opts->pages);
     }
 
     srand48(1);
@@ -93,7 +94,7 @@ unload_stream_make(const unload_options_t *opts, unload_stream_t *stream)
         at[i]     = at[other];
         at[other] = i;
     }
-    for (i = 0; i < opts->puts; ++i) {
+    for (i = 0; i < puts; ++i) {
         rank             = unload_rank(sums, opts->pages);
         stream->pages[i] = at[rank];
         stream->hot[i]   = rank < UNLOAD_HOT;
@@ -102,17 +103,26 @@ unload_stream_make(const unload_options_t *opts, unload_stream_t *stream)
     free(at);
 }
 
+static void unload_counters(nprdma_counters_t *counters)
+{
+    if (nprdma_get_counters(counters, sizeof(*counters)) != 0) {
+        bench_die("nprdma does not run here: start it by UCX_TLS=nprdma "
+                  "nprdma-run");
+    }
+}
+
 /* A round; returns us a put */
 static double unload_round(const unload_options_t *opts, bench_rank_t *rank,
-                           const unload_stream_t *stream, ucp_rkey_h key,
-                           const char *data)
+                           const unload_stream_t *stream, int round,
+                           ucp_rkey_h key, const char *data)
 {
     const ucp_request_param_t none = {0};
+    const size_t first             = round * opts->puts;
     double begin                   = bench_seconds();
     uint64_t address;
     size_t i;
 
-    for (i = 0; i < opts->puts; ++i) {
+    for (i = first; i < (first + opts->puts); ++i) {
         address = opts->shared->address + (stream->pages[i] * UNLOAD_PAGE);
         nprdma_set_hint(stream->hot[i] ? NPRDMA_HINT_HOT : 0);
         bench_wait(rank, ucp_put_nbx(rank->eps[1], data, opts->size, address,
@@ -128,7 +138,7 @@ static double unload_round(const unload_options_t *opts, bench_rank_t *rank,
 static void unload_initiate(const unload_options_t *opts, bench_rank_t *rank)
 {
     nprdma_counters_t before, after;
-    double us[UNLOAD_ROUNDS];
+    double us[UNLOAD_ROUNDS - 1];
     unload_stream_t stream;
     uint64_t weighed;
     ucp_rkey_h key;
@@ -141,19 +151,23 @@ static void unload_initiate(const unload_options_t *opts, bench_rank_t *rank)
     data = bench_memory(UNLOAD_PAGE);
     memset(data, 7, UNLOAD_PAGE);
     unload_stream_make(opts, &stream);
-    unload_round(opts, rank, &stream, key, data); /* all is there, and learnt */
-    nprdma_get_counters(&before, sizeof(before));
-    for (i = 0; i < UNLOAD_ROUNDS; ++i) {
-        us[i] = unload_round(opts, rank, &stream, key, data);
+    unload_round(opts, rank, &stream, 0, key, data); /* all is there, learnt */
+    unload_counters(&before);
+    for (i = 1; i < UNLOAD_ROUNDS; ++i) {
+        us[i - 1] = unload_round(opts, rank, &stream, i, key, data);
     }
-    nprdma_get_counters(&after, sizeof(after));
+    unload_counters(&after);
     weighed = after.unloaded + after.offloaded - before.unloaded -
               before.offloaded;
-    bench_sort(us, UNLOAD_ROUNDS);
-    printf("%zu %zu %.3f %.3f %.3f %.1f\n", opts->size, opts->pages,
-           us[UNLOAD_ROUNDS / 2], us[0], us[UNLOAD_ROUNDS - 1],
-           (weighed == 0) ? 0 :
-           100.0 * (after.unloaded - before.unloaded) / weighed);
+    bench_sort(us, UNLOAD_ROUNDS - 1);
+    printf("%zu %zu %.3f %.3f %.3f ", opts->size, opts->pages,
+           us[(UNLOAD_ROUNDS - 1) / 2], us[0], us[UNLOAD_ROUNDS - 2]);
+    if (weighed == 0) {
+        printf("-\n");
+    } else {
+        printf("%.1f\n",
+               100.0 * (after.unloaded - before.unloaded) / weighed);
+    }
     ucp_rkey_destroy(key);
 }
 
@@ -218,7 +232,10 @@ static void unload_usage(FILE *file)
             "Usage: unload [OPTION...]\n"
             "Small puts to pages of another process, in rounds: prints the\n"
             "size, pages, us a put (median, least and most of %d rounds), and\n"
-            "the share in %% that UCX_NPRDMA_UNLOAD has left to the CPU.\n"
+            "the share in %% that UCX_NPRDMA_UNLOAD has left to the CPU, - if\n"
+            "it was not asked. It is started by nprdma-run, with\n"
+            "UCX_TLS=nprdma; over an RDMA device with nprdma.ko, and\n"
+            "UCX_NPRDMA_INTRA_NODE=verbs.\n"
             "  -s SIZE     bytes of a put, up to 4096 (16)\n"
             "  -p PAGES    of the target, of 4 KiB (4096)\n"
             "  -n PUTS     of a round (20000)\n"
@@ -228,7 +245,7 @@ static void unload_usage(FILE *file)
             "hinted\n"
             "  -t          the target computes; else it is in progress\n"
             "  -c CPU,CPU  the initiator's and the target's CPU\n",
-            UNLOAD_ROUNDS, UNLOAD_HOT);
+            UNLOAD_ROUNDS - 1, UNLOAD_HOT);
 }
 
 static size_t unload_number(const char *value, size_t most)

@@ -22,6 +22,8 @@ static void usage(FILE *out)
             "Prints what a put costs by each policy, in us, tab-separated,\n"
             "for 1 to 2^20 pages; modelled. N is from 16 on (default: "
             "4194304).\n"
+            "drift: as zipf-0.5, and after each eighth other pages are hot;\n"
+            "phases: uniform, over 1024 pages and over all in turn.\n"
             "--decide: only decide, for 65536 pages by Zipf 0.5, and print\n"
             "what a decision takes; the function \"measured\" is for "
             "callgrind.\n"

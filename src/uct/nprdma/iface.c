@@ -117,7 +117,8 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      "where it has no translation of the page any more.\n"
      " - off       - none.\n"
      " - always    - all.\n"
-     " - hint      - all but those of threads that say nprdma_set_hint().\n"
+     " - hint      - all but what threads post after they have said\n"
+     "               nprdma_set_hint(NPRDMA_HINT_HOT).\n"
      " - frequency - those to pages that are not written often.\n"
      " - auto      - as off, always or frequency, by what puts were measured\n"
      "               to cost.",
@@ -126,7 +127,8 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
 
     {"UNLOAD_MAX", "256",
      "RDMA devices with nprdma.ko: bytes of the largest put that UNLOAD is\n"
-     "about, 1 to 1k.",
+     "about, 1 to 1k. Those of at most PUT_ONCE bytes go by the target's CPU\n"
+     "in any case.",
      ucs_offsetof(uct_nprdma_iface_config_t, verbs.unload_max),
      UCS_CONFIG_TYPE_MEMUNITS},
 

@@ -302,9 +302,10 @@ uct_nprdma_verbs_check_unload(const uct_nprdma_verbs_config_t *config,
                               const np_vport_t *port)
 {
     if ((config->unload != NP_UNLOAD_OFF) && !port->has_views) {
-        np_error("UCX_NPRDMA_UNLOAD=%s changes nothing over %s: without "
-                 "nprdma.ko all small puts go by the target's CPU. Unset it, "
-                 "or load the module",
+        np_error("UCX_NPRDMA_UNLOAD=%s changes nothing over %s: where "
+                 "nprdma.ko keeps no views of memory (nprdma_info says why), "
+                 "small puts go by the target's CPU in any case. Unset it, or "
+                 "load the module",
                  np_unload_policy_names[config->unload], port->config.device);
     } else if ((config->unload != NP_UNLOAD_OFF) &&
                (config->unload_max <= config->put_once)) {
