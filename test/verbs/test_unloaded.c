@@ -6,6 +6,7 @@
 #include "nprdma/proto/rnic/runload.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 static void always(np_vport_config_t *config)
 {
@@ -209,6 +210,58 @@ static int computing_target(void)
     return 0;
 }
 
+/* The target's memory ends while a put is under way: it is refused, and whoever
+ * flushes is told */
+static int target_unmaps(void)
+{
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(start(always));
+    mock_hold();
+    TAP_CHILD_CHECK(put(4096, 16, 1) == UCS_OK);
+    TAP_CHILD_CHECK(munmap(area, MOCKED_AREA) == 0);
+    mock_release();
+    status = mocked_flush();
+    TAP_CHILD_CHECK((status != UCS_OK) && (status != UCS_ERR_TIMED_OUT));
+    np_vport_progress(ours);
+    TAP_CHILD_CHECK(down != UCS_OK);
+    mocked_end();
+    return 0;
+}
+
+/* As well if it may not be written; nothing of it is */
+static int target_is_read_only(void)
+{
+    TAP_CHILD_CHECK(start(always));
+    area[4096] = 5;
+    TAP_CHILD_CHECK(mprotect(area, MOCKED_AREA, PROT_READ) == 0);
+    TAP_CHILD_CHECK(put(4096, 16, 1) == UCS_OK);
+    TAP_CHILD_CHECK((mocked_flush() != UCS_OK) && (area[4096] == 5));
+    mocked_end();
+    return 0;
+}
+
+/* Our own is not there: an error of this put alone */
+static int own_is_missing(void)
+{
+    mocked_comp_t comp;
+    ucs_status_t status;
+
+    TAP_CHILD_CHECK(start(always));
+    TAP_CHILD_CHECK(munmap(mine + 8192, 4096) == 0);
+    status = mocked_begin(NP_DIR_PUT, mine + 8192 - 50, 100, area, &comp);
+    if (status == UCS_INPROGRESS) {
+        TAP_CHILD_CHECK(mocked_wait(mocked_is_done, &comp, NULL));
+        status = comp.status;
+    }
+    TAP_CHILD_CHECK(status == UCS_ERR_INVALID_ADDR);
+    MOCKED_POST(status, put(4096, 16, 2));
+    TAP_CHILD_CHECK((status == UCS_OK) && (mocked_flush() == UCS_OK));
+    TAP_CHILD_CHECK(area_has(4096, 16, 2) && (down == UCS_OK));
+    mocked_end();
+    return 0;
+}
+
 static void breaking(np_vport_config_t *config)
 {
     by_hint(config);
@@ -257,6 +310,12 @@ void test_unloaded(void)
               "unloading: auto measures both ways");
     TAP_CHECK(tap_child(computing_target),
               "unloading: to a target that computes");
+    TAP_CHECK(tap_child(target_unmaps),
+              "unloading: to memory that ends meanwhile");
+    TAP_CHECK(tap_child(target_is_read_only),
+              "unloading: to memory that may not be written");
+    TAP_CHECK(tap_child(own_is_missing),
+              "unloading: out of memory that is not there");
     TAP_CHECK(tap_child(replaced_queue_pairs),
               "unloading: over queue pairs that fail");
 }
