@@ -22,6 +22,7 @@
 
 #include "../clock.h"
 #include "../engine.h"
+#include "../hash.h"
 #include "../trace.h"
 
 #include <pthread.h>
@@ -133,8 +134,7 @@ static int np_prepare_has_tables(void)
 
 static np_prepare_known_t *np_prepare_known_at(uint64_t va)
 {
-    return &np_prepare_known[((va >> NP_PAGE_SHIFT) *
-                              UINT64_C(0x9e3779b97f4a7c15)) >>
+    return &np_prepare_known[np_hash(va >> NP_PAGE_SHIFT) >>
                              (64 - NP_PREPARE_KNOWN_BITS)];
 }
 

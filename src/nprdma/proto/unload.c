@@ -10,6 +10,8 @@
 
 #include "unload.h"
 
+#include "../hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,7 +117,7 @@ void np_unload_cleanup(np_unload_t *unload)
 /* Rows of pages with large steps between them are spread as well */
 static UCS_F_ALWAYS_INLINE uint64_t np_unload_hash(uint64_t page)
 {
-    return (page ^ (page >> 11)) * NP_UNLOAD_HASH;
+    return np_hash(page ^ (page >> 11));
 }
 
 /* Count the page of this hash, and return its count */
@@ -272,8 +274,8 @@ static void np_unload_choose(np_unload_auto_t *choice)
     float costs[NP_UNLOAD_AUTO] = {0};
     np_unload_policy_t way;
 
-    if ((choice->costs[NP_UNLOAD_UNLOADED] < NP_UNLOAD_FIRST) ||
-        (choice->costs[NP_UNLOAD_MISS] < NP_UNLOAD_FIRST)) {
+    if ((choice->firsts[NP_UNLOAD_UNLOADED] < NP_UNLOAD_FIRST) ||
+        (choice->firsts[NP_UNLOAD_MISS] < NP_UNLOAD_FIRST)) {
         return; /* not known yet */
     }
 
@@ -361,9 +363,9 @@ void np_unload_observe(np_unload_t *unload, np_unload_guess_t guess,
 
     ns   = ucs_max(ns, UINT64_C(1));
     cost = &choice->cost[guess];
-    if (choice->costs[guess] < NP_UNLOAD_FIRST) {
-        *cost = (choice->costs[guess] == 0) ? ns : ucs_min(*cost, (float)ns);
-        ++choice->costs[guess];
+    if (choice->firsts[guess] < NP_UNLOAD_FIRST) {
+        *cost = (choice->firsts[guess] == 0) ? ns : ucs_min(*cost, (float)ns);
+        ++choice->firsts[guess];
     } else {
         *cost += (ucs_min((float)ns, *cost * NP_UNLOAD_LATE) - *cost) *
                  NP_UNLOAD_WEIGHT;

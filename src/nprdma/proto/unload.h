@@ -44,10 +44,6 @@
 #define NP_UNLOAD_STEP       64u
 #define NP_UNLOAD_STRIDE     32u
 
-/** Odd, and near 2^64 divided by the golden ratio: the upper bits of a number
- *  times this are its hash; neighbours are far apart */
-#define NP_UNLOAD_HASH       UINT64_C(0x9e3779b97f4a7c15)
-
 /** auto: of one page in so many each put goes through small models of the
  *  device's cache, of a share of its pages as well: what would it keep if all
  *  puts were offloaded, and what if those to hot pages were? */
@@ -93,7 +89,8 @@ typedef struct np_unload_model {
 typedef struct np_unload_auto {
     np_unload_policy_t way;        /**< it does as this one */
     float              cost[NP_UNLOAD_GUESSES];  /**< ns, of the last ones */
-    uint32_t           costs[NP_UNLOAD_GUESSES]; /**< the first of these */
+    uint32_t           firsts[NP_UNLOAD_GUESSES]; /**< costs that were seen, up
+                                                       to NP_UNLOAD_FIRST */
     float              misses;     /**< share of the last puts of the sample
                                         that would have missed, had all been
                                         offloaded */

@@ -35,18 +35,24 @@ ucs_status_t np_rpost_enter_slow(np_vlink_t *link)
     return np_conn_has_room(link->conn) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
-/* How a put goes, that has bytes */
+/* How a transfer goes, that has bytes */
 typedef enum np_rpost_way {
-    NP_RPOST_ONE_SIDED, /* if its pages are there */
-    NP_RPOST_ONCE,      /* as a message, which is executed once */
-    NP_RPOST_UNLOADED   /* as a message, though it need not */
+    NP_RPOST_ONE_SIDED, /* by views, if its pages are there */
+    NP_RPOST_MESSAGE,   /* by the target's CPU */
+    NP_RPOST_UNLOADED   /* by the target's CPU, though it need not */
 } np_rpost_way_t;
 
-static UCS_F_ALWAYS_INLINE np_rpost_way_t
-np_rpost_way(np_vlink_t *link, uint64_t addr, size_t len)
+/* As far as is known before it is known what it is */
+static UCS_F_ALWAYS_INLINE np_rpost_way_t np_rpost_way(const np_vlink_t *link)
 {
-    if (len <= link->port->config.put_once) {
-        return NP_RPOST_ONCE;
+    return link->port->has_views ? NP_RPOST_ONE_SIDED : NP_RPOST_MESSAGE;
+}
+
+static UCS_F_ALWAYS_INLINE np_rpost_way_t
+np_rpost_put_way(np_vlink_t *link, uint64_t addr, size_t len)
+{
+    if (!link->port->has_views || (len <= link->port->config.put_once)) {
+        return NP_RPOST_MESSAGE;
     }
     return ucs_unlikely(len <= link->port->config.unload_max) &&
            np_runload_decides(link, addr) ? NP_RPOST_UNLOADED :
@@ -58,7 +64,7 @@ np_rpost_way(np_vlink_t *link, uint64_t addr, size_t len)
 static ucs_status_t np_rpost_order(np_vlink_t *link, uint64_t addr, size_t len,
                                    int is_write, np_rpost_way_t way)
 {
-    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED) &&
+    if ((way == NP_RPOST_ONE_SIDED) &&
         ucs_unlikely(np_rput_is_overtaken(link, addr, len))) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -73,7 +79,7 @@ np_rpost_enter_get(np_vlink_t *link, uint64_t addr, size_t len)
     ucs_status_t status = np_rpost_enter(link);
 
     return ucs_likely(status == UCS_OK) ?
-           np_rpost_order(link, addr, len, 0, NP_RPOST_ONE_SIDED) : status;
+           np_rpost_order(link, addr, len, 0, np_rpost_way(link)) : status;
 }
 
 /* May a put start, and how does it go? */
@@ -86,7 +92,7 @@ static ucs_status_t np_rpost_enter_put(np_vlink_t *link, uint64_t addr,
         return status;
     }
 
-    *way = np_rpost_way(link, addr, len);
+    *way = np_rpost_put_way(link, addr, len);
     return np_rpost_order(link, addr, len, 1, *way);
 }
 
@@ -147,7 +153,7 @@ static void np_rpost_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
 {
     np_rop_t *op;
 
-    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED) &&
+    if ((way == NP_RPOST_ONE_SIDED) &&
         np_rone_is_copyable(link, addr, len)) {
         op = np_rpost_get_one(link, NP_DIR_PUT, ctl + 1, len, addr, NULL);
         if (op != NULL) {
@@ -188,7 +194,7 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     }
 
     /* before anything is packed: the caller cannot pack twice */
-    status = np_rpost_order(link, addr, NP_VSEG_DATA, 1, NP_RPOST_ONE_SIDED);
+    status = np_rpost_order(link, addr, NP_VSEG_DATA, 1, np_rpost_way(link));
     if (ucs_unlikely(status != UCS_OK)) {
         np_conn_drop(link->conn, &ctl->msg);
         return status;
@@ -202,7 +208,7 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
         return (len == 0) ? 0 : (ssize_t)UCS_ERR_INVALID_ADDR;
     }
 
-    np_rpost_put(link, ctl, addr, len, np_rpost_way(link, addr, len));
+    np_rpost_put(link, ctl, addr, len, np_rpost_put_way(link, addr, len));
     return len;
 }
 
@@ -220,8 +226,8 @@ static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
         return status;
     }
 
-    way = np_rpost_way(link, addr, len);
-    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED)) {
+    way = np_rpost_put_way(link, addr, len);
+    if (way == NP_RPOST_ONE_SIDED) {
         status = np_rput_post(link, data, len, addr);
         if (status == UCS_OK) {
             np_flight_begun(&link->flight);
@@ -316,7 +322,7 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
                            void *comp)
 {
     np_vlink_t *link   = np_vlink_of(flight);
-    np_rpost_way_t way = NP_RPOST_ONE_SIDED;
+    np_rpost_way_t way = np_rpost_way(link);
     ucs_status_t status;
     np_rop_t *op;
 
@@ -338,7 +344,7 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
         return UCS_OK;
     }
 
-    if (link->port->has_views && (way == NP_RPOST_ONE_SIDED) &&
+    if ((way == NP_RPOST_ONE_SIDED) &&
         np_rone_is_possible(link, dir, iov, iovcnt, addr)) {
         op = np_rpost_get_one(link, dir, iov[0].base, len, addr, comp);
         return (op == NULL) ? np_op_none(&link->port->flights) :

@@ -12,6 +12,7 @@
 #include "runload.h"
 
 #include "../../clock.h"
+#include "../../hash.h"
 #include "../../trace.h"
 
 #include <stdlib.h>
@@ -33,25 +34,26 @@ static struct np_runload *np_runload_get(np_vlink_t *link)
     }
 
     unload = calloc(1, sizeof(*unload));
-    if ((unload != NULL) &&
-        (np_unload_init(&unload->policy, link->port->config.unload) != 0)) {
+    if (unload == NULL) {
+        return NULL;
+    }
+
+    if (np_unload_init(&unload->policy, link->port->config.unload) != 0) {
         free(unload);
-        unload = NULL;
+        return NULL;
     }
-    if (unload != NULL) {
-        unload->before = link->flight.put;
-    }
-    link->unload = unload;
+
+    unload->before = link->flight.put;
+    link->unload   = unload;
     return unload;
 }
 
 int np_runload_decides(np_vlink_t *link, uint64_t addr)
 {
-    struct np_runload *unload;
+    struct np_runload *unload = np_runload_get(link);
 
-    unload = link->port->has_views ? np_runload_get(link) : NULL;
     if (ucs_unlikely(unload == NULL)) {
-        return 0; /* nor would it be one-sided without views */
+        return 0;
     }
 
     if (!unload->is_asked || (unload->addr != addr)) {
@@ -94,9 +96,8 @@ static void np_runload_timed(struct np_runload *unload)
 
 static uint32_t *np_runload_line(struct np_runload *unload, uint64_t addr)
 {
-    const uint64_t hash = (addr / NP_RUNLOAD_LINE) * NP_UNLOAD_HASH;
-
-    return &unload->lines[hash >> (64 - NP_RUNLOAD_LINE_BITS)];
+    return &unload->lines[np_hash(addr / NP_RUNLOAD_LINE) >>
+                          (64 - NP_RUNLOAD_LINE_BITS)];
 }
 
 void np_runload_sent(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,

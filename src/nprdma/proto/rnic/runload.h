@@ -37,9 +37,10 @@ struct np_runload {
                                      then a transfer waits that need not. */
 };
 
-/** Which way does a put take that is at most as large as the settings say? One
- *  that could not begin yet is asked for again, and has the same answer if no
- *  other was asked for meanwhile. Returns whether it is unloaded. */
+/** Which way does a put take that is no larger than the settings say? There are
+ *  views. One that could not begin yet is asked for again, and has the same
+ *  answer if no other was asked for meanwhile. Returns whether it is
+ *  unloaded. */
 int np_runload_decides(np_vlink_t *link, uint64_t addr);
 
 /** A put is about to be sent as this message; @a is_unloaded: because that was
