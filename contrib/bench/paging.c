@@ -271,17 +271,6 @@ static void paging_usage(FILE *out)
             "  -d          only show a read with and without a page fault\n");
 }
 
-static unsigned long paging_number(char option, const char *text)
-{
-    char *end;
-    unsigned long value = strtoul(text, &end, 10);
-
-    if ((*end != '\0') || (value == 0) || (value > 65536)) {
-        bench_die("-%c %s: a number from 1 to 65536 is wanted", option, text);
-    }
-    return value;
-}
-
 int main(int argc, char **argv)
 {
     paging_options_t opts = {.rounds = 1, .sparse = 128ul << 20};
@@ -294,10 +283,10 @@ int main(int argc, char **argv)
             bench_read_cpus(optarg, opts.cpus);
             break;
         case 'r':
-            opts.rounds = paging_number(c, optarg);
+            opts.rounds = bench_read_number(c, optarg, 65536);
             break;
         case 's':
-            opts.sparse = paging_number(c, optarg) << 20;
+            opts.sparse = bench_read_number(c, optarg, 65536) << 20;
             break;
         case 'q':
             opts.is_quick = 1;

@@ -91,6 +91,18 @@ size_t bench_read_mib(const char *value)
     return mib << 20;
 }
 
+size_t bench_read_number(char option, const char *value, size_t most)
+{
+    char *end;
+    size_t number = strtoul(value, &end, 10);
+
+    if ((*end != '\0') || (number == 0) || (number > most)) {
+        bench_die("-%c %s: a number from 1 to %zu is wanted", option, value,
+                  most);
+    }
+    return number;
+}
+
 void *bench_memory(size_t len)
 {
     void *ptr = mmap(NULL, len, PROT_READ | PROT_WRITE,

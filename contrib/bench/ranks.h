@@ -32,9 +32,11 @@ extern uint64_t bench_features;
  * NULL). Returns the exit code of the program. */
 int bench_ranks_run(int size, const int *cpus, bench_main_t main, void *arg);
 
-/* Values of -c and -b: two CPUs; MiB, as bytes. Die with a line. */
+/* Values of -c and -b: two CPUs; MiB, as bytes. And of any option: from 1 to
+ * most. Die with a line. */
 void bench_read_cpus(const char *value, int cpus[2]);
 size_t bench_read_mib(const char *value);
+size_t bench_read_number(char option, const char *value, size_t most);
 
 /* Everybody is here; progresses the worker meanwhile, but sends nothing */
 void bench_barrier(bench_rank_t *rank);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "streams.h"
 
+#include "zipf.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ static int stream_is_zipf(const stream_t *stream)
            (stream->kind == STREAM_DRIFT);
 }
 
-static void *stream_no_memory(void)
+static void stream_no_memory(void)
 {
     fprintf(stderr, "no memory for a stream\n");
     exit(1);
@@ -39,9 +41,6 @@ static void *stream_no_memory(void)
 static void stream_open(stream_t *stream, stream_kind_t kind, uint32_t pages,
                         uint64_t puts)
 {
-    const double skew = (kind == STREAM_ZIPF_99) ? 0.99 : 0.5;
-    uint32_t i;
-
     *stream = (stream_t){
         .kind  = kind,
         .pages = pages,
@@ -52,32 +51,16 @@ static void stream_open(stream_t *stream, stream_kind_t kind, uint32_t pages,
         return;
     }
 
-    stream->sums = calloc(pages, sizeof(*stream->sums));
+    stream->sums = zipf_sums(pages, (kind == STREAM_ZIPF_99) ? 0.99 : 0.5);
     if (stream->sums == NULL) {
         stream_no_memory();
-    }
-
-    for (i = 0; i < pages; ++i) {
-        stream->sums[i] = pow(i + 1, -skew) + ((i > 0) ? stream->sums[i - 1] :
-                                               0);
     }
 }
 
 static uint32_t stream_rank(stream_t *stream)
 {
-    const double wanted = (double)(stream_random(stream) >> 11) / (1ull << 53) *
-                          stream->sums[stream->pages - 1];
-    uint32_t low = 0, high = stream->pages - 1, middle;
-
-    while (low < high) {
-        middle = (low + high) / 2;
-        if (stream->sums[middle] < wanted) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    return zipf_rank(stream->sums, stream->pages,
+                     (double)(stream_random(stream) >> 11) / (1ull << 53));
 }
 
 /* The next page, and its rank: 0 is put to most */

@@ -2,10 +2,10 @@
 /* What small puts into many pages cost through UCP, and how many of them are
  * left to the target's CPU. */
 #include "ranks.h"
+#include "zipf.h"
 
 #include <nprdma/nprdma.h>
 
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,28 +54,11 @@ static void unload_check(ucs_status_t status, const char *what)
     }
 }
 
-static uint32_t unload_rank(const double *sums, size_t pages)
-{
-    const double wanted = drand48() * sums[pages - 1];
-    uint32_t low = 0, high = pages - 1, middle;
-
-    while (low < high) {
-        middle = (low + high) / 2;
-        if (sums[middle] < wanted) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* By Zipf: of pages in any order, one is put to k^-skew times as often as the
- * first */
+/* By Zipf, the pages in any order */
 static void
 unload_stream_make(const unload_options_t *opts, unload_stream_t *stream)
 {
-    double *sums = malloc(opts->pages * sizeof(*sums));
+    double *sums      = zipf_sums(opts->pages, opts->skew);
     const size_t puts = opts->puts * UNLOAD_ROUNDS;
     uint32_t *at = malloc(opts->pages * sizeof(*at)), rank, other;
     size_t i;
@@ -89,13 +72,12 @@ unload_stream_make(const unload_options_t *opts, unload_stream_t *stream)
 
     srand48(1);
     for (i = 0; i < opts->pages; ++i) {
-        sums[i]   = pow(i + 1, -opts->skew) + ((i > 0) ? sums[i - 1] : 0);
         other     = drand48() * (i + 1);
         at[i]     = at[other];
         at[other] = i;
     }
     for (i = 0; i < puts; ++i) {
-        rank             = unload_rank(sums, opts->pages);
+        rank             = zipf_rank(sums, opts->pages, drand48());
         stream->pages[i] = at[rank];
         stream->hot[i]   = rank < UNLOAD_HOT;
     }
@@ -248,17 +230,6 @@ static void unload_usage(FILE *file)
             UNLOAD_ROUNDS - 1, UNLOAD_HOT);
 }
 
-static size_t unload_number(const char *value, size_t most)
-{
-    char *end;
-    size_t number = strtoul(value, &end, 10);
-
-    if ((*end != '\0') || (number == 0) || (number > most)) {
-        bench_die("'%s': a number from 1 to %zu is wanted", value, most);
-    }
-    return number;
-}
-
 int main(int argc, char **argv)
 {
     unload_options_t opts = {
@@ -274,16 +245,16 @@ int main(int argc, char **argv)
     while ((c = getopt(argc, argv, "s:p:n:f:z:tc:h")) != -1) {
         switch (c) {
         case 's':
-            opts.size = unload_number(optarg, UNLOAD_PAGE);
+            opts.size = bench_read_number(c, optarg, UNLOAD_PAGE);
             break;
         case 'p':
-            opts.pages = unload_number(optarg, 1ul << 24);
+            opts.pages = bench_read_number(c, optarg, 1ul << 24);
             break;
         case 'n':
-            opts.puts = unload_number(optarg, 1ul << 30);
+            opts.puts = bench_read_number(c, optarg, 1ul << 30);
             break;
         case 'f':
-            opts.every = unload_number(optarg, 1ul << 30);
+            opts.every = bench_read_number(c, optarg, 1ul << 30);
             break;
         case 'z':
             opts.skew = strtod(optarg, &end);

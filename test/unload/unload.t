@@ -49,21 +49,14 @@ else
     tap_skip "and a plot" "no gnuplot: contrib/setup.sh"
 fi
 
-# refuses NAME TEXT COMMAND...: one line that has TEXT, and a failure
-refuses() {
-    local name=$1 text=$2
-    shift 2
-    if "$@" >"$TAP_DIR/said" 2>&1 || ! grep -qF "$text" "$TAP_DIR/said"; then
-        tap_not_ok "$name" "$TAP_DIR/said"
-    else
-        tap_ok "$name"
-    fi
-}
-refuses "bench-unload.sh: a wrong number" "not 'many'" "$script" --puts many
-refuses "bench-unload.sh: a device that is not there" "'nowhere:1'" \
-    "$script" --prefix "$NPRDMA_PREFIX" --device nowhere:1
-refuses "bench-unload.sh: nothing to measure" "nothing is left" \
-    "$script" --no-model --device none
-refuses "unload_model: a wrong policy" "'often'" "$model" --decide often
-refuses "unload_model: a wrong stream" "'river'" "$model" river
+run 10 "$script" --puts many
+tap_expect_error "bench-unload.sh: a wrong number" "not 'many'"
+run 10 "$script" --prefix "$NPRDMA_PREFIX" --device nowhere:1
+tap_expect_error "bench-unload.sh: a device that is not there" "'nowhere:1'"
+run 10 "$script" --no-model --device none
+tap_expect_error "bench-unload.sh: nothing to measure" "nothing is left"
+run 10 "$model" --decide often
+tap_expect_error "unload_model: a wrong policy" "'often'"
+run 10 "$model" river
+tap_expect_error "unload_model: a wrong stream" "'river'"
 tap_done
