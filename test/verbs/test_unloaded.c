@@ -193,6 +193,54 @@ static int costs_are_learnt(void)
     return 0;
 }
 
+static ucs_status_t put_or_move(int is_move, size_t offset, int byte)
+{
+    ucs_status_t status;
+
+    if (is_move) {
+        memset(mine, byte, 200);
+        return mocked_move(NP_DIR_PUT, mine, 200, area + offset);
+    }
+    MOCKED_POST(status, put(offset, 16, byte));
+    return status;
+}
+
+/* What a put costs is known as well where the device could not do it: each goes
+ * to a page that is not in the target's view */
+static int absent_are_timed(int is_move)
+{
+    const np_unload_auto_t *choice;
+    const np_stats_t *stats;
+    size_t at;
+
+    TAP_CHILD_CHECK(start(by_cost));
+    stats = ours->flights.stats;
+    for (at = 0; at < MOCKED_AREA; at += 4096) {
+        mock_kmod_take(area + at, 4096);
+        TAP_CHILD_CHECK((put_or_move(is_move, at, 1) == UCS_OK) &&
+                        (mocked_flush() == UCS_OK));
+        TAP_CHILD_CHECK(area_has(at, 16, 1));
+    }
+    TAP_CHILD_CHECK(stats->unloaded < 16);
+    choice = link_.unload->policy.choice;
+    printf("# %u puts were timed: miss %.0f ns\n",
+           choice->firsts[NP_UNLOAD_MISS], choice->cost[NP_UNLOAD_MISS]);
+    TAP_CHILD_CHECK(choice->firsts[NP_UNLOAD_MISS] > 0);
+    TAP_CHILD_CHECK(stats->unloaded + stats->offloaded == MOCKED_AREA / 4096);
+    mocked_end();
+    return 0;
+}
+
+static int absent_puts_are_timed(void)
+{
+    return absent_are_timed(0);
+}
+
+static int absent_moves_are_timed(void)
+{
+    return absent_are_timed(1);
+}
+
 /* The target computes: its service thread does them */
 static int computing_target(void)
 {
@@ -308,6 +356,10 @@ void test_unloaded(void)
               "unloading: and for a message before any of them");
     TAP_CHECK(tap_child(costs_are_learnt),
               "unloading: auto measures both ways");
+    TAP_CHECK(tap_child(absent_puts_are_timed),
+              "unloading: auto measures puts to pages that are not there");
+    TAP_CHECK(tap_child(absent_moves_are_timed),
+              "unloading: and zero-copy ones");
     TAP_CHECK(tap_child(computing_target),
               "unloading: to a target that computes");
     TAP_CHECK(tap_child(target_unmaps),

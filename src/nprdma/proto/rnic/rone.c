@@ -386,7 +386,6 @@ static int np_rone_fall_back(np_rop_t *op)
     np_iov_t rest = {UCS_PTR_BYTE_OFFSET(one.base, done), one.len - done};
     int is_begun;
 
-    np_runload_ended(op, 0);
     np_rone_release(op);
     if (op->copy != NULL) {
         return np_rone_send_copy(op);

@@ -118,7 +118,10 @@ static void np_rop_answered(np_asked_t *asked, ucs_status_t status,
 /* np_vport_ops_t::ended */
 static void np_rop_stream_ended(np_stream_t *stream, ucs_status_t status)
 {
-    np_op_finish(&ucs_container_of(stream, np_rop_t, stream)->super, status);
+    np_rop_t *op = ucs_container_of(stream, np_rop_t, stream);
+
+    np_runload_ended(op, status == UCS_OK);
+    np_op_finish(&op->super, status);
 }
 
 /* Do what can be done now for a transfer */

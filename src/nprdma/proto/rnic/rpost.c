@@ -130,15 +130,22 @@ np_rpost_get_one(np_vlink_t *link, np_dir_t dir, void *base, size_t len,
     return op;
 }
 
+/* What UNLOAD is about is told of it */
+static void np_rpost_weigh(np_vlink_t *link, const np_rop_t *op, np_dir_t dir,
+                           uint64_t addr, size_t len)
+{
+    if ((dir == NP_DIR_PUT) &&
+        ucs_unlikely(len <= link->port->config.unload_max)) {
+        (void)np_runload_posted(link, op, addr);
+    }
+}
+
 static ucs_status_t np_rpost_post_one(np_vlink_t *link, np_rop_t *op)
 {
     np_rop_post(link, op);
     np_op_order(&link->flight, &op->super, op->one.remote, op->one.len,
                 op->one.dir == NP_DIR_PUT);
-    if ((op->one.dir == NP_DIR_PUT) &&
-        ucs_unlikely(op->one.len <= link->port->config.unload_max)) {
-        (void)np_runload_posted(link, op, op->one.remote);
-    }
+    np_rpost_weigh(link, op, op->one.dir, op->one.remote, op->one.len);
     if (np_rone_run(op)) {
         np_rop_todo(op);
     }
@@ -362,6 +369,7 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
         np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
+    np_rpost_weigh(link, op, dir, addr, len);
     np_flight_begun(&link->flight);
     return UCS_INPROGRESS;
 }

@@ -463,7 +463,9 @@ static void np_rbatch_check(np_rbatch_t *batch, int has_entries)
         }
         is_right &= put->state != NP_RPUT_LIVE;
     }
-    np_runload_ended(batch->op, is_right);
+    if (is_right) {
+        np_runload_ended(batch->op, 1); /* else what is sent again ends it */
+    }
 }
 
 /* The operation whose flushes wait for what is sent again */

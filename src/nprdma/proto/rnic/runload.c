@@ -20,7 +20,8 @@
 /* Transfers of more bytes are near all puts under way */
 #define NP_RUNLOAD_NEAR_MAX   4096u
 
-/* A put whose end was not seen for so long is not timed any more */
+/* A put whose end was not seen for so long is not timed any more. Few are: of a
+ * batch whose end has to wait for another's. */
 #define NP_RUNLOAD_LATE_NS    UINT64_C(1000000000)
 
 
@@ -48,6 +49,17 @@ static struct np_runload *np_runload_get(np_vlink_t *link)
     return unload;
 }
 
+static int np_runload_is_asked(const struct np_runload *unload, uint64_t addr)
+{
+    return unload->is_asked && (unload->addr == addr);
+}
+
+/* Was it asked for, and left to the device? */
+static int np_runload_is_left(const struct np_runload *unload, uint64_t addr)
+{
+    return np_runload_is_asked(unload, addr) && !unload->is_unloaded;
+}
+
 int np_runload_decides(np_vlink_t *link, uint64_t addr)
 {
     struct np_runload *unload = np_runload_get(link);
@@ -56,7 +68,7 @@ int np_runload_decides(np_vlink_t *link, uint64_t addr)
         return 0;
     }
 
-    if (!unload->is_asked || (unload->addr != addr)) {
+    if (!np_runload_is_asked(unload, addr)) {
         unload->is_unloaded = np_unload_decides(&unload->policy, addr,
                                                 &unload->guess);
         unload->is_asked    = 1;
@@ -119,10 +131,15 @@ void np_runload_sent(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
     if (is_unloaded) {
         NP_STATS_INC(link->port->flights.stats, unloaded);
         np_trace(NP_TRACE_UNLOAD, 0, addr, len);
-        if (np_runload_begin(unload)) {
-            unload->seq     = seq;
-            ctl->msg.flags |= NP_VMSG_ACK_NOW;
-        }
+    } else if (np_runload_is_left(unload, addr)) {
+        NP_STATS_INC(link->port->flights.stats, offloaded);
+    } else {
+        return;
+    }
+
+    if (np_runload_begin(unload)) {
+        unload->seq     = seq;
+        ctl->msg.flags |= NP_VMSG_ACK_NOW;
     }
 }
 
@@ -130,8 +147,7 @@ int np_runload_posted(np_vlink_t *link, const np_rop_t *op, uint64_t addr)
 {
     struct np_runload *unload = link->unload;
 
-    if (ucs_likely(unload == NULL) || !unload->is_asked ||
-        (unload->addr != addr)) {
+    if (ucs_likely(unload == NULL) || !np_runload_is_left(unload, addr)) {
         return 0;
     }
 

@@ -28,8 +28,8 @@ struct np_runload {
     np_unload_guess_t timed;    /**< of the put whose time is taken; NONE: of
                                      none */
     uint64_t          begin;    /**< and when it began */
-    uint64_t          sequence; /**< one-sided: its operation; else 0 */
-    uint32_t          seq;      /**< unloaded: its message */
+    uint64_t          sequence; /**< its operation; 0: it has none */
+    uint32_t          seq;      /**< then: its message */
     uint32_t          before;   /**< messages up to here have no line */
     uint32_t          lines[1u << NP_RUNLOAD_LINE_BITS]; /**< by their hash:
                                      the last message that writes one of them.
@@ -44,16 +44,17 @@ struct np_runload {
 int np_runload_decides(np_vlink_t *link, uint64_t addr);
 
 /** A put is about to be sent as this message; @a is_unloaded: because that was
- *  decided */
+ *  decided. Else, if it was asked for, the device cannot do it after all: that
+ *  is what it costs to leave it to the device. */
 void np_runload_sent(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
                      size_t len, int is_unloaded);
 
-/** A put that was asked for is one-sided, and posted as (part of) this
+/** A put that was asked for is left to the device, and posted as (part of) this
  *  operation. Returns whether to confirm it at once: its time is taken. */
 int np_runload_posted(np_vlink_t *link, const np_rop_t *op, uint64_t addr);
 
-/** Such an operation has ended, or needs the target's help; @a is_right: it is
- *  complete */
+/** Such an operation has ended, one-sided or with the target's help; @a
+ *  is_right: its time counts */
 void np_runload_ended(const np_rop_t *op, int is_right);
 
 /** May what is not acknowledged be a put of this memory? */
