@@ -101,9 +101,11 @@ void stream_begin(stream_run_t *run, stream_kind_t kind, uint32_t pages,
 {
     memset(run, 0, sizeof(*run));
     stream_open(&run->stream, kind, pages, puts);
-    run->tlb       = np_tlb_create(NP_TLB_PAGE, 0, &run->stats);
+    run->tlb.cache = calloc(1, sizeof(*run->tlb.cache));
+    run->tlb.stats = &run->stats;
     run->unload_ns = UNLOAD_NS + (LARGE_NS * log2(pages) / 20);
-    if ((run->tlb == NULL) || (np_unload_init(&run->unload, policy) != 0)) {
+    if ((run->tlb.cache == NULL) ||
+        (np_unload_init(&run->unload, policy) != 0)) {
         stream_no_memory();
     }
 }
@@ -111,7 +113,7 @@ void stream_begin(stream_run_t *run, stream_kind_t kind, uint32_t pages,
 void stream_end(stream_run_t *run)
 {
     np_unload_cleanup(&run->unload);
-    free(run->tlb);
+    free(run->tlb.cache);
     free(run->stream.sums);
 }
 
@@ -129,15 +131,16 @@ void stream_pages(stream_run_t *run, uint64_t *pages, uint64_t puts)
 
 static double stream_cost(stream_run_t *run, uint64_t page, int is_unloaded)
 {
-    const uint64_t misses = run->stats.tlb_misses;
-
     if (is_unloaded) {
         ++run->unloaded;
         return run->unload_ns;
     }
 
-    np_tlb_translate(run->tlb, 1, page, 0, 0);
-    return (run->stats.tlb_misses == misses) ? HIT_NS : MISS_NS;
+    if (np_tlb_look(&run->tlb, page, 0) != 0) {
+        return HIT_NS;
+    }
+    np_tlb_fill(&run->tlb, page, 0, 0);
+    return MISS_NS;
 }
 
 double stream_put(stream_run_t *run, uint64_t puts)

@@ -49,7 +49,7 @@ typedef struct stream {
 typedef struct stream_run {
     stream_t    stream;
     np_unload_t unload;
-    np_tlb_t    *tlb;
+    np_tlb_t    tlb;
     np_stats_t  stats;
     double      unload_ns;
     uint64_t    unloaded;

@@ -94,6 +94,13 @@ const char *np_model_order_names[] = {
 };
 
 
+static int np_tlb_config_is_same(const np_tlb_config_t *a,
+                                 const np_tlb_config_t *b)
+{
+    return (a->mode == b->mode) && (a->wire == b->wire) &&
+           (a->miss == b->miss) && (a->gap == b->gap);
+}
+
 static int np_model_config_is_same(const np_model_config_t *a,
                                    const np_model_config_t *b)
 {
@@ -123,7 +130,35 @@ int np_engine_config_is_same(const np_engine_config_t *a,
            (a->prepare == b->prepare) &&
            (a->prepare_min == b->prepare_min) &&
            (a->prepare_max == b->prepare_max) &&
-           (a->tlb == b->tlb) &&
-           (a->tlb_miss == b->tlb_miss) &&
+           np_tlb_config_is_same(&a->tlb, &b->tlb) &&
            np_model_config_is_same(&a->model, &b->model);
+}
+
+static int np_tlb_is_time(const char *name, double seconds)
+{
+    /* a day is more than any test; no number is not */
+    if ((seconds >= 0) && (seconds <= 86400)) {
+        return 1;
+    }
+
+    np_error("UCX_NPRDMA_SOFT_TLB_%s is %g s: it must be from 0 to a day", name,
+             seconds);
+    return 0;
+}
+
+ucs_status_t np_tlb_config_check(const np_tlb_config_t *config)
+{
+    if ((config->mode == NP_TLB_OFF) &&
+        ((config->wire != 0) || (config->miss != 0) || (config->gap != 0))) {
+        np_error("UCX_NPRDMA_SOFT_TLB_%s needs UCX_NPRDMA_SOFT_TLB, which is "
+                 "off: set that, or leave it out",
+                 (config->wire != 0) ? "WIRE" :
+                 (config->miss != 0) ? "MISS" : "GAP");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return (np_tlb_is_time("WIRE", config->wire) &&
+            np_tlb_is_time("MISS", config->miss) &&
+            np_tlb_is_time("GAP", config->gap)) ? UCS_OK :
+           UCS_ERR_INVALID_PARAM;
 }

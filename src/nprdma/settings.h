@@ -54,6 +54,14 @@ typedef enum np_tlb_mode {
 
 extern const char *np_tlb_mode_names[];
 
+typedef struct np_tlb_config {
+    np_tlb_mode_t mode;
+    double        wire;  /**< seconds from a transfer's beginning to its end, if
+                              nothing is missed */
+    double        miss;  /**< longer, if anything is */
+    double        gap;   /**< from one transfer of a link to its next */
+} np_tlb_config_t;
+
 /** How a write is confirmed */
 typedef enum np_write_check {
     NP_WRITE_CHECK_AUTO,     /**< what is cheapest here: entries */
@@ -172,10 +180,13 @@ typedef struct np_engine_config {
     size_t           prepare_max;  /**< bytes that wait to be prepared */
     const char       *trace;       /**< file of the timeline, or empty; the
                                         engine keeps no copy of the pointer */
-    np_tlb_mode_t    tlb;
-    double           tlb_miss;     /**< seconds that a miss is charged */
+    np_tlb_config_t  tlb;
     np_model_config_t model;
 } np_engine_config_t;
+
+/** Can it be modelled so?
+ *  @return UCS_OK; UCS_ERR_INVALID_PARAM (logged). */
+ucs_status_t np_tlb_config_check(const np_tlb_config_t *config);
 
 /** Is each setting the same? The file of the timeline does not count. */
 int np_engine_config_is_same(const np_engine_config_t *a,

@@ -51,6 +51,11 @@ static ucs_status_t np_start(const np_engine_config_t *config)
         return status;
     }
 
+    status = np_tlb_config_check(&config->tlb);
+    if (status != UCS_OK) {
+        return status;
+    }
+
     status = np_model_start(&config->model);
     if (status != UCS_OK) {
         return status;

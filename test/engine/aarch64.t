@@ -51,7 +51,7 @@ for cpu in armv8-a armv8.3-a; do
         continue
     fi
     # one view: there are no other bytes in these
-    for name in probe_dma_is_mapped np_views_have np_walk_remote; do
+    for name in probe_dma_is_mapped np_views_have np_tlb_translate; do
         tap_check "$cpu: $name looks at a view with acquire" \
             acquires "$name" 'ldr[bh]|ldur[bh]' 'ldap?rb'
     done

@@ -4,6 +4,7 @@
  * anything. */
 
 #include "nprdma/dev/soft/dma.c"
+#include "nprdma/dev/soft/tlb.c"
 #include "nprdma/mem/kmod.h"
 #include "nprdma/mem/entries.h"
 

@@ -152,7 +152,7 @@ static int barrier_child_later(void)
         return 77;
     }
 
-    np_drain();
+    np_drain(0, 0);
     TAP_CHILD_CHECK(!np_engine_has_barrier()); /* and that was said */
     pair_link(pair.initiator, pair.target, &late);
     pair_send(&pair.link);

@@ -81,7 +81,7 @@ static void *drain_wait(void *arg)
 {
     drain_world_t *world = arg;
 
-    np_drain();
+    np_drain(0, 0);
     atomic_store(&world->has_returned, 1);
     return NULL;
 }

@@ -136,14 +136,14 @@ static void hostile_moving(void)
               "always moving: another one");
 
     atomic_store(&pair.link.shm->moving[NP_MOVER_INITIATOR].word, 1);
-    np_drain();
+    np_drain(0, 0);
     TAP_CHECK(atomic_load(&pair.peer->drain.is_over),
               "always moving: it is given up");
     TAP_CHECK(np_moving_is_ended(&pair.link.drain.own[NP_MOVER_INITIATOR]),
               "always moving: and told so");
     TAP_CHECK(pair_wait_down(pair.target, pair.initiator, &pair.link),
               "always moving: its connection ends");
-    np_drain();
+    np_drain(0, 0);
 
     pair_send(&good_link);
     TAP_CHECK(pair_wait_received(pair.target, good, 3),

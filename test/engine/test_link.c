@@ -299,7 +299,7 @@ static link_world_t link_parents;
 /* A child gives back what it has inherited, and uses what is common to all */
 static int link_child(void)
 {
-    np_drain();
+    np_drain(0, 0);
     np_ep_close(&link_parents.pair.link.flight);
     np_proto_close(link_parents.pair.initiator);
     np_proto_close(link_parents.pair.target);

@@ -58,7 +58,7 @@ static uint32_t race_view(void)
            NP_ENTRY_BITS;
 }
 
-static void race_flush(void)
+static void race_flush(UCS_V_UNUSED uint64_t va, UCS_V_UNUSED uint64_t len)
 {
     race_device.is_cached = 0;
 }
@@ -164,7 +164,7 @@ static void race_reset(void)
 {
     race_clear_hook();
     race_unmap();
-    race_flush();
+    race_flush(0, 0);
     race_device.lost    = 0;
     race_device.reached = 0;
 }

@@ -48,7 +48,7 @@ static uint32_t swarm_random(uint32_t *seed)
 }
 
 /* As a device should: no unit that goes by older translations is left */
-static void swarm_flush(void)
+static void swarm_flush(UCS_V_UNUSED uint64_t va, UCS_V_UNUSED uint64_t len)
 {
     uint32_t unit;
 

@@ -180,7 +180,7 @@ static int race_begin(const race_setting_t *setting)
         .fault_mode  = setting->fault_mode,
         .inline_max  = setting->inline_max,
         .single_copy = setting->single_copy,
-        .tlb         = setting->tlb,
+        .tlb.mode    = setting->tlb,
         .service     = NP_SERVICE_OFF
     };
 

@@ -33,7 +33,10 @@ static __thread int is_mover;
 
 static uint64_t race_flushes(void)
 {
-    return atomic_load(&np_directory_own()->flushes);
+    np_stats_t sum;
+
+    np_stats_sum(&sum);
+    return sum.flushes;
 }
 
 /* Stand until the page is out, which is wrong, or a flush has begun, and then

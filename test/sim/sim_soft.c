@@ -82,7 +82,7 @@ static int sim_open_engine(void)
         .share_min   = (sim_below(2) == 0) ? 32768 : 262144,
         .share_chunk = 16384,
         .inline_max  = (sim_below(2) == 0) ? 64 : NP_INLINE_DEFAULT,
-        .tlb         = is_lent ? NP_TLB_OFF : sim_below(NP_TLB_LAST),
+        .tlb.mode    = is_lent ? NP_TLB_OFF : sim_below(NP_TLB_LAST),
         .service     = NP_SERVICE_OFF
     };
 

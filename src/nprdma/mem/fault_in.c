@@ -273,7 +273,7 @@ static ucs_status_t np_batch_map(np_batch_t *batch, uint32_t *lost_p)
         }
 
         NP_PAUSE(MAP_TRANSLATED);
-        np_mapper_refresh();
+        np_mapper_refresh(batch->va, end - batch->va);
         NP_PAUSE(MAP_FLUSHED);
         if (!NP_IS_MUTANT(ENTRY_BEFORE_FLUSH)) {
             *lost_p = np_batch_step(batch, 1);

@@ -62,19 +62,19 @@
 #include "../pause.h"
 #include "../unit.h"
 
-static void (*_Atomic np_mapper_flush_func)(void);
-static void (*_Atomic np_mapper_refresh_func)(void);
+static _Atomic(np_mapper_flush_t) np_mapper_flush_func;
+static _Atomic(np_mapper_flush_t) np_mapper_refresh_func;
 
 /* See np_mapper_set_paged */
 static _Atomic int np_mapper_paged;
 
 
-void np_mapper_set_flush(void (*flush)(void))
+void np_mapper_set_flush(np_mapper_flush_t flush)
 {
     atomic_store_explicit(&np_mapper_flush_func, flush, memory_order_release);
 }
 
-void np_mapper_set_refresh(void (*refresh)(void))
+void np_mapper_set_refresh(np_mapper_flush_t refresh)
 {
     atomic_store_explicit(&np_mapper_refresh_func, refresh,
                           memory_order_release);
@@ -95,28 +95,28 @@ int np_mapper_is_paged(void)
     return atomic_load_explicit(&np_mapper_paged, memory_order_seq_cst);
 }
 
-void np_mapper_flush(void)
+void np_mapper_flush(uint64_t va, uint64_t len)
 {
-    void (*flush)(void) = atomic_load_explicit(&np_mapper_flush_func,
-                                               memory_order_acquire);
+    np_mapper_flush_t flush = atomic_load_explicit(&np_mapper_flush_func,
+                                                   memory_order_acquire);
 
     if (flush != NULL) {
-        flush();
+        flush(va, len);
     }
 }
 
 /* A transfer that moves now may still go by the older views: it reads the
  * signature, or writes into the black hole, as it would have a moment ago. That
  * is right, since the entry is set only after this. */
-void np_mapper_refresh(void)
+void np_mapper_refresh(uint64_t va, uint64_t len)
 {
-    void (*refresh)(void) = atomic_load_explicit(&np_mapper_refresh_func,
-                                                 memory_order_acquire);
+    np_mapper_flush_t refresh = atomic_load_explicit(&np_mapper_refresh_func,
+                                                     memory_order_acquire);
 
     if (refresh != NULL) {
-        refresh();
+        refresh(va, len);
     } else {
-        np_mapper_flush();
+        np_mapper_flush(va, len);
     }
 }
 
@@ -196,7 +196,7 @@ static uint64_t np_unmap_pages(uint64_t va, uint64_t end, uint32_t bits,
     /* another unmap may have cleared the views, and not flushed yet */
     if (((cleared > 0) || (np_stripes_busy(va, end, NP_BUSY_UNMAP) > 1)) &&
         !NP_IS_MUTANT(SWAP_OUT_NO_DRAIN)) {
-        np_mapper_flush();
+        np_mapper_flush(va, end - va);
         np_swap_wait_copies();
     }
     NP_PAUSE(UNMAP_DONE);

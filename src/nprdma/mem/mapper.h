@@ -24,25 +24,28 @@ typedef struct np_swapper {
     void *arg;
 } np_swapper_t;
 
+/** What a device does about translations of [va, va + len) */
+typedef void (*np_mapper_flush_t)(uint64_t va, uint64_t len);
+
 /**
- * What a device does about translations: called without any lock of the mapper,
- * after translations have changed. Returns when no device and no peer uses an
- * older one any more. Set once, before the first table; NULL: nothing to do.
+ * Called without any lock of the mapper, after translations have changed.
+ * Returns when no device and no peer uses an older one any more. Set once,
+ * before the first table; NULL: nothing to do.
  */
-void np_mapper_set_flush(void (*flush)(void));
+void np_mapper_set_flush(np_mapper_flush_t flush);
 
 /** Do just that flush. Any thread that is not itself moving. */
-void np_mapper_flush(void);
+void np_mapper_flush(uint64_t va, uint64_t len);
 
 /**
  * What the device does instead where pages have only been added: a mover that
  * has cached that they are absent must look again, and need not be waited for.
  * NULL: the flush is used.
  */
-void np_mapper_set_refresh(void (*refresh)(void));
+void np_mapper_set_refresh(np_mapper_flush_t refresh);
 
 /** Do just that, after a map */
-void np_mapper_refresh(void);
+void np_mapper_refresh(uint64_t va, uint64_t len);
 
 /**
  * Bring pages in and map them: for reading, or for reading and writing; for

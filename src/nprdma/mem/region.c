@@ -351,8 +351,8 @@ static void np_region_end(np_region_t *region, int is_ours)
     }
 
     if (region->waiters != NULL) {
-        np_mapper_flush(); /* waits for what we move ourselves, on pages of
-                            * others too */
+        /* waits for what we move ourselves, on pages of others too */
+        np_mapper_flush(region->first, 0);
     }
 
     while (region->waiters != NULL) {

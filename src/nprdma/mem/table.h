@@ -66,12 +66,17 @@ typedef struct np_table {
 
 #define NP_TABLE_SIZE       sizeof(np_table_t)
 
+/** Pages are told apart by their number modulo this, where devices are told
+ *  what to forget */
+#define NP_DIRECTORY_FLUSHES 1024u
+
 /** Head of the directory */
 typedef struct np_directory {
     uint32_t         magic;
     uint32_t         version;
-    /* translations that a device has cached before this changed are stale */
-    _Atomic uint64_t flushes;
+    /* of each such row of pages: translations that a device has cached before
+     * this changed are stale. Counted only if a cache is modelled. */
+    _Atomic uint32_t flushes[NP_DIRECTORY_FLUSHES];
     /* tables in use */
     _Atomic uint32_t count NP_LINE_ALIGNED;
     /* number of the arena that each table belongs to; valid below count */

@@ -28,6 +28,9 @@ typedef struct uct_nprdma_md_config {
     np_engine_config_t engine;
 } uct_nprdma_md_config_t;
 
+/** As UCX reads them */
+extern ucs_config_field_t uct_nprdma_md_config_table[];
+
 typedef struct uct_nprdma_md {
     uct_md_t super;
     int      can_invalidate; /**< with exact scope, and soft0 alone */

@@ -55,7 +55,7 @@ const std::vector<Setting> SETTINGS = {
      {&C::inlines, &C::tlb_misses}, {},
      {&C::reverses}, {}, SHARED, {&C::tlb_misses, &C::tlb_hits}},
     {"RangeCache", {{"SOFT_TLB", "range"}},
-     {&C::inlines, &C::tlb_misses}, {},
+     {&C::inlines, &C::tlb_hits}, {},
      {&C::reverses}, {}, SHARED, {&C::tlb_hits}},
     {"PageCacheEntriesRetry",
      {{"SOFT_TLB", "page"}, {"WRITE_CHECK", "entries"},

@@ -10,8 +10,6 @@
 
 #include "dma.h"
 
-#include "tlb.h"
-
 #include "../../engine.h"
 #include "../../mem/access.h"
 #include "../../mem/signature.h"
@@ -36,7 +34,6 @@ typedef struct np_walk {
     const np_iov_t   *iov;
     size_t           iovcnt;
     size_t           len;
-    uint64_t         flushes;
     uint64_t         addr;
     size_t           done;    /* an error has come here: the rest is not
                                  moved */
@@ -50,8 +47,8 @@ static int np_walk_remote(const np_walk_t *walk, uint64_t va, size_t len)
     const unsigned bit      = (walk->dma->dir == NP_DIR_GET) ? NP_ENTRY_READ :
                               NP_ENTRY_WRITE;
     const uint32_t count    = np_page_count(va, len);
-    uint32_t page           = np_page_index(va), i;
-    uint8_t view;
+    const uint64_t first    = va >> NP_PAGE_SHIFT;
+    uint32_t i;
 
     if ((walk->dma->process == NP_VM_SELF) && (walk->dma->direct == NULL)) {
         return np_access_is_there(va, len, walk->dma->dir == NP_DIR_PUT);
@@ -62,16 +59,12 @@ static int np_walk_remote(const np_walk_t *walk, uint64_t va, size_t len)
     }
 
     if (ucs_likely(walk->dma->tlb == NULL)) {
-        return np_views_have(table, page, count, bit);
+        return np_views_have(table, np_page_index(va), count, bit);
     }
 
     for (i = 0; i < count; ++i) {
-        /* acquire: as np_views_have */
-        view = atomic_load_explicit(&table->views[page + i],
-                                    memory_order_acquire);
-        view = np_tlb_translate(walk->dma->tlb, walk->dma->remote->engine_id,
-                                (va >> NP_PAGE_SHIFT) + i, walk->flushes, view);
-        if (!(view & bit)) {
+        if (!(np_tlb_translate(walk->dma->tlb, walk->dma->remote->directory,
+                               table, first + i) & bit)) {
             return 0;
         }
     }
@@ -299,11 +292,6 @@ ucs_status_t np_dma_move(const np_dma_t *dma, const np_iov_t *iov,
         step = ucs_min(step, len - offset);
         walk.done = offset;
         np_moving_begin(dma->moving);
-        if (ucs_unlikely(dma->tlb != NULL) && (dma->remote != NULL)) {
-            /* acquire: older than the views that we look at now */
-            walk.flushes = atomic_load_explicit(
-                    &dma->remote->directory->flushes, memory_order_acquire);
-        }
         /* After the begin: the thread that ends an epoch waits for us, or we
          * see its end */
         status = np_moving_is_ended(dma->moving) ? UCS_ERR_CONNECTION_RESET :

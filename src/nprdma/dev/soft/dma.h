@@ -14,6 +14,7 @@
 #define NP_SOFT_DMA_H_
 
 #include "drain.h"
+#include "tlb.h"
 #include "vm.h"
 
 #include "../../iov.h"
@@ -26,9 +27,6 @@
 /** Ranges that one call may report: every other page of NP_DMA_MAX */
 #define NP_DMA_MAX_RANGES  34
 
-/** The translation cache of a device, if it is modelled */
-typedef struct np_tlb np_tlb_t;
-
 /** A way to a process's memory. All that it points to stays with its owner. */
 typedef struct np_dma {
     np_dir_t    dir;
@@ -39,7 +37,8 @@ typedef struct np_dma {
     const np_table_t *table;   /**< of the remote arena; NULL: all is absent */
     np_remote_t *remote;    /**< whose table it is; NULL with it */
     np_moving_own_t *moving; /**< the mover's word */
-    np_tlb_t    *tlb;       /**< NULL: every unit is translated anew */
+    np_tlb_t    *tlb;       /**< the target's cache, if it is modelled; else
+                                 NULL: every unit is translated anew */
     const _Atomic uint32_t *epoch; /**< NULL, or the link's: nothing is moved if
                                         it is not what was_epoch says */
     uint32_t    was_epoch;

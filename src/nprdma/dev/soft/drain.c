@@ -346,22 +346,32 @@ static void np_drain_wait(np_drain_entry_t *entry)
     }
 }
 
-void np_drain_refresh(void)
+void np_drain_refresh(uint64_t va, uint64_t len)
 {
     np_directory_t *directory = np_directory_own();
+    const uint64_t first      = va >> NP_PAGE_SHIFT;
+    const uint64_t count      = ucs_min(np_page_count(va, len),
+                                        (uint64_t)NP_DIRECTORY_FLUSHES);
+    uint64_t i;
 
-    if (directory != NULL) {
-        atomic_fetch_add_explicit(&directory->flushes, 1,
-                                  memory_order_seq_cst);
+    if ((np_engine.config.tlb.mode == NP_TLB_OFF) || (directory == NULL)) {
+        atomic_thread_fence(memory_order_seq_cst);
+        return;
+    }
+
+    for (i = 0; i < count; ++i) {
+        atomic_fetch_add_explicit(
+                &directory->flushes[(first + i) % NP_DIRECTORY_FLUSHES], 1,
+                memory_order_seq_cst);
     }
 }
 
-void np_drain(void)
+void np_drain(uint64_t va, uint64_t len)
 {
     np_drain_entry_t *entry;
 
     np_unit_assert_outside();
-    np_drain_refresh();
+    np_drain_refresh(va, len);
 
     /* A mover that begins after this sees the new translations; one that has
      * begun before has marked its word */

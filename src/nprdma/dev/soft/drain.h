@@ -117,15 +117,16 @@ void np_drain_give_up(np_drain_entry_t *entry);
 void np_drain_target(np_drain_entry_t *entry);
 
 /**
- * What devices may have cached is stale from now on, and what they had in
- * flight has landed when this returns. Any thread that is not itself moving,
- * under no lock that a port needs: it may take NP_PATIENCE for each peer, and
- * with a peer of our own user that is stopped as long as it is stopped.
+ * What devices may have cached of [va, va + len) is stale from now on, and what
+ * they had in flight, anywhere, has landed when this returns. Any thread that
+ * is not itself moving, under no lock that a port needs: it may take
+ * NP_PATIENCE for each peer, and with a peer of our own user that is stopped as
+ * long as it is stopped.
  */
-void np_drain(void);
+void np_drain(uint64_t va, uint64_t len);
 
 /** The first half alone: without a wait. Enough where pages were added. */
-void np_drain_refresh(void);
+void np_drain_refresh(uint64_t va, uint64_t len);
 
 
 /** From here on translations are looked at. One writer a word at a time. */

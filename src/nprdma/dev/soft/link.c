@@ -113,6 +113,8 @@ static void np_link_free(np_link_t *link)
         link->fd = -1;
     }
 
+    free(link->tlb);
+    link->tlb = NULL;
     if (link->target != NULL) {
         np_segment_unmap(link->target, np_page_align(sizeof(np_port_shm_t)));
         link->target = NULL;
@@ -168,6 +170,8 @@ static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
          UCS_OK)) {
         link->target = shm;
         link->bit    = msg->bit % NP_PORT_ACTIVITY;
+        link->tlb    = np_tlb_create(&link->target->tlb, link->process.pid,
+                                     link->port->flights.stats);
         np_drain_set_barrier(&link->drain,
                              msg->has_barrier && np_engine_has_barrier());
     }

@@ -77,6 +77,8 @@ struct np_link {
     unsigned         segments;     /**< that ever came */
     unsigned         segments_asked;
 
+    np_tlb_t         *tlb;         /**< the target's cache, if it is modelled,
+                                        and the target known; else NULL */
     np_remote_t      *remote;      /**< the target's tables; NULL: not yet */
     uint32_t         table_arena;  /**< what table is of */
     np_table_t       *table;       /**< last used; NULL: none */
@@ -86,6 +88,10 @@ struct np_link {
     /* owned by proto */
     int              no_reverse;   /**< process_vm_* on our memory was refused
                                         to the target */
+    uint64_t         paid;         /**< np_fault_page: the last short get from
+                                        it has waited as the model of a
+                                        translation cache has it, and is tried
+                                        again; 0: none has */
     uint64_t         no_fetch;     /**< np_fault_page: the last page whose
                                         coming in no entry will tell; 0: none */
     unsigned         lent_count;   /**< copies and single requests that are out
@@ -203,7 +209,7 @@ np_link_dma(np_link_t *link, np_dir_t dir, uint64_t va, void *direct)
         .direct  = direct,
         .table   = np_link_table(link, va),
         .remote  = link->remote,
-        .tlb     = link->port->tlb,
+        .tlb     = link->tlb,
         .moving  = &link->drain.own[NP_MOVER_INITIATOR]
     };
 }

@@ -227,7 +227,8 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
         return status;
     }
 
-    port->shm      = shm;
+    port->shm           = shm;
+    port->shm->tlb.mode = np_engine.config.tlb.mode;
     port->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (port->epoll_fd < 0) {
         np_error("epoll_create1() failed: %m. Check 'ulimit -n'");
@@ -333,12 +334,8 @@ ucs_status_t np_port_open(const np_port_config_t *config,
     np_mapper_set_flush(np_drain);
     np_mapper_set_refresh(np_drain_refresh);
     np_prepare_enable();
-    if (np_engine.config.tlb != NP_TLB_OFF) {
-        port->tlb = np_tlb_create(np_engine.config.tlb,
-                                  np_engine.config.tlb_miss * 1e9,
-                                  port->flights.stats);
-    }
-    port->is_model = (port->tlb != NULL) || np_model_is_on ||
+    port->is_model = (np_engine.config.tlb.mode != NP_TLB_OFF) ||
+                     np_model_is_on ||
                      (np_engine.config.write_check != NP_WRITE_CHECK_AUTO);
     *port_p = port;
     return UCS_OK;
@@ -362,7 +359,6 @@ void np_port_close(np_port_t *port)
     np_port_drop_strangers(port);
     np_port_close_fds(port);
     np_stats_put(port->flights.stats);
-    free(port->tlb);
     pthread_mutex_destroy(&port->lock);
     free(port);
 }

@@ -212,7 +212,6 @@ struct np_port {
     /* owned by proto */
     np_flights_t        flights;
     void                *bounce;      /**< see proto/soft/rma.c */
-    struct np_tlb       *tlb;         /**< NULL: not modelled */
     int                 is_model;     /**< a commodity RNIC in all that it
                                            knows: no way around the checks */
 };

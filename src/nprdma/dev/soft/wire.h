@@ -21,6 +21,8 @@
 #ifndef NP_SOFT_WIRE_H_
 #define NP_SOFT_WIRE_H_
 
+#include "tlb.h"
+
 #include "../../np.h"
 
 #define NP_LINK_MAGIC       0x6b6e696cu
@@ -236,7 +238,7 @@ typedef struct np_link_shm {
     np_answer_t      answers[NP_CTL_SLOTS];
 } NP_LINE_ALIGNED np_link_shm_t;
 
-/** The page of a port, mapped by every process that is connected with it */
+/** The segment of a port, mapped by every process that is connected with it */
 typedef struct np_port_shm {
     /* written by the owner when it goes to sleep, and by the one that wakes
      * it */
@@ -253,6 +255,9 @@ typedef struct np_port_shm {
     /* a bit for each ring that is not polled; set by its writer, cleared by the
      * owner */
     _Atomic uint64_t activity[NP_PORT_ACTIVITY / 64] NP_LINE_ALIGNED;
+
+    /* of its model; costs no memory unless that is on */
+    np_tlb_cache_t   tlb NP_LINE_ALIGNED;
 } NP_LINE_ALIGNED np_port_shm_t;
 
 typedef enum np_msg_type {

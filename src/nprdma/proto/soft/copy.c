@@ -40,6 +40,26 @@ void np_copy_init(np_copy_t *copy, np_dir_t dir, np_window_t *window,
     np_chunks_init(&copy->chunks, dir, copy->iov, iovcnt, addr, len);
 }
 
+np_sop_t *
+np_copy_new(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
+            const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
+            void *comp)
+{
+    np_sop_t *op;
+
+    op = np_sop_get(link->port, NP_OP_COPY, comp);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    np_copy_init(&op->copy, dir,
+                 (direct == NULL) ? NULL :
+                 atomic_load_explicit(&key->window, memory_order_relaxed),
+                 direct, iov, iovcnt, len, addr);
+    op->super.begin = np_trace_begin();
+    return op;
+}
+
 /* Move [offset, offset + len) of a copy, here and now; what has not arrived
  * goes into the list of what is to do */
 static ucs_status_t
@@ -64,6 +84,9 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
 
     status = np_piece_move(link, &piece, &missing);
     np_trace(NP_TRACE_MOVE, begin, piece.addr, len);
+    if (ucs_unlikely(link->tlb != NULL)) {
+        copy->misses += np_tlb_take(link->tlb);
+    }
     if ((status != UCS_OK) && (status != UCS_ERR_UNSUPPORTED)) {
         return status;
     }
@@ -213,6 +236,22 @@ void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status)
     }
 }
 
+/* All of it has moved: has it taken as long as it would have? */
+static int np_copy_is_due(np_link_t *link, np_sop_t *op)
+{
+    np_copy_t *copy = &op->copy;
+
+    if (ucs_likely(link->tlb == NULL) || copy->by_rings ||
+        (op->super.status != UCS_OK)) {
+        return 1;
+    }
+
+    if (copy->retry_at == 0) {
+        copy->retry_at = np_tlb_due(link->tlb, copy->misses);
+    }
+    return copy->retry_at <= np_clock();
+}
+
 /* Work on one copy; returns whether it is complete */
 static int np_copy_advance(np_link_t *link, np_sop_t *op)
 {
@@ -237,6 +276,7 @@ static int np_copy_advance(np_link_t *link, np_sop_t *op)
 
     return np_fault_send_todo(link, op) &&
            np_chunks_is_claimed(&copy->chunks) && (copy->pending == 0) &&
+           np_copy_is_due(link, op) &&
            np_chunks_is_over(link, &copy->chunks, op->super.status == UCS_OK);
 }
 
@@ -332,6 +372,14 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
         np_copy_run_rings(link, op); /* its end is for progress to tell */
     }
     return UCS_INPROGRESS;
+}
+
+void np_copy_post_due(np_link_t *link, np_sop_t *op, uint64_t due)
+{
+    op->copy.retry_at = due;
+    np_chunks_stop(&op->copy.chunks);
+    ucs_list_add_tail(&link->copies, &op->queue);
+    np_sop_post(link, op);
 }
 
 /* Is there anything to do for it but to wait for others? */

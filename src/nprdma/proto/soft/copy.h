@@ -24,8 +24,18 @@ void np_copy_init(np_copy_t *copy, np_dir_t dir, np_window_t *window,
                   void *window_addr, const np_iov_t *iov, size_t iovcnt,
                   size_t len, uint64_t addr);
 
+/** An operation that is such a copy, to be posted. @a direct: where @a addr is
+ *  mapped here, by @a key; or NULL.
+ *  @return NULL: no memory (logged). */
+np_sop_t *np_copy_new(np_dir_t dir, np_link_t *link, np_key_t *key,
+                      void *direct, const np_iov_t *iov, size_t iovcnt,
+                      size_t len, uint64_t addr, void *comp);
+
 /** Begin a copy. Returns as np_rma_move. */
 ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op);
+
+/** All of it has moved, and it will be complete when it is due. Posts it. */
+void np_copy_post_due(np_link_t *link, np_sop_t *op, uint64_t due);
 
 /** A request that the data ring has carried, and that the target has not
  *  executed and will not, goes on as a copy, in the next progress */

@@ -11,6 +11,7 @@
 #include "rma.h"
 
 #include "copy.h"
+#include "due.h"
 #include "../ep.h"
 #include "fault.h"
 #include "lend.h"
@@ -56,26 +57,6 @@ static void *np_rma_bounce(np_port_t *port)
     return port->bounce;
 }
 
-static np_sop_t *
-np_rma_new_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
-                const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
-                void *comp)
-{
-    np_sop_t *op;
-
-    op = np_sop_get(link->port, NP_OP_COPY, comp);
-    if (op == NULL) {
-        return NULL;
-    }
-
-    np_copy_init(&op->copy, dir,
-                 (direct == NULL) ? NULL :
-                 atomic_load_explicit(&key->window, memory_order_relaxed),
-                 direct, iov, iovcnt, len, addr);
-    op->super.begin = np_trace_begin();
-    return op;
-}
-
 typedef enum np_rma_way {
     NP_RMA_SHARED, /* by both sides, if it is large */
     NP_RMA_RINGS,
@@ -89,7 +70,7 @@ np_rma_post_copy(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
 {
     np_sop_t *op;
 
-    op = np_rma_new_copy(dir, link, key, direct, iov, iovcnt, len, addr, comp);
+    op = np_copy_new(dir, link, key, direct, iov, iovcnt, len, addr, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -140,7 +121,7 @@ np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
 {
     np_sop_t *op;
 
-    op = np_rma_new_copy(dir, link, key, direct, iov, iovcnt, len, addr, comp);
+    op = np_copy_new(dir, link, key, direct, iov, iovcnt, len, addr, comp);
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -280,8 +261,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
 
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
         np_trace(NP_TRACE_MOVE, begin, addr, len);
-        np_stats_moved(link->port->flights.stats, dir, len);
-        return UCS_OK;
+        return np_due_moved(dir, link, key, iov, iovcnt, len, addr, comp);
     }
 
     return (status != UCS_OK) ? status :
@@ -369,6 +349,11 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         }
     }
 
+    if (ucs_unlikely(link->tlb != NULL) &&
+        !np_due_get(link, key, len, addr)) {
+        return np_flight_refuse(&link->flight);
+    }
+
     np_stats_moved(link->port->flights.stats, NP_DIR_GET, len);
     memcpy(buffer, bytes, len);
     return UCS_OK;
@@ -446,8 +431,8 @@ np_rma_put_now(np_link_t *link, np_key_t *key, const np_iov_t *iov, size_t len,
 
     status = np_rma_move_piece(link, &piece, &missing);
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-        np_stats_moved(link->port->flights.stats, NP_DIR_PUT, len);
-        return UCS_OK;
+        status = np_due_moved(NP_DIR_PUT, link, key, iov, 1, len, addr, NULL);
+        return (status == UCS_INPROGRESS) ? UCS_OK : status;
     }
 
     if ((status != UCS_OK) && (status != UCS_ERR_UNSUPPORTED)) {
@@ -580,10 +565,10 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     if ((piece.direct != NULL) || np_link_has_vm(link)) {
         status = np_rma_move_piece(link, &piece, &missing);
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-            np_stats_moved(link->port->flights.stats, NP_DIR_GET, len);
             np_unit_assert_outside();
             unpack(arg, bytes, len);
-            return UCS_OK;
+            return np_due_moved(NP_DIR_GET, link, key, &iov, 1, len, addr,
+                                comp);
         }
 
         if (status != UCS_ERR_UNSUPPORTED) {

@@ -38,7 +38,9 @@ typedef struct np_copy {
     unsigned    pending;      /**< pieces that others work on */
     unsigned    todo_next;    /**< first range of todo that is left */
     unsigned    rounds;       /**< times that a FAULT had to be repeated */
-    uint64_t    retry_at;     /**< not before; np_clock() */
+    unsigned    misses;       /**< by the model of a translation cache */
+    uint64_t    retry_at;     /**< not before; np_clock(). Under that model,
+                                   once all has moved: not complete before */
     np_chunks_t chunks;       /**< what this side moves next */
     np_iov_t    iov[NP_MAX_IOV];
     np_ranges_t todo;         /**< what did not arrive, and is not asked for
