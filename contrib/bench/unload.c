@@ -127,7 +127,6 @@ static void unload_initiate(const unload_options_t *opts, bench_rank_t *rank)
     char *data;
     int i;
 
-    bench_connect(rank, 1);
     unload_check(ucp_ep_rkey_unpack(rank->eps[1], opts->shared->key, &key),
                  "ucp_ep_rkey_unpack");
     data = bench_memory(UNLOAD_PAGE);
@@ -180,6 +179,9 @@ static void unload_main(bench_rank_t *rank, void *arg)
     void *packed, *memory = NULL;
     ucp_mem_h memh = NULL;
 
+    /* the target as well: without an endpoint UCP would let its device sleep,
+     * and each message would have to wake it */
+    bench_connect(rank, !rank->rank);
     if (rank->rank == 1) {
         memory         = bench_memory(len);
         params.address = memory;

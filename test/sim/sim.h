@@ -131,6 +131,9 @@ extern int sim_is_unloading;       /* small puts go by any policy */
 /** The world's own seed */
 extern uint64_t sim_world;
 
+/* Is what is put next to a hot page? Any answer */
+void sim_hint(void);
+
 /** Numbers by the seed */
 void sim_seed(uint64_t seed);
 uint64_t sim_random(void);

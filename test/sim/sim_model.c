@@ -6,6 +6,7 @@
 #endif
 
 #include "sim_inside.h"
+#include "nprdma/thread_flags.h"
 
 #include "nprdma/clock.h"
 
@@ -49,6 +50,11 @@ uint64_t sim_random(void)
 unsigned sim_below(unsigned bound)
 {
     return (sim_random() >> 32) % bound;
+}
+
+void sim_hint(void)
+{
+    np_thread_set_flags(NP_THREAD_HOT, (sim_below(2) == 0) ? NP_THREAD_HOT : 0);
 }
 
 void sim_wrong(const char *format, ...)

@@ -15,6 +15,7 @@
 #include "nprdma/pause.h"
 #include "nprdma/face/soft.h"
 #include "nprdma/proto/ep.h"
+#include "nprdma/proto/unload.h"
 #include "nprdma/proto/soft/sop.h"
 #include "nprdma/proto/soft/rma.h"
 
@@ -86,6 +87,11 @@ static int sim_open_engine(void)
         .service     = NP_SERVICE_OFF
     };
 
+    if (engine.tlb.mode != NP_TLB_OFF) {
+        engine.tlb.wire = sim_below(2) * 2e-6;
+        engine.tlb.miss = sim_below(2) * 2e-6;
+        engine.tlb.gap  = sim_below(2) * 1e-6;
+    }
     return np_engine_init(&engine) == UCS_OK;
 }
 
@@ -97,7 +103,9 @@ static int sim_open_port(unsigned p)
     };
     const np_port_config_t config = {
         .data_slots   = 8 << sim_below(4),
-        .payload_size = 32768 << sim_below(2)
+        .payload_size = 32768 << sim_below(2),
+        .unload       = sim_below(NP_UNLOAD_LAST),
+        .unload_max   = 64 << sim_below(5)
     };
 
     return np_port_open(&config, &np_proto_ops, &user, &sim_ports[p]) == UCS_OK;
@@ -169,6 +177,7 @@ static np_key_t *sim_device_key(unsigned from, unsigned to)
 static ucs_status_t sim_put(unsigned from, unsigned to, const void *data,
                             size_t len, uint64_t addr)
 {
+    sim_hint();
     return np_soft_put_short(&sim_slinks[from][to], sim_keys[from][to], data,
                             len, addr);
 }

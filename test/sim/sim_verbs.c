@@ -196,8 +196,7 @@ static ucs_status_t sim_put(unsigned from, unsigned to, const void *data,
                             size_t len, uint64_t addr)
 {
     if (sim_is_unloading) {
-        np_thread_set_flags(NP_THREAD_HOT, (sim_below(2) == 0) ?
-                                           NP_THREAD_HOT : 0);
+        sim_hint();
     }
     return np_ep_put_copied(&sim_vlinks[from][to].flight, sim_keys[from][to],
                             data, len, addr);

@@ -180,7 +180,7 @@ static int costs_are_learnt(void)
         }
     }
     TAP_CHILD_CHECK(mocked_flush() == UCS_OK);
-    choice = link_.unload->policy.choice;
+    choice = link_.unload->weigh.policy.choice;
     printf("# hit %.0f ns, miss %.0f ns, unloaded %.0f ns\n",
            choice->cost[NP_UNLOAD_HIT], choice->cost[NP_UNLOAD_MISS],
            choice->cost[NP_UNLOAD_UNLOADED]);
@@ -222,7 +222,7 @@ static int absent_are_timed(int is_move)
         TAP_CHILD_CHECK(area_has(at, 16, 1));
     }
     TAP_CHILD_CHECK(stats->unloaded < 16);
-    choice = link_.unload->policy.choice;
+    choice = link_.unload->weigh.policy.choice;
     printf("# %u puts were timed: miss %.0f ns\n",
            choice->firsts[NP_UNLOAD_MISS], choice->cost[NP_UNLOAD_MISS]);
     TAP_CHILD_CHECK(choice->firsts[NP_UNLOAD_MISS] > 0);

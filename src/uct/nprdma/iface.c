@@ -16,6 +16,9 @@
 
 #include "../../nprdma/proto/unload.h"
 
+/* Bytes of the largest put that may be unloaded */
+#define UCT_NPRDMA_UNLOAD_MAX 1024u
+
 
 static ucs_config_field_t uct_nprdma_iface_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_nprdma_iface_config_t, super),
@@ -112,9 +115,9 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"UNLOAD", "off",
-     "RDMA devices with nprdma.ko: which small puts go by the target's CPU,\n"
-     "in messages, though the device could write them itself. It is slow\n"
-     "where it has no translation of the page any more.\n"
+     "RDMA devices with nprdma.ko, and soft0 with SOFT_TLB: which small puts\n"
+     "go by the target's CPU, in messages, though the device could write\n"
+     "them itself. It is slow where it has no translation of the page.\n"
      " - off       - none.\n"
      " - always    - all.\n"
      " - hint      - all but what threads post after they have said\n"
@@ -122,14 +125,14 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
      " - frequency - those to pages that are not written often.\n"
      " - auto      - as off, always or frequency, by what puts were measured\n"
      "               to cost.",
-     ucs_offsetof(uct_nprdma_iface_config_t, verbs.unload),
+     ucs_offsetof(uct_nprdma_iface_config_t, unload.policy),
      UCS_CONFIG_TYPE_ENUM(np_unload_policy_names)},
 
     {"UNLOAD_MAX", "256",
-     "RDMA devices with nprdma.ko: bytes of the largest put that UNLOAD is\n"
-     "about, 1 to 1k. Those of at most PUT_ONCE bytes go by the target's CPU\n"
-     "in any case.",
-     ucs_offsetof(uct_nprdma_iface_config_t, verbs.unload_max),
+     "Bytes of the largest put that UNLOAD is about, 1 to 1k. Over RDMA\n"
+     "devices those of at most PUT_ONCE bytes go by the target's CPU in any\n"
+     "case.",
+     ucs_offsetof(uct_nprdma_iface_config_t, unload.max),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"CONNECT_TIMEOUT", "30s",
@@ -172,6 +175,19 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
 
     {NULL}
 };
+
+ucs_status_t uct_nprdma_unload_check(const uct_nprdma_unload_config_t *config,
+                                     size_t *max)
+{
+    if ((config->max < 1) || (config->max > UCT_NPRDMA_UNLOAD_MAX)) {
+        np_error("UCX_NPRDMA_UNLOAD_MAX is %zu: give it a value from 1 to %u",
+                 config->max, UCT_NPRDMA_UNLOAD_MAX);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    *max = (config->policy == NP_UNLOAD_OFF) ? 0 : config->max;
+    return UCS_OK;
+}
 
 
 void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)

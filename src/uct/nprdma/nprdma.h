@@ -55,8 +55,6 @@ typedef struct uct_nprdma_verbs_config {
     unsigned      depth;
     size_t        pin_max;
     size_t        put_once;
-    int           unload;          /**< np_unload_policy_t */
-    size_t        unload_max;
     double        connect_timeout; /**< seconds */
     double        timeout;         /**< seconds */
     unsigned      retry_count;
@@ -65,11 +63,18 @@ typedef struct uct_nprdma_verbs_config {
     unsigned      break_every;
 } uct_nprdma_verbs_config_t;
 
+/** Small puts that devices leave to the target's CPU */
+typedef struct uct_nprdma_unload_config {
+    int    policy; /**< np_unload_policy_t */
+    size_t max;    /**< bytes that it is asked about */
+} uct_nprdma_unload_config_t;
+
 /** Settings of an interface, whatever its device */
 typedef struct uct_nprdma_iface_config {
-    uct_iface_config_t        super;
-    uct_nprdma_soft_config_t  soft;
-    uct_nprdma_verbs_config_t verbs;
+    uct_iface_config_t         super;
+    uct_nprdma_soft_config_t   soft;
+    uct_nprdma_verbs_config_t  verbs;
+    uct_nprdma_unload_config_t unload;
 } uct_nprdma_iface_config_t;
 
 /** First part of a device address: UCP compares addresses of all devices of a
@@ -123,6 +128,16 @@ extern uct_tl_t uct_nprdma_tl;
 
 /** Attributes of any of our devices, all but those of its speed */
 void uct_nprdma_iface_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr);
+
+/**
+ * May these be the settings?
+ *
+ * @param [out] max  Bytes that the policy is asked about; 0: it is off.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM (logged).
+ */
+ucs_status_t uct_nprdma_unload_check(const uct_nprdma_unload_config_t *config,
+                                     size_t *max);
 
 /** An operation is complete */
 void uct_nprdma_complete(void *comp, ucs_status_t status);

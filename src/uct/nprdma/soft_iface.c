@@ -341,18 +341,26 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
                            const uct_iface_params_t *params,
                            const uct_iface_config_t *tl_config)
 {
-    const uct_nprdma_soft_config_t *config =
+    const uct_nprdma_unload_config_t *unload =
+            &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->unload;
+    const uct_nprdma_soft_config_t *config   =
             &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->soft;
-    np_port_config_t port_config = {
+    np_port_config_t port_config             = {
         .data_slots   = config->ring_size,
         .payload_size = config->ring_bytes,
         .payload_wide = config->ring_bytes_wide,
-        .wide_links   = config->wide_rings
+        .wide_links   = config->wide_rings,
+        .unload       = unload->policy
     };
     uct_iface_ops_t ops;
     ucs_status_t status;
 
     status = uct_nprdma_soft_iface_check_config(config);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_unload_check(unload, &port_config.unload_max);
     if (status != UCS_OK) {
         return status;
     }

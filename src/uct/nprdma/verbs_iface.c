@@ -27,7 +27,6 @@
 #define UCT_NPRDMA_VERBS_BUFFERS  32768u
 #define UCT_NPRDMA_VERBS_DEPTH    8u
 #define UCT_NPRDMA_VERBS_RETRY    7u
-#define UCT_NPRDMA_VERBS_UNLOAD   1024u
 #define UCT_NPRDMA_VERBS_TIMEOUT  31     /* exponents have 5 bits */
 
 /* What UCP's addresses have room for */
@@ -250,9 +249,7 @@ uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config)
         !uct_nprdma_verbs_is_within("VERBS_DEPTH", config->depth, 1,
                                     UCT_NPRDMA_VERBS_DEPTH) ||
         !uct_nprdma_verbs_is_within("VERBS_RETRY_COUNT", config->retry_count,
-                                    0, UCT_NPRDMA_VERBS_RETRY) ||
-        !uct_nprdma_verbs_is_within("UNLOAD_MAX", config->unload_max, 1,
-                                    UCT_NPRDMA_VERBS_UNLOAD)) {
+                                    0, UCT_NPRDMA_VERBS_RETRY)) {
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -298,21 +295,21 @@ static unsigned uct_nprdma_verbs_timeout(double seconds)
 }
 
 static void
-uct_nprdma_verbs_check_unload(const uct_nprdma_verbs_config_t *config,
+uct_nprdma_verbs_check_unload(const uct_nprdma_unload_config_t *unload,
                               const np_vport_t *port)
 {
-    if ((config->unload != NP_UNLOAD_OFF) && !port->has_views) {
+    const size_t put_once = port->config.put_once;
+
+    if ((unload->policy != NP_UNLOAD_OFF) && !port->has_views) {
         np_error("UCX_NPRDMA_UNLOAD=%s changes nothing over %s: where "
                  "nprdma.ko keeps no views of memory (nprdma_info says why), "
                  "small puts go by the target's CPU in any case. Unset it, or "
                  "load the module",
-                 np_unload_policy_names[config->unload], port->config.device);
-    } else if ((config->unload != NP_UNLOAD_OFF) &&
-               (config->unload_max <= config->put_once)) {
+                 np_unload_policy_names[unload->policy], port->config.device);
+    } else if ((unload->policy != NP_UNLOAD_OFF) && (unload->max <= put_once)) {
         np_error("UCX_NPRDMA_UNLOAD_MAX is %zu: puts of up to "
                  "UCX_NPRDMA_PUT_ONCE=%zu bytes go by the target's CPU all the "
-                 "same. Give it more, or PUT_ONCE less", config->unload_max,
-                 config->put_once);
+                 "same. Give it more, or PUT_ONCE less", unload->max, put_once);
     }
 }
 
@@ -335,9 +332,6 @@ uct_nprdma_verbs_port_config(const uct_nprdma_verbs_config_t *config,
         .depth             = config->depth,
         .pin_max           = config->pin_max,
         .put_once          = config->put_once,
-        .unload            = config->unload,
-        .unload_max        = (config->unload == NP_UNLOAD_OFF) ? 0 :
-                             config->unload_max,
         .connect_timeout   = config->connect_timeout,
         .timeout           = uct_nprdma_verbs_timeout(config->timeout),
         .retry_count       = config->retry_count,
@@ -352,10 +346,11 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
                            const uct_iface_params_t *params,
                            const uct_iface_config_t *tl_config)
 {
-    const uct_nprdma_verbs_config_t *config =
-            &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->verbs;
-    const np_vport_config_t port_config     =
-            uct_nprdma_verbs_port_config(config, params->mode.device.dev_name);
+    const uct_nprdma_iface_config_t *config =
+            ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
+    np_vport_config_t port_config           =
+            uct_nprdma_verbs_port_config(&config->verbs,
+                                         params->mode.device.dev_name);
     const np_vuser_t user                   = {
         .am        = uct_nprdma_iface_am,
         .arg       = self,
@@ -365,7 +360,13 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
     uct_iface_ops_t ops;
     ucs_status_t status;
 
-    status = uct_nprdma_verbs_check_config(config);
+    status = uct_nprdma_verbs_check_config(&config->verbs);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    port_config.unload = config->unload.policy;
+    status = uct_nprdma_unload_check(&config->unload, &port_config.unload_max);
     if (status != UCS_OK) {
         return status;
     }
@@ -380,7 +381,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_verbs_iface_t, uct_md_h md,
         return status;
     }
 
-    uct_nprdma_verbs_check_unload(config, self->port);
+    uct_nprdma_verbs_check_unload(&config->unload, self->port);
     self->port->yield.is_never = uct_nprdma_never_yields(worker);
     np_vport_query(self->port, &self->attr);
     self->super.links     = &self->port->flights;

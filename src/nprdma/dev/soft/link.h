@@ -105,6 +105,7 @@ struct np_link {
                                         last one was executed */
     uint64_t         lent_since;   /**< none was executed; np_clock(), 0: since
                                         the next look */
+    struct np_weigh  *weigh;       /**< of its small puts; NULL: not yet */
     np_seen_t        seen[NP_SEEN_PAGES];
     ucs_list_link_t  copies;       /**< transfers in pieces, in the order of
                                         posting */

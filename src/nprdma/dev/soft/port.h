@@ -111,6 +111,9 @@ typedef struct np_port_config {
     uint32_t payload_wide;   /**< bytes that a busy link uses, power of two; at
                                   least payload_size is taken */
     unsigned wide_links;     /**< links that may be wide at a time */
+    unsigned unload;         /**< np_unload_policy_t, where a translation cache
+                                  is modelled */
+    size_t   unload_max;     /**< bytes that it is asked about; 0: never */
 } np_port_config_t;
 
 /** Bytes of a link's segment .. */

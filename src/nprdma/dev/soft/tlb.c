@@ -137,16 +137,15 @@ uint8_t np_tlb_translate(np_tlb_t *tlb, const np_directory_t *directory,
     return view;
 }
 
-uint64_t np_tlb_due(np_tlb_t *tlb, unsigned misses)
+uint64_t np_tlb_due(np_tlb_t *tlb, uint64_t began, unsigned misses)
 {
-    uint64_t now, begin;
+    uint64_t begin;
 
     if ((tlb->wire | tlb->miss | tlb->gap) == 0) {
         return 0;
     }
 
-    now          = np_clock();
-    begin        = ucs_max(now, tlb->free_at);
+    begin        = ucs_max(began, tlb->free_at);
     tlb->free_at = begin + tlb->gap +
                    (uint64_t)(misses * NP_TLB_MISS_GAP * tlb->gap);
     tlb->due     = ucs_max(tlb->due, ucs_max(begin + tlb->wire +

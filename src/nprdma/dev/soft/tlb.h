@@ -41,6 +41,8 @@ typedef struct np_tlb {
     uint64_t           wire;    /**< np_tlb_config_t, in nanoseconds */
     uint64_t           miss;
     uint64_t           gap;
+    uint64_t           began;   /**< the transfer that is being posted;
+                                     np_clock(), as these two: */
     uint64_t           free_at; /**< the target's RNIC takes the next one */
     uint64_t           due;     /**< the last one will have ended */
     unsigned           misses;  /**< since np_tlb_take */
@@ -77,8 +79,9 @@ static inline unsigned np_tlb_take(np_tlb_t *tlb)
     return misses;
 }
 
-/** When will a transfer have ended that begins now and misses so often? In the
- *  order of their beginning; np_clock(). 0: the model charges nothing. */
-uint64_t np_tlb_due(np_tlb_t *tlb, unsigned misses);
+/** When will a transfer have ended that has begun at @a began and has missed so
+ *  often? In the order of these calls; np_clock(). 0: the model charges
+ *  nothing. */
+uint64_t np_tlb_due(np_tlb_t *tlb, uint64_t began, unsigned misses);
 
 #endif

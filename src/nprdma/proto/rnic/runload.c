@@ -11,7 +11,6 @@
 
 #include "runload.h"
 
-#include "../../clock.h"
 #include "../../hash.h"
 #include "../../trace.h"
 
@@ -19,10 +18,6 @@
 
 /* Transfers of more bytes are near all puts under way */
 #define NP_RUNLOAD_NEAR_MAX   4096u
-
-/* A put whose end was not seen for so long is not timed any more. Few are: of a
- * batch whose end has to wait for another's. */
-#define NP_RUNLOAD_LATE_NS    UINT64_C(1000000000)
 
 
 /* NULL: no memory. Then nothing is unloaded. */
@@ -39,7 +34,7 @@ static struct np_runload *np_runload_get(np_vlink_t *link)
         return NULL;
     }
 
-    if (np_unload_init(&unload->policy, link->port->config.unload) != 0) {
+    if (np_unload_init(&unload->weigh.policy, link->port->config.unload) != 0) {
         free(unload);
         return NULL;
     }
@@ -49,61 +44,12 @@ static struct np_runload *np_runload_get(np_vlink_t *link)
     return unload;
 }
 
-static int np_runload_is_asked(const struct np_runload *unload, uint64_t addr)
-{
-    return unload->is_asked && (unload->addr == addr);
-}
-
-/* Was it asked for, and left to the device? */
-static int np_runload_is_left(const struct np_runload *unload, uint64_t addr)
-{
-    return np_runload_is_asked(unload, addr) && !unload->is_unloaded;
-}
-
 int np_runload_decides(np_vlink_t *link, uint64_t addr)
 {
     struct np_runload *unload = np_runload_get(link);
 
-    if (ucs_unlikely(unload == NULL)) {
-        return 0;
-    }
-
-    if (!np_runload_is_asked(unload, addr)) {
-        unload->is_unloaded = np_unload_decides(&unload->policy, addr,
-                                                &unload->guess);
-        unload->is_asked    = 1;
-        unload->addr        = addr;
-    }
-    return unload->is_unloaded;
-}
-
-/* It begins. Is its time to be taken? One at a time is. */
-static int np_runload_begin(struct np_runload *unload)
-{
-    uint64_t now;
-
-    unload->is_asked = 0;
-    if (ucs_likely(unload->guess == NP_UNLOAD_NONE)) {
-        return 0;
-    }
-
-    now = np_clock();
-    if ((unload->timed != NP_UNLOAD_NONE) &&
-        ((now - unload->begin) < NP_RUNLOAD_LATE_NS)) {
-        return 0;
-    }
-
-    unload->timed    = unload->guess;
-    unload->begin    = now;
-    unload->sequence = 0;
-    return 1;
-}
-
-static void np_runload_timed(struct np_runload *unload)
-{
-    np_unload_observe(&unload->policy, unload->timed,
-                      np_clock() - unload->begin);
-    unload->timed = NP_UNLOAD_NONE;
+    return ucs_likely(unload != NULL) &&
+           np_weigh_decides(&unload->weigh, addr);
 }
 
 static uint32_t *np_runload_line(struct np_runload *unload, uint64_t addr)
@@ -131,13 +77,13 @@ void np_runload_sent(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
     if (is_unloaded) {
         NP_STATS_INC(link->port->flights.stats, unloaded);
         np_trace(NP_TRACE_UNLOAD, 0, addr, len);
-    } else if (np_runload_is_left(unload, addr)) {
+    } else if (np_weigh_is_left(&unload->weigh, addr)) {
         NP_STATS_INC(link->port->flights.stats, offloaded);
     } else {
         return;
     }
 
-    if (np_runload_begin(unload)) {
+    if (np_weigh_begin(&unload->weigh, 0, 0)) {
         unload->seq     = seq;
         ctl->msg.flags |= NP_VMSG_ACK_NOW;
     }
@@ -147,32 +93,20 @@ int np_runload_posted(np_vlink_t *link, const np_rop_t *op, uint64_t addr)
 {
     struct np_runload *unload = link->unload;
 
-    if (ucs_likely(unload == NULL) || !np_runload_is_left(unload, addr)) {
+    if (ucs_likely(unload == NULL) || !np_weigh_is_left(&unload->weigh, addr)) {
         return 0;
     }
 
     NP_STATS_INC(link->port->flights.stats, offloaded);
-    if (!np_runload_begin(unload)) {
-        return 0;
-    }
-
-    unload->sequence = op->super.sequence;
-    return 1;
+    return np_weigh_begin(&unload->weigh, op->super.sequence, 0);
 }
 
 void np_runload_ended(const np_rop_t *op, int is_right)
 {
     struct np_runload *unload = op->link->unload;
 
-    if (ucs_likely(unload == NULL) || (unload->timed == NP_UNLOAD_NONE) ||
-        (unload->sequence != op->super.sequence)) {
-        return;
-    }
-
-    if (is_right) {
-        np_runload_timed(unload);
-    } else {
-        unload->timed = NP_UNLOAD_NONE;
+    if (ucs_unlikely(unload != NULL)) {
+        np_weigh_ended(&unload->weigh, op->super.sequence, is_right);
     }
 }
 
@@ -180,10 +114,10 @@ void np_runload_acked(np_vlink_t *link)
 {
     struct np_runload *unload = link->unload;
 
-    if (ucs_unlikely(unload != NULL) && (unload->sequence == 0) &&
-        (unload->timed != NP_UNLOAD_NONE) &&
+    if (ucs_unlikely(unload != NULL) &&
+        (unload->weigh.timed != NP_UNLOAD_NONE) &&
         np_vlink_has_acked(link, unload->seq)) {
-        np_runload_timed(unload);
+        np_weigh_ended(&unload->weigh, 0, 1);
     }
 }
 
@@ -215,7 +149,8 @@ void np_runload_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
         return;
     }
 
-    unload->timed = NP_UNLOAD_NONE; /* it took another queue pair as well */
+    /* it took another queue pair as well */
+    unload->weigh.timed = NP_UNLOAD_NONE;
     np_conn_renumber(&unload->before, taken, seq);
     for (i = 0; i < (1u << NP_RUNLOAD_LINE_BITS); ++i) {
         np_conn_renumber(&unload->lines[i], taken, seq);
@@ -225,7 +160,7 @@ void np_runload_renumber(np_vlink_t *link, uint32_t taken, uint32_t seq)
 void np_runload_cleanup(np_vlink_t *link)
 {
     if (link->unload != NULL) {
-        np_unload_cleanup(&link->unload->policy);
+        np_unload_cleanup(&link->unload->weigh.policy);
         free(link->unload);
         link->unload = NULL;
     }

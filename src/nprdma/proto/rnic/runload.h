@@ -11,7 +11,7 @@
 
 #include "rop.h"
 
-#include "../unload.h"
+#include "../weigh.h"
 
 /** Puts under way are told apart by the lines that they write, by a hash of so
  *  many bits */
@@ -20,27 +20,18 @@
 
 /** Owner: its link, in turns of its port. Made at first use. */
 struct np_runload {
-    np_unload_t       policy;
-    int               is_asked; /**< of a put that has not begun yet */
-    int               is_unloaded; /**< the answer, */
-    np_unload_guess_t guess;    /**< what is expected of it, */
-    uint64_t          addr;     /**< and of what put it is */
-    np_unload_guess_t timed;    /**< of the put whose time is taken; NONE: of
-                                     none */
-    uint64_t          begin;    /**< and when it began */
-    uint64_t          sequence; /**< its operation; 0: it has none */
-    uint32_t          seq;      /**< then: its message */
-    uint32_t          before;   /**< messages up to here have no line */
-    uint32_t          lines[1u << NP_RUNLOAD_LINE_BITS]; /**< by their hash:
-                                     the last message that writes one of them.
-                                     A number older than half of all seems new:
-                                     then a transfer waits that need not. */
+    np_weigh_t weigh;
+    uint32_t   seq;      /**< of the put that is timed and has no operation: its
+                              message */
+    uint32_t   before;   /**< messages up to here have no line */
+    uint32_t   lines[1u << NP_RUNLOAD_LINE_BITS]; /**< by their hash: the last
+                              message that writes one of them. A number older
+                              than half of all seems new: then a transfer waits
+                              that need not. */
 };
 
 /** Which way does a put take that is no larger than the settings say? There are
- *  views. One that could not begin yet is asked for again, and has the same
- *  answer if no other was asked for meanwhile. Returns whether it is
- *  unloaded. */
+ *  views. As np_weigh_decides. */
 int np_runload_decides(np_vlink_t *link, uint64_t addr);
 
 /** A put is about to be sent as this message; @a is_unloaded: because that was

@@ -14,6 +14,7 @@
 #include "lend.h"
 #include "piece.h"
 #include "rma.h"
+#include "sunload.h"
 
 #include "../../mem/access.h"
 #include "../../trace.h"
@@ -247,7 +248,7 @@ static int np_copy_is_due(np_link_t *link, np_sop_t *op)
     }
 
     if (copy->retry_at == 0) {
-        copy->retry_at = np_tlb_due(link->tlb, copy->misses);
+        copy->retry_at = np_tlb_due(link->tlb, np_clock(), copy->misses);
     }
     return copy->retry_at <= np_clock();
 }
@@ -338,6 +339,7 @@ void np_copy_leave_rings(np_sop_t *op)
 static void np_copy_finish(np_link_t *link, np_sop_t *op)
 {
     np_copy_count(link, op);
+    np_sunload_ended(link, op);
     if ((op->copy.unpack != NULL) && (op->super.status == UCS_OK)) {
         np_unit_assert_outside();
         op->copy.unpack(op->copy.arg, op->copy.own, op->copy.len);
@@ -368,6 +370,9 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
     }
     ucs_list_add_tail(&link->copies, &op->queue);
     np_sop_post(link, op);
+    if (op->copy.dir == NP_DIR_PUT) {
+        np_sunload_posted(link, op, op->copy.remote);
+    }
     if (is_first && op->copy.by_rings) {
         np_copy_run_rings(link, op); /* its end is for progress to tell */
     }
@@ -380,6 +385,9 @@ void np_copy_post_due(np_link_t *link, np_sop_t *op, uint64_t due)
     np_chunks_stop(&op->copy.chunks);
     ucs_list_add_tail(&link->copies, &op->queue);
     np_sop_post(link, op);
+    if (op->copy.dir == NP_DIR_PUT) {
+        np_sunload_posted(link, op, op->copy.remote);
+    }
 }
 
 /* Is there anything to do for it but to wait for others? */

@@ -18,7 +18,8 @@ ucs_status_t np_due_later(np_dir_t dir, np_link_t *link, np_key_t *key,
                           const np_iov_t *iov, size_t iovcnt, size_t len,
                           uint64_t addr, void *comp)
 {
-    const uint64_t due = np_tlb_due(link->tlb, np_tlb_take(link->tlb));
+    const uint64_t due = np_tlb_due(link->tlb, link->tlb->began,
+                                    np_tlb_take(link->tlb));
     np_sop_t *op;
 
     if (due <= np_clock()) {
@@ -46,7 +47,7 @@ int np_due_get(np_link_t *link, np_key_t *key, size_t len, uint64_t addr)
     uint64_t due;
 
     link->paid = 0;
-    due        = has_paid ? 0 : np_tlb_due(link->tlb, misses);
+    due        = has_paid ? 0 : np_tlb_due(link->tlb, link->tlb->began, misses);
     if (due <= np_clock()) {
         return 1;
     }

@@ -18,6 +18,7 @@
 #include "sop.h"
 #include "piece.h"
 #include "rma.h"
+#include "sunload.h"
 
 #include "../../engine.h"
 #include "../../mem/access.h"
@@ -89,6 +90,36 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
     memcpy(np_mail_area(link, &op->ask), data, len);
     np_op_order(&link->flight, &op->super, addr, len, 1);
     np_fault_send(link, op);
+    np_sunload_posted(link, op, addr);
+    return UCS_OK;
+}
+
+ucs_status_t np_fault_put_later(np_link_t *link, const np_iov_t *iov,
+                                size_t iovcnt, size_t len, uint64_t addr,
+                                uint64_t send_at, np_sop_t **op_p)
+{
+    ucs_status_t status;
+    np_sop_t *op;
+
+    op = np_fault_begin(link, NULL, len, addr,
+                        NP_FAULT_PUT | np_fault_inline(addr, len));
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = np_stage_own(iov, iovcnt, np_mail_area(link, &op->ask),
+                          NP_STAGE_OUT);
+    if (status != UCS_OK) {
+        np_sop_take_back(link, op);
+        return status;
+    }
+
+    np_op_order(&link->flight, &op->super, addr, len, 1);
+    op->super.begin  = np_trace_begin();
+    op->ask.retry_at = send_at;
+    np_sop_post(link, op);
+    np_mail_keep(link, &op->ask);
+    *op_p = op;
     return UCS_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "fault.h"
 #include "lend.h"
 #include "piece.h"
+#include "sunload.h"
 
 #include "../../dev/soft/fast.h"
 
@@ -131,10 +132,8 @@ np_rma_post_missing(np_dir_t dir, np_link_t *link, np_key_t *key, void *direct,
     return np_copy_post(link, op);
 }
 
-/* Move one piece, one-sided. UCS_ERR_UNSUPPORTED: take the rings instead. */
-static ucs_status_t
-np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
-                  np_ranges_t *missing)
+ucs_status_t np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
+                               np_ranges_t *missing)
 {
     ucs_status_t status;
 
@@ -195,10 +194,8 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     return UCS_OK;
 }
 
-/* May it start beside others, and which way does it go? */
-static ucs_status_t
-np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
-             int is_write, void **direct)
+ucs_status_t np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr,
+                          size_t len, int is_write, void **direct)
 {
     ucs_status_t status;
 
@@ -207,9 +204,32 @@ np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
         return status;
     }
 
+    if (ucs_unlikely(link->tlb != NULL)) {
+        link->tlb->began = np_clock();
+    }
     *direct = np_fast_direct(link, key, addr);
     return ((*direct == NULL) && ucs_unlikely(key->window != NULL)) ?
            UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
+}
+
+/* A put by the target's CPU, or at once. UCS_ERR_UNSUPPORTED: neither. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_rma_put_iov(np_link_t *link, np_key_t *key, const np_iov_t *iov,
+               size_t iovcnt, size_t len, uint64_t addr)
+{
+    ucs_status_t status;
+
+    status = np_sunload_put(link, iov, iovcnt, len, addr, 1);
+    if (ucs_unlikely(status != UCS_ERR_UNSUPPORTED)) {
+        return status;
+    }
+
+    if (!np_fast_put_iov(link, key, iov, iovcnt, len, addr)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    np_stats_moved(link->port->flights.stats, NP_DIR_PUT, len);
+    return UCS_OK;
 }
 
 ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
@@ -236,10 +256,11 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
         return status;
     }
 
-    if ((dir == NP_DIR_PUT) &&
-        np_fast_put_iov(link, key, iov, iovcnt, len, addr)) {
-        np_stats_moved(link->port->flights.stats, dir, len);
-        return UCS_OK;
+    if (dir == NP_DIR_PUT) {
+        status = np_rma_put_iov(link, key, iov, iovcnt, len, addr);
+        if (status != UCS_ERR_UNSUPPORTED) {
+            return status;
+        }
     }
 
     if (np_rma_is_in_pieces(link, key, &piece, &way)) {
@@ -267,96 +288,6 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     return (status != UCS_OK) ? status :
            np_rma_post_missing(dir, link, key, piece.direct, iov, iovcnt, len,
                                addr, &missing, comp);
-}
-
-/* Only the target's CPU could read it, at an unknown time, and the caller does
- * not wait */
-static ucs_status_t np_rma_cannot_now(const np_link_t *link, uint64_t addr,
-                                      size_t len)
-{
-    np_error("only process %d itself can read %#lx..%#lx, and a short get does "
-             "not wait for it. Use uct_ep_get_bcopy", link->process.pid, addr,
-             addr + len);
-    return UCS_ERR_UNSUPPORTED;
-}
-
-/* The part that lies in one arena */
-static ucs_status_t np_rma_get_part(np_link_t *link, const np_piece_t *piece)
-{
-    np_ranges_t missing;
-    ucs_status_t status;
-
-    if ((piece->direct == NULL) && !np_link_has_vm(link)) {
-        return np_rma_cannot_now(link, piece->addr, piece->len);
-    }
-
-    status = np_rma_move_piece(link, piece, &missing);
-    if ((status == UCS_ERR_UNSUPPORTED) ||
-        ((status == UCS_OK) && (missing.count > 0) &&
-         (link->no_fetch == np_fault_page(piece->addr)))) {
-        return np_rma_cannot_now(link, piece->addr, piece->len);
-    }
-
-    return ((status != UCS_OK) || (missing.count == 0)) ? status :
-           np_fault_fetch(link, piece->len, piece->addr);
-}
-
-ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
-                            size_t len, uint64_t addr)
-{
-    uint8_t bytes[NP_RMA_BCOPY]; /* the program's pager may have to bring in its
-                                    own */
-    void *direct = NULL;
-    ucs_status_t status;
-    np_piece_t piece;
-    np_iov_t taken;
-    size_t done;
-
-    if (ucs_unlikely(len > NP_RMA_BCOPY)) {
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if (len == 0) {
-        return np_ep_nothing(&link->flight);
-    }
-
-    status = np_flight_start_key(&link->flight, key, addr, len);
-    if (status == UCS_OK) {
-        status = np_rma_begin(link, key, addr, len, 0, &direct);
-    }
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    for (done = 0; done < len; done += piece.len) {
-        taken = (np_iov_t){
-            bytes + done,
-            ucs_min(len - done, np_arena_left(addr + done))
-        };
-        piece = (np_piece_t){
-            .dir        = NP_DIR_GET,
-            .iov        = &taken,
-            .iovcnt     = 1,
-            .addr       = addr + done,
-            .len        = taken.len,
-            .direct     = (direct == NULL) ? NULL :
-                          UCS_PTR_BYTE_OFFSET(direct, done),
-            .by_entries = 1 /* what looks like the signature is right as well */
-        };
-        status = np_rma_get_part(link, &piece);
-        if (status != UCS_OK) {
-            return status;
-        }
-    }
-
-    if (ucs_unlikely(link->tlb != NULL) &&
-        !np_due_get(link, key, len, addr)) {
-        return np_flight_refuse(&link->flight);
-    }
-
-    np_stats_moved(link->port->flights.stats, NP_DIR_GET, len);
-    memcpy(buffer, bytes, len);
-    return UCS_OK;
 }
 
 ucs_status_t np_rma_may_put(np_link_t *link, uint64_t addr, size_t len)
@@ -464,6 +395,11 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
 
     status = np_rma_begin(link, key, addr, len, 1, &direct);
     if (status != UCS_OK) {
+        return status;
+    }
+
+    status = np_sunload_put(link, &iov, 1, len, addr, 0);
+    if (ucs_unlikely(status != UCS_ERR_UNSUPPORTED)) {
         return status;
     }
 

@@ -8,6 +8,7 @@
 #ifndef NP_RMA_H_
 #define NP_RMA_H_
 
+#include "piece.h"
 #include "sop.h"
 
 /** Largest buffered message: 12 KiB and its headers. A message costs both sides
@@ -35,6 +36,15 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
                          const np_iov_t *iov, size_t iovcnt, size_t len,
                          uint64_t addr, uint8_t id, np_sop_t **op_p,
                          void *comp);
+
+/** May a transfer start beside others, and which way does it go? @a direct:
+ *  where @a addr is mapped here, or NULL. */
+ucs_status_t np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr,
+                          size_t len, int is_write, void **direct);
+
+/** Move one piece, one-sided. UCS_ERR_UNSUPPORTED: take the rings instead. */
+ucs_status_t np_rma_move_piece(np_link_t *link, const np_piece_t *piece,
+                               np_ranges_t *missing);
 
 /** np_way_ops_t */
 ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,

@@ -15,6 +15,7 @@
 #include "lend.h"
 #include "rma.h"
 #include "serve.h"
+#include "sunload.h"
 
 #include "../../dev/soft/fast.h"
 
@@ -154,6 +155,7 @@ static int np_sop_answered(np_link_t *link, np_ask_t *ask, ucs_status_t status)
     }
 
     op->super.status = status;
+    np_sunload_ended(link, op);
     if (is_atomic) {
         if (status == UCS_OK) {
             np_op_store(&op->super, &np_mail_answer(link, ask)->result);
@@ -225,6 +227,12 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
     return 1;
 }
 
+/* np_way_ops_t::left */
+static void np_sop_left(np_flight_t *flight)
+{
+    np_sunload_cleanup(np_link_of(flight));
+}
+
 /* np_way_ops_t::stopped */
 static void np_sop_stopped(np_op_t *super)
 {
@@ -263,6 +271,7 @@ static const np_way_ops_t np_sop_ways = {
     .max_ops       = UINT_MAX,
     .stopped       = np_sop_stopped,
     .ended         = np_sop_ended,
+    .left          = np_sop_left,
     .move          = np_rma_move,
     .put_copied    = np_rma_put_copied,
     .put_packed    = np_rma_put_packed,
