@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Shows when it pays to leave small puts to the target's CPU, as UNLOAD says: by
-# a model of a device with a translation cache, and, where there is an RDMA
-# device and nprdma.ko is loaded, as it is here.
+# a model of a device with a translation cache; by soft0, where the cache alone
+# is modelled; and, where there is an RDMA device and nprdma.ko is loaded, as it
+# is here.
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,26 +13,29 @@ turns=
 quick=0
 device=
 model=1
+soft=1
 prefix=
 out=$nprdma_top/build/unload
 sizes=(8 64 256 1024)
 
 usage() {
-    sed -n '3,5s/^# //p' "$0"
+    sed -n '3,6s/^# //p' "$0"
     cat <<END
 
 Usage: bench-unload.sh [OPTION...]
   --device DEV  an RDMA device and port, such as mlx5_0:1 (default: the first
-                active one, if nprdma.ko is loaded); none: only the model
+                active one, if nprdma.ko is loaded); none: only the models
   --no-model    only the device
+  --no-soft     not soft0
   --puts N      puts of each stream of the model, from 16 on (default:
                 16777216, some minutes)
-  --turns N     times that each policy is measured on the device (default: 3)
+  --turns N     times that each policy is measured on soft0 and on the device
+                (default: 3)
   --quick       a sixteenth of the model's puts, one turn: to see that it works
   --prefix DIR  what is measured (default: set up, build, and measure
                 build/install)
-  --out DIR     where model.tsv, device.tsv, table.txt and unload.svg, .png go
-                (default: build/unload)
+  --out DIR     where model.tsv, soft.tsv, device.tsv, table.txt and unload.svg,
+                .png go (default: build/unload)
 END
 }
 
@@ -51,7 +55,8 @@ while [ $# -gt 0 ]; do
         esac
         shift
         ;;
-    --no-model) model=0 ;;
+    --no-model) model=0 soft=0 ;;
+    --no-soft) soft=0 ;;
     --quick) quick=1 ;;
     -h | --help)
         usage
@@ -96,19 +101,21 @@ if [ -z "$device" ]; then
         why="no port in /sys/class/infiniband is active"
         [ -e /sys/module/nprdma ] || why="nprdma.ko is not loaded"
         [ "$model" -eq 1 ] || nprdma_die "$why"
-        echo "$why: only the model" >&2
+        echo "$why: only the models" >&2
         device=none
     fi
 fi
 if [ "$device" != none ]; then
     [ -e "/sys/class/infiniband/${device%%:*}" ] ||
         nprdma_die "there is no RDMA device '$device': ls /sys/class/infiniband"
-    nprdma_find_cpus
     [ -e /sys/module/nprdma ] ||
         nprdma_die "nprdma.ko is not loaded: over '$device' all small puts go" \
             "by the target's CPU"
 fi
 
+if [ "$soft" -eq 1 ] || [ "$device" != none ]; then
+    nprdma_find_cpus
+fi
 mkdir -p "$out"
 unset "${!UCX_TLS@}" "${!UCX_NPRDMA@}"
 : >"$out/table.txt"
@@ -162,18 +169,61 @@ END
     "$nprdma_top/osu-bench/plot.sh" -g "$out/plot.gp" "$out/unload" >&2
 }
 
-# put POLICY SIZE PAGES TARGET: sets us, a put, and share, that was unloaded
+# run_unload POLICY ARGUMENT...: sets us, a put, and share, that was unloaded.
+# The settings of the device are in the environment.
+run_unload() {
+    local policy=$1
+
+    shift
+    UCX_TLS=nprdma UCX_NPRDMA_UNLOAD="$policy" \
+        timeout -k 5 300 "$prefix/bin/nprdma-run" "$bench/unload" \
+        -c "${cpus[0]},${cpus[1]}" "$@" >"$out/run" ||
+        nprdma_die "unload failed: see above"
+    read -r _ _ us _ _ share <"$out/run"
+}
+
+# The seed's times, twice as long: what our own software needs on this host,
+# beside a message, then is what theirs did
+measure_soft() {
+    local turn pages policy us share
+
+    : >"$out/soft.tsv"
+    export UCX_NPRDMA_SOFT_TLB=page UCX_NPRDMA_SOFT_TLB_WIRE=5.2us
+    export UCX_NPRDMA_SOFT_TLB_MISS=5us
+    for ((turn = 1; turn <= turns; ++turn)); do
+        for pages in 16 4096 16384 65536 262144; do
+            echo "turn $turn of $turns: soft0, $pages pages" >&2
+            for policy in off always hint frequency auto auto frequency hint \
+                always off; do
+                run_unload "$policy" -w -p "$pages" \
+                    -n "$((quick ? 2000 : 20000))"
+                printf '%s\t%s\t16\t%s\t%s\t%s\n' soft0 "$pages" "$policy" \
+                    "$(awk "BEGIN { print $us / 2 }")" "$share" \
+                    >>"$out/soft.tsv"
+            done
+        done
+    done
+    unset UCX_NPRDMA_SOFT_TLB UCX_NPRDMA_SOFT_TLB_WIRE UCX_NPRDMA_SOFT_TLB_MISS
+    {
+        echo
+        echo "soft0, its cache modelled, between two processes: us a put of 16"
+        echo "bytes that is flushed, Zipf 0.5, in a world of half the speed, and" \
+            "so halved;"
+        echo "medians of $((2 * turns)) runs, auto against the better of off" \
+            "and always"
+        awk -f "$nprdma_top/contrib/bench/unload.awk" "$out/soft.tsv"
+    } >>"$out/table.txt"
+}
+
+# put POLICY SIZE PAGES TARGET
 put() {
     local target=()
 
     [ "$4" != computes ] || target=(-t)
-    env UCX_TLS=nprdma UCX_NET_DEVICES="$device" UCX_NPRDMA_INTRA_NODE=verbs \
+    UCX_NET_DEVICES=$device UCX_NPRDMA_INTRA_NODE=verbs \
         UCX_NPRDMA_MAPPER=kmod UCX_NPRDMA_PUT_ONCE=0 \
-        UCX_NPRDMA_UNLOAD="$1" UCX_NPRDMA_UNLOAD_MAX=1k \
-        timeout -k 5 300 "$prefix/bin/nprdma-run" "$bench/unload" -s "$2" \
-        -p "$3" -n "$((quick ? 500 : 2000))" -c "${cpus[0]},${cpus[1]}" \
-        "${target[@]}" >"$out/run" || nprdma_die "unload failed: see above"
-    read -r _ _ us _ _ share <"$out/run"
+        UCX_NPRDMA_UNLOAD_MAX=1k run_unload "$1" -s "$2" -p "$3" \
+        -n "$((quick ? 500 : 2000))" "${target[@]}"
 }
 
 measure_device() {
@@ -208,6 +258,7 @@ measure_device() {
 }
 
 [ "$model" -eq 0 ] || measure_model
+[ "$soft" -eq 0 ] || measure_soft
 [ "$device" = none ] || measure_device
 cat "$out/table.txt"
 echo "$(date -I), load $(cut -d ' ' -f 1 /proc/loadavg); all of it in $out"

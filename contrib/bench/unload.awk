@@ -35,9 +35,10 @@ BEGIN { FS = "\t" }
 }
 
 END {
-    printf "%-10s  %6s  %5s  %7s  %7s  %7s  %8s  %11s  %s\n", "target", \
+    has_all = (rows[1], "hint") in times # over soft0
+    printf "%-10s  %6s  %5s  %7s  %7s  %7s  %8s  %11s  %s%s\n", "target", \
         "pages", "bytes", "off", "always", "auto", "unloaded", "auto/better", \
-        "off/off"
+        "off/off", has_all ? "  hint  frequency" : ""
     for (i = 1; i <= num_rows; ++i) {
         row = rows[i]
         split(row, part, FS)
@@ -47,7 +48,11 @@ END {
         printf "%-10s  %6d  %5d  %7.2f  %7.2f  %7.2f  %7.0f%%  ", \
             part[1], part[2], part[3], off, always, auto, \
             median(shares[row, "auto"])
-        printf "%11.3f  %.3f\n", auto / (off < always ? off : always), \
+        printf "%11.3f  %.3f", auto / (off < always ? off : always), \
             half(times[row, "off"], 0) / half(times[row, "off"], 1)
+        if (has_all)
+            printf "    %.2f  %.2f", median(times[row, "hint"]), \
+                median(times[row, "frequency"])
+        print ""
     }
 }

@@ -34,6 +34,7 @@ typedef struct unload_options {
     size_t          every;     /* puts, after which comes a flush */
     double          skew;      /* 0: uniform */
     int             is_computing; /* the target */
+    int             is_warm;   /* each page was put to before */
     int             is_pinned;
     int             cpus[2];
     unload_shared_t *shared;
@@ -117,6 +118,21 @@ static double unload_round(const unload_options_t *opts, bench_rank_t *rank,
     return (bench_seconds() - begin) * 1e6 / opts->puts;
 }
 
+/* One put to each page */
+static void unload_warm(const unload_options_t *opts, bench_rank_t *rank,
+                        ucp_rkey_h key, const char *data)
+{
+    const ucp_request_param_t none = {0};
+    uint64_t address               = opts->shared->address;
+    size_t i;
+
+    for (i = 0; i < opts->pages; ++i, address += UNLOAD_PAGE) {
+        bench_wait(rank, ucp_put_nbx(rank->eps[1], data, opts->size, address,
+                                     key, &none));
+    }
+    bench_wait(rank, ucp_ep_flush_nbx(rank->eps[1], &none));
+}
+
 static void unload_initiate(const unload_options_t *opts, bench_rank_t *rank)
 {
     nprdma_counters_t before, after;
@@ -132,6 +148,9 @@ static void unload_initiate(const unload_options_t *opts, bench_rank_t *rank)
     data = bench_memory(UNLOAD_PAGE);
     memset(data, 7, UNLOAD_PAGE);
     unload_stream_make(opts, &stream);
+    if (opts->is_warm) {
+        unload_warm(opts, rank, key, data);
+    }
     unload_round(opts, rank, &stream, 0, key, data); /* all is there, learnt */
     unload_counters(&before);
     for (i = 1; i < UNLOAD_ROUNDS; ++i) {
@@ -228,6 +247,7 @@ static void unload_usage(FILE *file)
             "              first (0.5; 0: all alike); the first %d are "
             "hinted\n"
             "  -t          the target computes; else it is in progress\n"
+            "  -w          one put to each page before\n"
             "  -c CPU,CPU  the initiator's and the target's CPU\n",
             UNLOAD_ROUNDS - 1, UNLOAD_HOT);
 }
@@ -244,7 +264,7 @@ int main(int argc, char **argv)
     char *end;
     int c;
 
-    while ((c = getopt(argc, argv, "s:p:n:f:z:tc:h")) != -1) {
+    while ((c = getopt(argc, argv, "s:p:n:f:z:twc:h")) != -1) {
         switch (c) {
         case 's':
             opts.size = bench_read_number(c, optarg, UNLOAD_PAGE);
@@ -266,6 +286,9 @@ int main(int argc, char **argv)
             break;
         case 't':
             opts.is_computing = 1;
+            break;
+        case 'w':
+            opts.is_warm = 1;
             break;
         case 'c':
             opts.is_pinned = 1;

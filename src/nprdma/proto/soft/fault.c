@@ -52,6 +52,15 @@ static np_sop_t *np_fault_begin(np_link_t *link, void *comp, size_t len,
     return op;
 }
 
+/* Not before this time; np_clock() */
+static void np_fault_send_at(np_link_t *link, np_sop_t *op, uint64_t send_at)
+{
+    op->ask.retry_at = send_at;
+    np_sop_post(link, op);
+    np_mail_keep(link, &op->ask);
+    np_mail_resend(link); /* it may be time */
+}
+
 static void np_fault_send(np_link_t *link, np_sop_t *op)
 {
     const uint32_t flags = op->ask.fault.flags;
@@ -67,7 +76,14 @@ static void np_fault_send(np_link_t *link, np_sop_t *op)
 
     op->super.begin = np_trace_begin();
     NP_PAUSE(FAULT_SEND);
-    np_sop_send(link, op);
+    if (ucs_unlikely(link->tlb != NULL)) {
+        /* when the device has tried it, and the message would have arrived */
+        np_fault_send_at(link, op,
+                         np_tlb_due(link->tlb, np_clock(),
+                                    np_tlb_take(link->tlb)) + link->tlb->wire);
+    } else {
+        np_sop_send(link, op);
+    }
 }
 
 /* Inside the message. The views move what lies in one arena. */
@@ -115,10 +131,8 @@ ucs_status_t np_fault_put_later(np_link_t *link, const np_iov_t *iov,
     }
 
     np_op_order(&link->flight, &op->super, addr, len, 1);
-    op->super.begin  = np_trace_begin();
-    op->ask.retry_at = send_at;
-    np_sop_post(link, op);
-    np_mail_keep(link, &op->ask);
+    op->super.begin = np_trace_begin();
+    np_fault_send_at(link, op, send_at);
     *op_p = op;
     return UCS_OK;
 }
