@@ -197,7 +197,7 @@ measure_soft() {
                 always off; do
                 run_unload "$policy" -w -p "$pages" \
                     -n "$((quick ? 2000 : 20000))"
-                printf '%s\t%s\t16\t%s\t%s\t%s\n' soft0 "$pages" "$policy" \
+                printf 'soft0\t%s\t16\t%s\t%s\t%s\n' "$pages" "$policy" \
                     "$(awk "BEGIN { print $us / 2 }")" "$share" \
                     >>"$out/soft.tsv"
             done
@@ -207,8 +207,8 @@ measure_soft() {
     {
         echo
         echo "soft0, its cache modelled, between two processes: us a put of 16"
-        echo "bytes that is flushed, Zipf 0.5, in a world of half the speed, and" \
-            "so halved;"
+        echo "bytes that is flushed, Zipf 0.5, in a world of half the speed," \
+            "and so halved;"
         echo "medians of $((2 * turns)) runs, auto against the better of off" \
             "and always"
         awk -f "$nprdma_top/contrib/bench/unload.awk" "$out/soft.tsv"

@@ -105,6 +105,7 @@ void test_model(void);
 void test_chunks(void);
 void test_mem(void);
 void test_stage(void);
+void test_tlb(void);
 void test_touch(void);
 void test_yield(void);
 void test_ring(void);

@@ -72,6 +72,7 @@ int main(void)
     test_mapper_swarm();
     test_mem();
     test_stage();
+    test_tlb();
     test_touch();
     test_yield();
     test_ring();

@@ -22,6 +22,7 @@ struct Setting {
     size_t     shared = SHARED; // from there on nobody need ask: no large_counts
     // A get looks at the target's entries first, and tries nothing
     std::vector<uint64_t C::*> large_put_counts = {};
+    Settings   ports = {};
 };
 
 const std::vector<Setting> SETTINGS = {
@@ -57,6 +58,17 @@ const std::vector<Setting> SETTINGS = {
     {"RangeCache", {{"SOFT_TLB", "range"}},
      {&C::inlines, &C::tlb_hits}, {},
      {&C::reverses}, {}, SHARED, {&C::tlb_hits}},
+    // What is small goes by the target's CPU, in the time that it takes
+    {"PageCacheTimes",
+     {{"SOFT_TLB", "page"}, {"SOFT_TLB_WIRE", "3us"}, {"SOFT_TLB_MISS", "2us"},
+      {"SOFT_TLB_GAP", "1us"}},
+     {&C::inlines, &C::tlb_misses}, {},
+     {&C::reverses}, {}, SHARED, {&C::tlb_misses, &C::tlb_hits}},
+    {"PageCacheUnloads",
+     {{"SOFT_TLB", "page"}, {"SOFT_TLB_WIRE", "3us"}, {"SOFT_TLB_MISS", "2us"}},
+     {}, {},
+     {&C::reverses}, {}, SHARED, {&C::tlb_misses, &C::tlb_hits},
+     {{"UNLOAD", "frequency"}, {"UNLOAD_MAX", "1k"}}},
     {"PageCacheEntriesRetry",
      {{"SOFT_TLB", "page"}, {"WRITE_CHECK", "entries"},
       {"FAULT_MODE", "retry"}},
@@ -145,7 +157,7 @@ TEST_P(PagingMode, IsRight)
 
     run_in(std::get<2>(GetParam()), [=](Rank &rank) {
         honoured_only(setting);
-        Node node(rank, {}, setting.settings);
+        Node node(rank, setting.ports, setting.settings);
         const size_t space = 3 << 20;
         UctMem local(node.domain, MemKind::Mmap, space);
         UctMem target(node.domain, MemKind::Mmap, space);
@@ -205,7 +217,7 @@ TEST_P(PagingMode, WhilePagesGo)
 
     run_in(std::get<2>(GetParam()), [=](Rank &rank) {
         honoured_only(setting);
-        Node node(rank, {}, setting.settings);
+        Node node(rank, setting.ports, setting.settings);
         const size_t slots = 64, slot = 3 * PAGE;
         const size_t length = rma_limit(node.iface, kind, 2 * PAGE + 500);
         UctMem local(node.domain, MemKind::Mmap, slots * slot);
