@@ -136,17 +136,18 @@ int np_engine_config_is_same(const np_engine_config_t *a,
 
 static int np_tlb_is_time(const char *name, double seconds)
 {
-    /* a day is more than any test; no number is not */
-    if ((seconds >= 0) && (seconds <= 86400)) {
+    /* not: no number */
+    if ((seconds >= 0) && (seconds <= 1)) {
         return 1;
     }
 
-    np_error("UCX_NPRDMA_SOFT_TLB_%s is %g s: it must be from 0 to a day", name,
+    np_error("UCX_NPRDMA_SOFT_TLB_%s is %g s: it must be from 0 to 1 s", name,
              seconds);
     return 0;
 }
 
-ucs_status_t np_tlb_config_check(const np_tlb_config_t *config)
+ucs_status_t np_tlb_config_check(const np_tlb_config_t *config,
+                                 np_peer_users_t peer_users)
 {
     if ((config->mode == NP_TLB_OFF) &&
         ((config->wire != 0) || (config->miss != 0) || (config->gap != 0))) {
@@ -154,6 +155,14 @@ ucs_status_t np_tlb_config_check(const np_tlb_config_t *config)
                  "off: set that, or leave it out",
                  (config->wire != 0) ? "WIRE" :
                  (config->miss != 0) ? "MISS" : "GAP");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((config->mode != NP_TLB_OFF) &&
+        (peer_users != NP_PEER_USERS_SAME)) {
+        np_error("UCX_NPRDMA_SOFT_TLB does not go with UCX_NPRDMA_PEER_USERS="
+                 "%s: peers share the modelled cache, and rely on each other. "
+                 "Leave one of them out", np_peer_users_names[peer_users]);
         return UCS_ERR_INVALID_PARAM;
     }
 

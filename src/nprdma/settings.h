@@ -184,9 +184,10 @@ typedef struct np_engine_config {
     np_model_config_t model;
 } np_engine_config_t;
 
-/** Can it be modelled so?
+/** Can it be modelled so, with such peers?
  *  @return UCS_OK; UCS_ERR_INVALID_PARAM (logged). */
-ucs_status_t np_tlb_config_check(const np_tlb_config_t *config);
+ucs_status_t np_tlb_config_check(const np_tlb_config_t *config,
+                                 np_peer_users_t peer_users);
 
 /** Is each setting the same? The file of the timeline does not count. */
 int np_engine_config_is_same(const np_engine_config_t *a,

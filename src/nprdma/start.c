@@ -51,7 +51,7 @@ static ucs_status_t np_start(const np_engine_config_t *config)
         return status;
     }
 
-    status = np_tlb_config_check(&config->tlb);
+    status = np_tlb_config_check(&config->tlb, config->peer_users);
     if (status != UCS_OK) {
         return status;
     }

@@ -161,11 +161,14 @@ static void test_tlb_settings(void)
     unsigned i;
 
     for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); ++i) {
-        TAP_CHECK(np_tlb_config_check(&wrong[i]) == UCS_ERR_INVALID_PARAM,
+        TAP_CHECK(np_tlb_config_check(&wrong[i], NP_PEER_USERS_SAME) ==
+                  UCS_ERR_INVALID_PARAM,
                   "tlb: wrong settings %u are refused", i);
     }
-    TAP_CHECK(np_tlb_config_check(&right) == UCS_OK,
+    TAP_CHECK(np_tlb_config_check(&right, NP_PEER_USERS_SAME) == UCS_OK,
               "tlb: right ones are taken");
+    TAP_CHECK(np_tlb_config_check(&right, NP_PEER_USERS_ANY) ==
+              UCS_ERR_INVALID_PARAM, "tlb: but not with peers of any user");
 }
 
 void test_tlb(void)

@@ -231,7 +231,7 @@ static void sim_reopen(unsigned from, unsigned to, int is_cancelled)
     (void)sim_open_link(from, to);
 }
 
-/* Nothing moves by itself, nor fails and is made good, nor takes its time */
+/* Nothing moves by itself, nor fails and is made good */
 static unsigned sim_turn(void)
 {
     return 0;

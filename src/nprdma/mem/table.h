@@ -74,13 +74,13 @@ typedef struct np_table {
 typedef struct np_directory {
     uint32_t         magic;
     uint32_t         version;
-    /* of each such row of pages: translations that a device has cached before
-     * this changed are stale. Counted only if a cache is modelled. */
-    _Atomic uint32_t flushes[NP_DIRECTORY_FLUSHES];
     /* tables in use */
     _Atomic uint32_t count NP_LINE_ALIGNED;
     /* number of the arena that each table belongs to; valid below count */
     uint32_t         arenas[NP_TABLE_ARENAS];
+    /* of each such row of pages: translations that a device has cached before
+     * this changed are stale. Counted only if a cache is modelled. */
+    _Atomic uint32_t flushes[NP_DIRECTORY_FLUSHES] NP_LINE_ALIGNED;
 } np_directory_t;
 
 /** Tables of a peer, some of all that it may have: mostly it has few */

@@ -19,7 +19,7 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "Whose processes may be peers on this host:\n"
      " - same - those of the same user.\n"
      " - any  - any process that was given this one's address; the kernel\n"
-     "then           refuses direct access, and data goes through the rings.",
+     "          then refuses direct access, and data goes through the rings.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.peer_users),
      UCS_CONFIG_TYPE_ENUM(np_peer_users_names)},
 
@@ -125,7 +125,7 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
     {"MAPPER", "auto",
      "What keeps true what RDMA devices see of memory that is not pinned:\n"
      " - auto - the kernel module nprdma.ko, if it and the device can; else\n"
-     "as           user.\n"
+     "          as user.\n"
      " - kmod - nprdma.ko, or an error where there is an RDMA device.\n"
      " - user - nothing: each transfer registers its memory for as long as\n"
      "          it takes, and needs the target's CPU.\n"

@@ -23,6 +23,8 @@ struct Setting {
     // A get looks at the target's entries first, and tries nothing
     std::vector<uint64_t C::*> large_put_counts = {};
     Settings   ports = {};
+    // Of puts alone
+    std::vector<uint64_t C::*> small_put_counts = {};
 };
 
 const std::vector<Setting> SETTINGS = {
@@ -68,7 +70,7 @@ const std::vector<Setting> SETTINGS = {
      {{"SOFT_TLB", "page"}, {"SOFT_TLB_WIRE", "3us"}, {"SOFT_TLB_MISS", "2us"}},
      {}, {},
      {&C::reverses}, {}, SHARED, {&C::tlb_misses, &C::tlb_hits},
-     {{"UNLOAD", "frequency"}, {"UNLOAD_MAX", "1k"}}},
+     {{"UNLOAD", "always"}, {"UNLOAD_MAX", "1k"}}, {&C::unloaded}},
     {"PageCacheEntriesRetry",
      {{"SOFT_TLB", "page"}, {"WRITE_CHECK", "entries"},
       {"FAULT_MODE", "retry"}},
@@ -126,6 +128,9 @@ protected:
         if (used == 700) {
             expect_counts(growth, setting.small_counts, setting.small_never,
                           used);
+            if (put) {
+                expect_counts(growth, setting.small_put_counts, {}, used);
+            }
         } else if (!put && !is_ours_there) {
             if (must_ask) {
                 expect_counts(growth, {&C::retries}, {}, used);
@@ -219,7 +224,10 @@ TEST_P(PagingMode, WhilePagesGo)
         honoured_only(setting);
         Node node(rank, setting.ports, setting.settings);
         const size_t slots = 64, slot = 3 * PAGE;
-        const size_t length = rma_limit(node.iface, kind, 2 * PAGE + 500);
+        // what is unloaded is small
+        const size_t length = rma_limit(node.iface, kind,
+                                        setting.ports.empty() ?
+                                        2 * PAGE + 500 : 1000);
         UctMem local(node.domain, MemKind::Mmap, slots * slot);
         UctMem target(node.domain, MemKind::Mmap, slots * slot);
         UctRemote remote(node.domain, rank.oob.exchange(target.describe()));

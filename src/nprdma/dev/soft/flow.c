@@ -101,7 +101,8 @@ static unsigned np_flow_progress_link(ucs_list_link_t *busy)
     unsigned count;
 
     if (np_flight_is_down(&link->flight)) {
-        return np_carry_progress(link); /* what has gone well before */
+        /* what has gone well before */
+        return np_carry_progress(link) + link->port->ops->passed(link);
     }
 
     count  = np_carry_progress(link);

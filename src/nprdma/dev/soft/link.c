@@ -56,6 +56,7 @@ void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr)
     ucs_list_head_init(&link->carried);
     ucs_list_head_init(&link->asks);
     ucs_list_head_init(&link->copies);
+    ucs_list_head_init(&link->dues);
 }
 
 /* The message at the head stays. Each that comes after it is still an event;
@@ -170,7 +171,8 @@ static void np_link_learn_target(np_link_t *link, const np_msg_t *msg,
          UCS_OK)) {
         link->target = shm;
         link->bit    = msg->bit % NP_PORT_ACTIVITY;
-        link->tlb    = np_tlb_create(&link->target->tlb, link->process.pid,
+        link->tlb    = np_tlb_create(&link->target->tlb, link->target->tlb_mode,
+                                     link->process.pid,
                                      link->port->flights.stats);
         np_drain_set_barrier(&link->drain,
                              msg->has_barrier && np_engine_has_barrier());

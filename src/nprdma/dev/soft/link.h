@@ -88,10 +88,6 @@ struct np_link {
     /* owned by proto */
     int              no_reverse;   /**< process_vm_* on our memory was refused
                                         to the target */
-    uint64_t         paid;         /**< np_fault_page: the last short get from
-                                        it has waited as the model of a
-                                        translation cache has it, and is tried
-                                        again; 0: none has */
     uint64_t         no_fetch;     /**< np_fault_page: the last page whose
                                         coming in no entry will tell; 0: none */
     unsigned         lent_count;   /**< copies and single requests that are out
@@ -109,6 +105,13 @@ struct np_link {
     np_seen_t        seen[NP_SEEN_PAGES];
     ucs_list_link_t  copies;       /**< transfers in pieces, in the order of
                                         posting */
+    ucs_list_link_t  dues;         /**< under the model of a translation cache:
+                                        transfers that have moved, in the order
+                                        in which they end */
+    unsigned         num_dues;
+    uint64_t         get_due;      /**< as well: a short get from then on needs
+                                        not wait any more, and until then has
+                                        to; np_clock(), 0: none was tried */
 };
 
 void np_link_init(np_link_t *link, np_port_t *port, const np_port_addr_t *addr);

@@ -59,8 +59,9 @@ void np_mail_begin(np_link_t *link, np_ask_t *ask);
  */
 void np_mail_send(np_link_t *link, np_ask_t *ask);
 
-/** The same, but not before what np_ask_t::after says: then a later progress
- *  sends it, or np_mail_resend */
+/** The same, but not before what np_ask_t::after and retry_at say: then a later
+ *  progress sends it, or np_mail_resend. One that is kept for its time has its
+ *  place in the list, and those behind it may be sent before. */
 void np_mail_keep(np_link_t *link, np_ask_t *ask);
 
 /** Send what has waited long enough, as far as there is room */

@@ -228,7 +228,7 @@ static ucs_status_t np_port_open_fds(np_port_t *port)
     }
 
     port->shm           = shm;
-    port->shm->tlb.mode = np_engine.config.tlb.mode;
+    port->shm->tlb_mode = np_engine.config.tlb.mode;
     port->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (port->epoll_fd < 0) {
         np_error("epoll_create1() failed: %m. Check 'ulimit -n'");

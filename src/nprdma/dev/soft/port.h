@@ -100,6 +100,9 @@ typedef struct np_port_ops {
     unsigned (*progress)(np_link_t *link);
     /** Is there anything of it that only the next progress would move? */
     int (*has_work)(np_link_t *link);
+    /** The link is down, but not reported: end what was done before; returns
+     *  how many operations have */
+    unsigned (*passed)(np_link_t *link);
     /** The link is broken, or the other end has left. Called once, perhaps
      *  inside a call to send: nothing of the user's may run in it. */
     void (*link_down)(np_link_t *link);

@@ -28,12 +28,13 @@
 #define NP_TLB_MISS_GAP    0.64
 
 
-np_tlb_t *np_tlb_create(np_tlb_cache_t *cache, pid_t pid, np_stats_t *stats)
+np_tlb_t *np_tlb_create(np_tlb_cache_t *cache, np_tlb_mode_t mode, pid_t pid,
+                        np_stats_t *stats)
 {
     const np_tlb_config_t *config = &np_engine.config.tlb;
     np_tlb_t *tlb;
 
-    if (cache->mode != config->mode) {
+    if (mode != config->mode) {
         np_error("process %d has another UCX_NPRDMA_SOFT_TLB: transfers to it "
                  "are not modelled. Give both the same", pid);
         return NULL;

@@ -31,7 +31,6 @@
  */
 typedef struct np_tlb_cache {
     _Atomic uint64_t words[NP_TLB_SETS][NP_TLB_WAYS];
-    uint32_t         mode;  /**< np_tlb_mode_t, the owner's; constant */
 } np_tlb_cache_t;
 
 /** What a link has of its target's. Owner: the link. */
@@ -48,9 +47,10 @@ typedef struct np_tlb {
     unsigned           misses;  /**< since np_tlb_take */
 } np_tlb_t;
 
-/** A link to a target has this cache; @a pid: the target. NULL: it is not
- *  modelled, or there is no memory (logged). */
-np_tlb_t *np_tlb_create(np_tlb_cache_t *cache, pid_t pid, np_stats_t *stats);
+/** A link to a target has this cache, and the target this mode; @a pid: the
+ *  target. NULL: it is not modelled, or there is no memory (logged). */
+np_tlb_t *np_tlb_create(np_tlb_cache_t *cache, np_tlb_mode_t mode, pid_t pid,
+                        np_stats_t *stats);
 
 /**
  * What the target's RNIC believes of a page. While it moves (np_moving_begin).

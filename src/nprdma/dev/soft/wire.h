@@ -243,6 +243,7 @@ typedef struct np_port_shm {
     /* written by the owner when it goes to sleep, and by the one that wakes
      * it */
     _Atomic uint32_t armed;
+    uint32_t         tlb_mode; /* np_tlb_mode_t of the owner; constant */
 
     /* 1: a service thread waits for its bell; set by it, cleared by the one
      * that rings */
@@ -256,7 +257,7 @@ typedef struct np_port_shm {
      * owner */
     _Atomic uint64_t activity[NP_PORT_ACTIVITY / 64] NP_LINE_ALIGNED;
 
-    /* of its model; costs no memory unless that is on */
+    /* of its model; in pages that are never touched unless that is on */
     np_tlb_cache_t   tlb NP_LINE_ALIGNED;
 } NP_LINE_ALIGNED np_port_shm_t;
 

@@ -444,6 +444,14 @@ static int np_rput_is_right(const np_rbatch_t *batch, const np_rput_t *put)
     return np_judge_theirs(NP_DIR_PUT, &put->entry, &now);
 }
 
+/* The operation whose flushes wait for what is sent again */
+static np_rop_t *np_rbatch_first(const np_rbatch_t *batch)
+{
+    const np_rbatch_t *other = np_rbatch_other(batch);
+
+    return ((other->op != NULL) && other->is_behind) ? other->op : batch->op;
+}
+
 /* The puts for which that is so are complete; without entries, none */
 static void np_rbatch_check(np_rbatch_t *batch, int has_entries)
 {
@@ -463,17 +471,11 @@ static void np_rbatch_check(np_rbatch_t *batch, int has_entries)
         }
         is_right &= put->state != NP_RPUT_LIVE;
     }
-    if (is_right) {
-        np_runload_ended(batch->op, 1); /* else what is sent again ends it */
+    /* one that is alone, and sent again, ends then */
+    if (is_right || (batch->count > 1) ||
+        (np_rbatch_first(batch) != batch->op)) {
+        np_runload_ended(batch->op, is_right);
     }
-}
-
-/* The operation whose flushes wait for what is sent again */
-static np_rop_t *np_rbatch_first(const np_rbatch_t *batch)
-{
-    const np_rbatch_t *other = np_rbatch_other(batch);
-
-    return ((other->op != NULL) && other->is_behind) ? other->op : batch->op;
 }
 
 /* Send it again as a message; returns 0: no room */

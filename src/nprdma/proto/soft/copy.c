@@ -10,6 +10,7 @@
 
 #include "copy.h"
 
+#include "due.h"
 #include "fault.h"
 #include "lend.h"
 #include "piece.h"
@@ -86,7 +87,8 @@ np_copy_move(np_link_t *link, np_copy_t *copy, size_t offset, size_t len)
     status = np_piece_move(link, &piece, &missing);
     np_trace(NP_TRACE_MOVE, begin, piece.addr, len);
     if (ucs_unlikely(link->tlb != NULL)) {
-        copy->misses += np_tlb_take(link->tlb);
+        copy->misses = ucs_min(copy->misses + np_tlb_take(link->tlb),
+                               (unsigned)UINT16_MAX);
     }
     if ((status != UCS_OK) && (status != UCS_ERR_UNSUPPORTED)) {
         return status;
@@ -237,12 +239,13 @@ void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status)
     }
 }
 
-/* All of it has moved: has it taken as long as it would have? */
+/* All of it has moved: has it taken as long as it would have? Only what the
+ * device has moved alone is told by the model. */
 static int np_copy_is_due(np_link_t *link, np_sop_t *op)
 {
     np_copy_t *copy = &op->copy;
 
-    if (ucs_likely(link->tlb == NULL) || copy->by_rings ||
+    if (ucs_likely(link->tlb == NULL) || copy->by_rings || copy->has_asked ||
         (op->super.status != UCS_OK)) {
         return 1;
     }
@@ -335,8 +338,7 @@ void np_copy_leave_rings(np_sop_t *op)
     }
 }
 
-/* It is complete: its user has what it has brought */
-static void np_copy_finish(np_link_t *link, np_sop_t *op)
+void np_copy_finish(np_link_t *link, np_sop_t *op)
 {
     np_copy_count(link, op);
     np_sunload_ended(link, op);
@@ -360,6 +362,9 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
         np_copy_count(link, op);
         np_op_trace(&op->super);
         status = op->super.status;
+        if ((op->copy.dir == NP_DIR_PUT) && (status == UCS_OK)) {
+            np_sunload_done(link, op->copy.remote, op->copy.len);
+        }
         np_overlap_remove(&link->flight.overlap, &op->super.interval);
         np_sop_put(link->port, op);
         return status;
@@ -371,23 +376,12 @@ ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op)
     ucs_list_add_tail(&link->copies, &op->queue);
     np_sop_post(link, op);
     if (op->copy.dir == NP_DIR_PUT) {
-        np_sunload_posted(link, op, op->copy.remote);
+        np_sunload_posted(link, op, op->copy.remote, op->copy.len);
     }
     if (is_first && op->copy.by_rings) {
         np_copy_run_rings(link, op); /* its end is for progress to tell */
     }
     return UCS_INPROGRESS;
-}
-
-void np_copy_post_due(np_link_t *link, np_sop_t *op, uint64_t due)
-{
-    op->copy.retry_at = due;
-    np_chunks_stop(&op->copy.chunks);
-    ucs_list_add_tail(&link->copies, &op->queue);
-    np_sop_post(link, op);
-    if (op->copy.dir == NP_DIR_PUT) {
-        np_sunload_posted(link, op, op->copy.remote);
-    }
 }
 
 /* Is there anything to do for it but to wait for others? */
@@ -408,7 +402,8 @@ int np_copy_has_work(np_link_t *link)
             return 1;
         }
     }
-    return link->lent_count > 0; /* nothing wakes us when that is late */
+    /* nothing wakes us when that is late, or due */
+    return (link->lent_count > 0) || (link->num_dues > 0);
 }
 
 /* Has it only waited to ask for one range that it has not found? If there were
@@ -454,7 +449,7 @@ static void np_copy_look_again(np_link_t *link, np_sop_t *op)
 unsigned np_copy_progress(np_link_t *link)
 {
     ucs_list_link_t *queue = &link->copies;
-    unsigned count         = np_lend_progress(link);
+    unsigned count         = np_lend_progress(link) + np_due_progress(link);
     np_sop_t *op, *next;
     int is_done;
 

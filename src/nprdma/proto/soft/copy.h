@@ -34,9 +34,6 @@ np_sop_t *np_copy_new(np_dir_t dir, np_link_t *link, np_key_t *key,
 /** Begin a copy. Returns as np_rma_move. */
 ucs_status_t np_copy_post(np_link_t *link, np_sop_t *op);
 
-/** All of it has moved, and it will be complete when it is due. Posts it. */
-void np_copy_post_due(np_link_t *link, np_sop_t *op, uint64_t due);
-
 /** A request that the data ring has carried, and that the target has not
  *  executed and will not, goes on as a copy, in the next progress */
 void np_copy_turn(np_link_t *link, np_sop_t *op);
@@ -52,6 +49,9 @@ void np_copy_leave_rings(np_sop_t *op);
  */
 int np_copy_may_touch(const np_sop_t *copy_op, const np_iov_t *iov,
                       size_t iovcnt);
+
+/** It is complete: its user has what it has brought */
+void np_copy_finish(np_link_t *link, np_sop_t *op);
 
 /** A piece that went through the ring has arrived */
 void np_copy_piece_done(np_sop_t *copy_op, ucs_status_t status);

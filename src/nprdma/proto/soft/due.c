@@ -11,54 +11,83 @@
 #include "due.h"
 
 #include "copy.h"
-#include "fault.h"
+#include "sunload.h"
 
 
-ucs_status_t np_due_later(np_dir_t dir, np_link_t *link, np_key_t *key,
-                          const np_iov_t *iov, size_t iovcnt, size_t len,
-                          uint64_t addr, void *comp)
+/* It has ended already: without times, or its copying took longer than they
+ * are; or there is no memory, which makes it end too early */
+static ucs_status_t
+np_due_now(np_dir_t dir, np_link_t *link, size_t len, uint64_t addr)
+{
+    np_stats_moved(link->port->flights.stats, dir, len);
+    if (dir == NP_DIR_PUT) {
+        np_sunload_done(link, addr, len);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t np_due_later(np_dir_t dir, np_link_t *link, const np_iov_t *iov,
+                          size_t iovcnt, size_t len, uint64_t addr, void *comp)
 {
     const uint64_t due = np_tlb_due(link->tlb, link->tlb->began,
                                     np_tlb_take(link->tlb));
     np_sop_t *op;
 
     if (due <= np_clock()) {
-        np_stats_moved(link->port->flights.stats, dir, len);
-        return UCS_OK;
+        return np_due_now(dir, link, len, addr);
     }
 
-    op = np_copy_new(dir, link, key, NULL, iov, iovcnt, len, addr, comp);
+    op = np_copy_new(dir, link, NULL, NULL, iov, iovcnt, len, addr, comp);
     if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
+        return np_due_now(dir, link, len, addr);
     }
 
-    np_copy_post_due(link, op, due);
+    op->copy.retry_at = due;
+    op->copy.is_due   = 1;
+    np_chunks_stop(&op->copy.chunks);
+    /* nothing waits for it: its bytes are there. For the timeline alone: */
+    op->super.interval.first    = addr;
+    op->super.interval.last     = addr + len - 1;
+    op->super.interval.is_write = dir == NP_DIR_PUT;
+    ++link->num_dues;
+    ucs_list_add_tail(&link->dues, &op->queue);
+    np_sop_post(link, op);
+    if (dir == NP_DIR_PUT) {
+        np_sunload_posted(link, op, addr, len);
+    }
     return UCS_INPROGRESS;
 }
 
-/* A short get returns with its data. Under the model the caller tries again
- * until it is due, and then has it. */
-int np_due_get(np_link_t *link, np_key_t *key, size_t len, uint64_t addr)
+unsigned np_due_progress(np_link_t *link)
 {
-    const unsigned misses = np_tlb_take(link->tlb);
-    const int has_paid    = link->paid == np_fault_page(addr);
-    const np_iov_t none   = {NULL, len};
+    unsigned count = 0;
     np_sop_t *op;
-    uint64_t due;
 
-    link->paid = 0;
-    due        = has_paid ? 0 : np_tlb_due(link->tlb, link->tlb->began, misses);
-    if (due <= np_clock()) {
+    while (ucs_unlikely(link->num_dues > 0)) {
+        op = ucs_list_head(&link->dues, np_sop_t, queue);
+        if (op->copy.retry_at > np_clock()) {
+            break;
+        }
+        np_copy_finish(link, op); /* which may change the list */
+        ++count;
+    }
+    return count;
+}
+
+int np_due_get(np_link_t *link)
+{
+    const int has_waited = link->get_due != 0;
+
+    if (has_waited) {
+        link->get_due = 0;
         return 1;
     }
 
-    op = np_copy_new(NP_DIR_GET, link, key, NULL, &none, 1, len, addr, NULL);
-    if (op == NULL) {
-        return 1; /* it is too early then, but right */
+    link->get_due = np_tlb_due(link->tlb, link->tlb->began,
+                               np_tlb_take(link->tlb));
+    if (!np_due_get_waits(link)) {
+        link->get_due = 0;
+        return 1;
     }
-
-    np_op_order(&link->flight, &op->super, addr, len, 1); /* it waits */
-    np_copy_post_due(link, op, due);
-    link->paid = np_fault_page(addr);
     return 0;
 }

@@ -10,28 +10,49 @@
 
 #include "sop.h"
 
-/** As np_due_moved; the link has a model */
-ucs_status_t np_due_later(np_dir_t dir, np_link_t *link, np_key_t *key,
-                          const np_iov_t *iov, size_t iovcnt, size_t len,
-                          uint64_t addr, void *comp);
-
-/** All of a short get has moved; the link has a model. Returns whether its
- *  caller may have the bytes: else it is to try again. */
-int np_due_get(np_link_t *link, np_key_t *key, size_t len, uint64_t addr);
-
-/** All of it has moved.
- *  @return UCS_OK: and it has ended; UCS_INPROGRESS: it ends later;
- *          UCS_ERR_NO_MEMORY. */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-np_due_moved(np_dir_t dir, np_link_t *link, np_key_t *key, const np_iov_t *iov,
-             size_t iovcnt, size_t len, uint64_t addr, void *comp)
+/** A transfer begins */
+static UCS_F_ALWAYS_INLINE void np_due_begin(np_link_t *link)
 {
     if (ucs_unlikely(link->tlb != NULL)) {
-        return np_due_later(dir, link, key, iov, iovcnt, len, addr, comp);
+        link->tlb->began  = np_clock();
+        link->tlb->misses = 0;
+    }
+}
+
+/** As np_due_moved; the link has a model */
+ucs_status_t np_due_later(np_dir_t dir, np_link_t *link, const np_iov_t *iov,
+                          size_t iovcnt, size_t len, uint64_t addr,
+                          void *comp);
+
+/** All of it has moved.
+ *  @return UCS_OK: and it has ended; UCS_INPROGRESS: it ends later. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_due_moved(np_dir_t dir, np_link_t *link, const np_iov_t *iov, size_t iovcnt,
+             size_t len, uint64_t addr, void *comp)
+{
+    if (ucs_unlikely(link->tlb != NULL)) {
+        return np_due_later(dir, link, iov, iovcnt, len, addr, comp);
     }
 
     np_stats_moved(link->port->flights.stats, dir, len);
     return UCS_OK;
 }
+
+/** End what is due; returns how many */
+unsigned np_due_progress(np_link_t *link);
+
+/**
+ * Short gets return with their data, so under the model the caller tries again
+ * until it may have them: one get of a link after the other.
+ *
+ * @return Must this one wait for the last that was tried?
+ */
+static UCS_F_ALWAYS_INLINE int np_due_get_waits(const np_link_t *link)
+{
+    return ucs_unlikely(link->get_due != 0) && (link->get_due > np_clock());
+}
+
+/** All of one has moved. Returns whether its caller may have the bytes. */
+int np_due_get(np_link_t *link);
 
 #endif

@@ -14,6 +14,7 @@
 #include "fault.h"
 
 #include "copy.h"
+#include "due.h"
 #include "../judge.h"
 #include "sop.h"
 #include "piece.h"
@@ -106,25 +107,38 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
     memcpy(np_mail_area(link, &op->ask), data, len);
     np_op_order(&link->flight, &op->super, addr, len, 1);
     np_fault_send(link, op);
-    np_sunload_posted(link, op, addr);
+    np_sunload_posted(link, op, addr, len);
     return UCS_OK;
+}
+
+/* Copy between a message and our own memory, which may have gone, and whose
+ * registration may have ended. As np_stage_copy. */
+static ucs_status_t
+np_fault_move_local(np_dir_t dir, uint8_t *area, const np_iov_t *iov,
+                    size_t iovcnt)
+{
+    return (np_access_refused(iov, iovcnt) != NULL) ? UCS_ERR_INVALID_ADDR :
+           np_stage_copy(NULL, iov, iovcnt, area, dir == NP_DIR_PUT, 1);
 }
 
 ucs_status_t np_fault_put_later(np_link_t *link, const np_iov_t *iov,
                                 size_t iovcnt, size_t len, uint64_t addr,
-                                uint64_t send_at, np_sop_t **op_p)
+                                int is_program, uint64_t send_at, void *comp,
+                                np_sop_t **op_p)
 {
     ucs_status_t status;
+    uint8_t *area;
     np_sop_t *op;
 
-    op = np_fault_begin(link, NULL, len, addr,
+    op = np_fault_begin(link, comp, len, addr,
                         NP_FAULT_PUT | np_fault_inline(addr, len));
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = np_stage_own(iov, iovcnt, np_mail_area(link, &op->ask),
-                          NP_STAGE_OUT);
+    area   = np_mail_area(link, &op->ask);
+    status = is_program ? np_fault_move_local(NP_DIR_GET, area, iov, iovcnt) :
+             np_stage_own(iov, iovcnt, area, NP_STAGE_OUT);
     if (status != UCS_OK) {
         np_sop_take_back(link, op);
         return status;
@@ -223,16 +237,6 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
         return flags | NP_FAULT_RETRY;
     }
     return flags;
-}
-
-/* Copy between a message and our own memory, which may have gone, and whose
- * registration may have ended. As np_stage_copy. */
-static ucs_status_t
-np_fault_move_local(np_dir_t dir, uint8_t *area, const np_iov_t *iov,
-                    size_t iovcnt)
-{
-    return (np_access_refused(iov, iovcnt) != NULL) ? UCS_ERR_INVALID_ADDR :
-           np_stage_copy(NULL, iov, iovcnt, area, dir == NP_DIR_PUT, 1);
 }
 
 /* What the target needs to know of our memory. UCS_ERR_NO_RESOURCE: later */
@@ -448,6 +452,7 @@ static void np_fault_retry(np_link_t *link, np_sop_t *op)
 
     NP_STATS_INC(link->port->flights.stats, retries);
     op->super.status = np_piece_move(link, &piece, &missing);
+    np_due_begin(link); /* what it has missed was charged with the FAULT */
     if (ucs_unlikely(op->super.status == UCS_ERR_UNSUPPORTED)) {
         op->super.status = np_link_vm_refused(link);
         copy->rounds     = NP_FAULT_ROUNDS; /* inside messages, then */

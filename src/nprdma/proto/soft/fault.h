@@ -31,13 +31,16 @@ ucs_status_t np_fault_put(np_link_t *link, const void *data, size_t len,
 /**
  * The same, but the message is sent at this time, np_clock().
  *
- * @param [out] op_p  Its operation, posted.
+ * @param [in]  is_program  It is the program's memory, which may not be there.
+ * @param [in]  comp        Completed later; NULL: nothing is.
+ * @param [out] op_p        Its operation, posted.
  *
  * @return UCS_OK; UCS_ERR_NO_MEMORY; others: our memory is not there.
  */
 ucs_status_t np_fault_put_later(np_link_t *link, const np_iov_t *iov,
                                 size_t iovcnt, size_t len, uint64_t addr,
-                                uint64_t send_at, np_sop_t **op_p);
+                                int is_program, uint64_t send_at, void *comp,
+                                np_sop_t **op_p);
 
 /**
  * Read @a len bytes, at most NP_INLINE_SIZE, into @a buffer; if that is NULL,

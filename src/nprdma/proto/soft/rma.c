@@ -204,10 +204,8 @@ ucs_status_t np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr,
         return status;
     }
 
-    if (ucs_unlikely(link->tlb != NULL)) {
-        link->tlb->began = np_clock();
-    }
     *direct = np_fast_direct(link, key, addr);
+    np_due_begin(link);
     return ((*direct == NULL) && ucs_unlikely(key->window != NULL)) ?
            UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
 }
@@ -215,11 +213,11 @@ ucs_status_t np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr,
 /* A put by the target's CPU, or at once. UCS_ERR_UNSUPPORTED: neither. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 np_rma_put_iov(np_link_t *link, np_key_t *key, const np_iov_t *iov,
-               size_t iovcnt, size_t len, uint64_t addr)
+               size_t iovcnt, size_t len, uint64_t addr, void *comp)
 {
     ucs_status_t status;
 
-    status = np_sunload_put(link, iov, iovcnt, len, addr, 1);
+    status = np_sunload_put(link, iov, iovcnt, len, addr, 1, comp);
     if (ucs_unlikely(status != UCS_ERR_UNSUPPORTED)) {
         return status;
     }
@@ -257,7 +255,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     }
 
     if (dir == NP_DIR_PUT) {
-        status = np_rma_put_iov(link, key, iov, iovcnt, len, addr);
+        status = np_rma_put_iov(link, key, iov, iovcnt, len, addr, comp);
         if (status != UCS_ERR_UNSUPPORTED) {
             return status;
         }
@@ -282,7 +280,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
 
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
         np_trace(NP_TRACE_MOVE, begin, addr, len);
-        return np_due_moved(dir, link, key, iov, iovcnt, len, addr, comp);
+        return np_due_moved(dir, link, iov, iovcnt, len, addr, comp);
     }
 
     return (status != UCS_OK) ? status :
@@ -333,6 +331,7 @@ np_rma_send_put(np_link_t *link, const np_key_t *key, const np_iov_t *iov,
     status = np_rma_send(link, NP_OP_PUT, iov, 1, len, addr, 0, &op, NULL);
     if (status == UCS_OK) {
         np_rma_order(link, key, op, addr, len);
+        np_sunload_posted(link, op, addr, len);
     }
     return status;
 }
@@ -362,7 +361,7 @@ np_rma_put_now(np_link_t *link, np_key_t *key, const np_iov_t *iov, size_t len,
 
     status = np_rma_move_piece(link, &piece, &missing);
     if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
-        status = np_due_moved(NP_DIR_PUT, link, key, iov, 1, len, addr, NULL);
+        status = np_due_moved(NP_DIR_PUT, link, iov, 1, len, addr, NULL);
         return (status == UCS_INPROGRESS) ? UCS_OK : status;
     }
 
@@ -398,9 +397,9 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
         return status;
     }
 
-    status = np_sunload_put(link, &iov, 1, len, addr, 0);
+    status = np_sunload_put(link, &iov, 1, len, addr, 0, NULL);
     if (ucs_unlikely(status != UCS_ERR_UNSUPPORTED)) {
-        return status;
+        return (status == UCS_INPROGRESS) ? UCS_OK : status;
     }
 
     if (direct == NULL) {
@@ -503,8 +502,7 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         if (ucs_likely((status == UCS_OK) && (missing.count == 0))) {
             np_unit_assert_outside();
             unpack(arg, bytes, len);
-            return np_due_moved(NP_DIR_GET, link, key, &iov, 1, len, addr,
-                                comp);
+            return np_due_moved(NP_DIR_GET, link, &iov, 1, len, addr, comp);
         }
 
         if (status != UCS_ERR_UNSUPPORTED) {

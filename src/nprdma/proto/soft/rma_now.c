@@ -72,6 +72,9 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
     }
 
     status = np_flight_start_key(&link->flight, key, addr, len);
+    if ((status == UCS_OK) && np_due_get_waits(link)) {
+        status = np_flight_refuse(&link->flight);
+    }
     if (status == UCS_OK) {
         status = np_rma_begin(link, key, addr, len, 0, &direct);
     }
@@ -100,8 +103,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         }
     }
 
-    if (ucs_unlikely(link->tlb != NULL) &&
-        !np_due_get(link, key, len, addr)) {
+    if (ucs_unlikely(link->tlb != NULL) && !np_due_get(link)) {
         return np_flight_refuse(&link->flight);
     }
 

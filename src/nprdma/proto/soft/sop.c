@@ -11,6 +11,7 @@
 #include "sop.h"
 
 #include "copy.h"
+#include "due.h"
 #include "fault.h"
 #include "lend.h"
 #include "rma.h"
@@ -77,6 +78,7 @@ static void np_sop_ended(np_op_t *super)
         break;
     case NP_OP_COPY:
         ucs_list_del(&op->queue);
+        np_link_of(super->flight)->num_dues -= op->copy.is_due;
         if (op->copy.is_lent) {
             np_lend_end(np_link_of(super->flight), 1, super->status == UCS_OK);
         }
@@ -216,6 +218,9 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
         }
     }
 
+    if ((op->super.kind == NP_OP_PUT) && (status == UCS_OK)) {
+        np_sunload_ended(link, op);
+    }
     if (op->rma.carry.is_lent && (status == UCS_ERR_NO_PROGRESS)) {
         np_lend_refused(link, op);
     } else if (op->rma.copy != NULL) {
@@ -249,7 +254,7 @@ static void np_sop_stopped(np_op_t *super)
  * peers finish at different times. */
 static void np_sop_link_down(np_link_t *link)
 {
-    if ((link->flight.outstanding > np_carry_passed(link)) ||
+    if ((link->flight.outstanding > np_carry_passed(link) + link->num_dues) ||
         !ucs_list_is_empty(&link->flight.flushes) ||
         np_link_has_lost(link)) {
         np_flight_report(&link->flight);
@@ -291,6 +296,7 @@ const np_port_ops_t np_proto_ops = {
     .carried   = np_sop_carried,
     .progress  = np_copy_progress,
     .has_work  = np_copy_has_work,
+    .passed    = np_due_progress,
     .link_down = np_sop_link_down
 };
 

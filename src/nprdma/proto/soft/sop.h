@@ -38,7 +38,8 @@ typedef struct np_copy {
     unsigned    pending;      /**< pieces that others work on */
     unsigned    todo_next;    /**< first range of todo that is left */
     unsigned    rounds;       /**< times that a FAULT had to be repeated */
-    unsigned    misses;       /**< by the model of a translation cache */
+    uint16_t    misses;       /**< by the model of a translation cache */
+    uint16_t    is_due;       /**< all has moved, in link->dues */
     uint64_t    retry_at;     /**< not before; np_clock(). Under that model,
                                    once all has moved: not complete before */
     np_chunks_t chunks;       /**< what this side moves next */

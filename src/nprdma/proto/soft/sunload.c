@@ -41,7 +41,7 @@ static np_weigh_t *np_sunload_get(np_link_t *link)
 
 ucs_status_t np_sunload_weigh(np_link_t *link, const np_iov_t *iov,
                               size_t iovcnt, size_t len, uint64_t addr,
-                              int is_program)
+                              int is_program, void *comp)
 {
     np_weigh_t *weigh = np_sunload_get(link);
     ucs_status_t status;
@@ -56,25 +56,44 @@ ucs_status_t np_sunload_weigh(np_link_t *link, const np_iov_t *iov,
         return np_mail_no_room(link);
     }
 
-    status = np_fault_put_later(link, iov, iovcnt, len, addr,
-                                link->tlb->began + link->tlb->wire, &op);
+    status = np_fault_put_later(link, iov, iovcnt, len, addr, is_program,
+                                link->tlb->began + link->tlb->wire, comp, &op);
     if (status == UCS_OK) {
         NP_STATS_INC(link->port->flights.stats, unloaded);
         np_trace(NP_TRACE_UNLOAD, 0, addr, len);
         (void)np_weigh_begin(weigh, op->super.sequence, link->tlb->began);
+        status = UCS_INPROGRESS;
     } else if (status != UCS_ERR_NO_MEMORY) {
         return UCS_ERR_UNSUPPORTED; /* our own is not there just now */
     }
     return status;
 }
 
-void np_sunload_posted(np_link_t *link, const np_sop_t *op, uint64_t addr)
+/* Its time is taken if this returns 1 */
+static int np_sunload_begin(np_link_t *link, uint64_t sequence, uint64_t addr,
+                            size_t len)
 {
     np_weigh_t *weigh = link->weigh;
 
-    if (ucs_unlikely(weigh != NULL) && np_weigh_is_left(weigh, addr)) {
-        NP_STATS_INC(link->port->flights.stats, offloaded);
-        (void)np_weigh_begin(weigh, op->super.sequence, link->tlb->began);
+    if (ucs_likely(weigh == NULL) || (len > link->port->config.unload_max) ||
+        !np_weigh_is_left(weigh, addr)) {
+        return 0;
+    }
+
+    NP_STATS_INC(link->port->flights.stats, offloaded);
+    return np_weigh_begin(weigh, sequence, link->tlb->began);
+}
+
+void np_sunload_posted(np_link_t *link, const np_sop_t *op, uint64_t addr,
+                       size_t len)
+{
+    (void)np_sunload_begin(link, op->super.sequence, addr, len);
+}
+
+void np_sunload_done(np_link_t *link, uint64_t addr, size_t len)
+{
+    if (np_sunload_begin(link, 0, addr, len)) {
+        np_weigh_ended(link->weigh, 0, 1);
     }
 }
 
