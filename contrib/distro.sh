@@ -79,6 +79,8 @@ done
 case $what in
 packages | built) tap=yes ;;
 esac
+[ "$what" != tests ] ||
+    "$top/test/run-tests.sh" --try --quick "${arguments[@]}"
 [ "$what" = tests ] || [ ${#arguments[@]} -eq 0 ] ||
     usage_error "${arguments[0]} does not go with --$what"
 case $what in

@@ -61,7 +61,31 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ "$try" = no ] || exit 0
+
+# What --only may match, whatever is built; one name a line
+known_names() {
+    local script command program
+    sed -n 's|^check_PROGRAMS += \(gtest_.*\)|\1|p' \
+        "$src/test/gtest/Makefile.inc" | tr ' ' '\n' | sed 'p; s|^|sanitized/|'
+    echo sanitized/test_sim
+    for script in "$src"/test/*/*.t; do
+        echo "${script#"$src"/test/}"
+    done
+    for command in "${extra[@]}"; do
+        program=${command%% *}
+        echo "${program##*/}${command#"$program"}"
+    done
+}
+
+if [ "$try" = yes ]; then
+    while read -r name; do
+        # shellcheck disable=SC2053
+        [[ $name != ${only:-*} ]] || exit 0
+    done < <(known_names)
+    die "no name matches --only '$only': names are those of test/*/*.t" \
+        "without test/, such as tools/info.t, gtest_uct, gtest_ucp, and what" \
+        "--tap has"
+fi
 [ -n "$build" ] || die "no build directory: run-tests.sh [OPTION...] BUILD"
 [ -f "$build/Makefile" ] || die "$build is no build directory: configure first"
 

@@ -59,10 +59,14 @@ distro "no headers where they are not needed" "--built needs no headers" \
     trixie --built --ucx-source "$TAP_DIR/ucx"
 distro "an option of the tests that there is" "unknown option '--foo'" trixie \
     --foo
+distro "a pattern that something matches" "no name matches --only 'nosuch'" \
+    trixie --only nosuch
 run 20 "$contrib/packages/deb.sh" --ucx-source
 tap_expect_error "deb.sh wants a directory" "--ucx-source needs a directory"
 run 20 "$contrib/packages/rpm.sh" --out
 tap_expect_error "and so does rpm.sh" "--out needs a directory"
+run 20 "$contrib/check.sh" --only nosuch
+tap_expect_error "check.sh: a pattern that matches nothing" "'nosuch'"
 run 20 "$contrib/packages/try.sh"
 tap_expect_error "try.sh leaves this system alone" "this changes the system"
 
