@@ -57,6 +57,17 @@ for mistake in WRITE_CHECK=readbak:readback FAULT_MODE=retries:retry \
             END { for (i in seen) if (seen[i] > 1) exit 1 }' "$TAP_OUT"
 done
 
+# Those of RDMA devices, whether there is one or not; builds without them lack
+# the check
+if grep -q "^NPRDMA_DEFS.*HAVE_VERBS" "$NPRDMA_BUILD/Makefile"; then
+    for setting in VERBS_RETRY_COUNT=8 VERBS_QUEUE=1 CONNECT_TIMEOUT=0 \
+        UNLOAD_MAX=2k; do
+        run 60 env "UCX_NPRDMA_$setting" "${RUN_PREFIX[@]}" \
+            "$NPRDMA_BUILD/fail_data"
+        tap_expect_error "$setting is refused" "${setting%=*} is "
+    done
+fi
+
 run 60 env UCX_NPRDMA_RINGSIZE=1 "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_data"
 tap_expect_success "a mistyped name does no harm"
 tap_check "and is reported" grep -q 'unused.*UCX_NPRDMA_RINGSIZE' "$TAP_OUT"

@@ -9,6 +9,9 @@
 #endif
 
 #include "soft.h"
+#ifdef HAVE_VERBS
+#  include "verbs.h"
+#endif
 
 #include "../../nprdma/dev/soft/inbox.h"
 #include "../../nprdma/mem/prepare.h"
@@ -315,6 +318,22 @@ uct_nprdma_soft_iface_check_config(const uct_nprdma_soft_config_t *config)
     return UCS_OK;
 }
 
+static ucs_status_t
+uct_nprdma_soft_check_all(const uct_nprdma_iface_config_t *config,
+                          size_t *unload_max)
+{
+    ucs_status_t status;
+
+    status = uct_nprdma_soft_iface_check_config(&config->soft);
+#ifdef HAVE_VERBS
+    if (status == UCS_OK) {
+        status = uct_nprdma_verbs_check_config(&config->verbs);
+    }
+#endif
+    return (status != UCS_OK) ? status :
+           uct_nprdma_unload_check(&config->unload, unload_max);
+}
+
 /* A job of MPI ends when a rank dies. Elsewhere a receive must not wait for the
  * rest of a message whose sender has died, as UCP lets it: only a rendezvous
  * ends then. */
@@ -341,26 +360,20 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
                            const uct_iface_params_t *params,
                            const uct_iface_config_t *tl_config)
 {
-    const uct_nprdma_unload_config_t *unload =
-            &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->unload;
-    const uct_nprdma_soft_config_t *config   =
-            &ucs_derived_of(tl_config, uct_nprdma_iface_config_t)->soft;
-    np_port_config_t port_config             = {
+    const uct_nprdma_iface_config_t *all   =
+            ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
+    const uct_nprdma_soft_config_t *config = &all->soft;
+    np_port_config_t port_config           = {
         .data_slots   = config->ring_size,
         .payload_size = config->ring_bytes,
         .payload_wide = config->ring_bytes_wide,
         .wide_links   = config->wide_rings,
-        .unload       = unload->policy
+        .unload       = all->unload.policy
     };
     uct_iface_ops_t ops;
     ucs_status_t status;
 
-    status = uct_nprdma_soft_iface_check_config(config);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    status = uct_nprdma_unload_check(unload, &port_config.unload_max);
+    status = uct_nprdma_soft_check_all(all, &port_config.unload_max);
     if (status != UCS_OK) {
         return status;
     }

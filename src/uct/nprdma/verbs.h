@@ -28,6 +28,15 @@ typedef struct uct_nprdma_verbs_iface_addr {
     uint8_t         mtu;
 } __attribute__((packed)) uct_nprdma_verbs_iface_addr_t;
 
+/**
+ * May these be the settings? Asked by each interface, of whatever device, so
+ * that one line of a configuration is right or wrong on all hosts.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM (logged).
+ */
+ucs_status_t
+uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config);
+
 typedef struct uct_nprdma_verbs_iface {
     uct_nprdma_iface_t super;
     np_vport_t         *port;

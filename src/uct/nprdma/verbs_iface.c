@@ -230,7 +230,7 @@ static int uct_nprdma_verbs_is_within(const char *name, size_t value,
     return 1;
 }
 
-static ucs_status_t
+ucs_status_t
 uct_nprdma_verbs_check_config(const uct_nprdma_verbs_config_t *config)
 {
     if (!uct_nprdma_verbs_is_within("VERBS_RECV_BUFFERS",
