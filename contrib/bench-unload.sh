@@ -31,7 +31,8 @@ Usage: bench-unload.sh [OPTION...]
                 16777216, some minutes)
   --turns N     times that each policy is measured on soft0 and on the device
                 (default: 3)
-  --quick       a sixteenth of the model's puts, one turn: to see that it works
+  --quick       a sixteenth of the model's puts, a tenth and a quarter of the
+                others, one turn: to see that it works, not to decide by it
   --prefix DIR  what is measured (default: set up, build, and measure
                 build/install)
   --out DIR     where model.tsv, soft.tsv, device.tsv, table.txt and unload.svg,
@@ -46,7 +47,7 @@ while [ $# -gt 0 ]; do
         case $1 in
         --puts | --turns)
             [[ $2 =~ ^[1-9][0-9]{0,9}$ ]] ||
-                nprdma_die "$1 needs a number, not '$2'"
+                nprdma_die "$1 needs a number from 1 to 9999999999, not '$2'"
             if [ "$1" = --puts ]; then puts=$2; else turns=$2; fi
             ;;
         --device) device=$2 ;;
@@ -100,7 +101,8 @@ if [ -z "$device" ]; then
     if [ -z "$device" ]; then
         why="no port in /sys/class/infiniband is active"
         [ -e /sys/module/nprdma ] || why="nprdma.ko is not loaded"
-        [ "$model" -eq 1 ] || nprdma_die "$why"
+        [ "$model" -eq 1 ] ||
+            nprdma_die "$why, and --no-model leaves nothing else to measure"
         echo "$why: only the models" >&2
         device=none
     fi
@@ -117,6 +119,8 @@ if [ "$soft" -eq 1 ] || [ "$device" != none ]; then
     nprdma_find_cpus
 fi
 mkdir -p "$out"
+quickly=
+[ "$quick" -eq 0 ] || quickly=" (--quick: not to decide by)"
 unset "${!UCX_TLS@}" "${!UCX_NPRDMA@}"
 : >"$out/table.txt"
 
@@ -134,7 +138,8 @@ measure_model() {
 
     "$bench/unload_model" --puts "$puts" zipf-0.5 | tee "$out/model.tsv" >&2
     {
-        echo "Modelled: us a put of 16 bytes, Zipf 0.5, $puts puts; in brackets"
+        echo "Modelled$quickly: us a put of 16 bytes, Zipf 0.5, $puts puts;" \
+            "in brackets"
         echo "what the paper uRDMA measured (Figure 3)."
         printf '%8s  %12s  %12s  %12s  %9s  %5s  %s\n' pages off always hint \
             frequency auto "auto/better"
@@ -206,7 +211,8 @@ measure_soft() {
     unset UCX_NPRDMA_SOFT_TLB UCX_NPRDMA_SOFT_TLB_WIRE UCX_NPRDMA_SOFT_TLB_MISS
     {
         echo
-        echo "soft0, its cache modelled, between two processes: us a put of 16"
+        echo "soft0, its cache modelled, between two processes$quickly: us a" \
+            "put of 16"
         echo "bytes that is flushed, Zipf 0.5, in a world of half the speed," \
             "and so halved;"
         echo "medians of $((2 * turns)) runs, auto against the better of off" \
@@ -249,8 +255,8 @@ measure_device() {
     done
     {
         echo
-        echo "$device, measured: us a put that is flushed, on one host," \
-            "PUT_ONCE=0, UNLOAD_MAX=1k, medians of"
+        echo "$device, measured$quickly: us a put that is flushed, on one" \
+            "host, PUT_ONCE=0, UNLOAD_MAX=1k, medians of"
         echo "$((2 * turns)) runs; auto against the better of the others, and" \
             "off against itself, which is the noise."
         awk -f "$nprdma_top/contrib/bench/unload.awk" "$out/device.tsv"

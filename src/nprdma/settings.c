@@ -137,12 +137,12 @@ int np_engine_config_is_same(const np_engine_config_t *a,
 static int np_tlb_is_time(const char *name, double seconds)
 {
     /* not: no number */
-    if ((seconds >= 0) && (seconds <= 1)) {
+    if ((seconds >= 0) && (seconds <= 0.1)) {
         return 1;
     }
 
-    np_error("UCX_NPRDMA_SOFT_TLB_%s is %g s: it must be from 0 to 1 s", name,
-             seconds);
+    np_error("UCX_NPRDMA_SOFT_TLB_%s is %g us: give it a time from 0 to 100ms, "
+             "such as 2.5us; a number alone is seconds", name, seconds * 1e6);
     return 0;
 }
 

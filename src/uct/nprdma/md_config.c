@@ -162,26 +162,29 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"SOFT_TLB", "off",
      "Model the translation cache of an RNIC on soft0 (4096 entries, 4-way),\n"
-     "which all peers of a target share. Give all processes the same.\n"
-     " - off   - every unit is translated anew.\n"
+     "which all peers of a target share. Give all processes the same; with\n"
+     "PEER_USERS=same alone.\n"
+     " - off   - no model.\n"
      " - page  - an entry for each page of 4 KiB.\n"
      " - range - an entry for each arena of 1 GiB.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.tlb.mode),
      UCS_CONFIG_TYPE_ENUM(np_tlb_mode_names)},
 
     {"SOFT_TLB_WIRE", "0",
-     "Time that a put or get takes in this model if it misses nothing, and\n"
-     "that a message of it is under way: to the target and back.",
+     "Time until a put or get ends in this model, for its initiator, if it\n"
+     "misses nothing, and that an unloaded put is under way; at most 100ms.\n"
+     "Without a unit it is seconds.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.tlb.wire),
      UCS_CONFIG_TYPE_TIME},
 
-    {"SOFT_TLB_MISS", "0", "Time that one takes longer that misses.",
+    {"SOFT_TLB_MISS", "0",
+     "Time that one takes longer that misses, at most 100ms.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.tlb.miss),
      UCS_CONFIG_TYPE_TIME},
 
     {"SOFT_TLB_GAP", "0",
-     "Time after which a target's RNIC takes the next one of the same peer. A\n"
-     "miss adds 64 % of it.",
+     "Time after which a target's RNIC takes the next one of the same peer,\n"
+     "at most 100ms. A miss adds 64 % of it.",
      ucs_offsetof(uct_nprdma_md_config_t, engine.tlb.gap),
      UCS_CONFIG_TYPE_TIME},
 

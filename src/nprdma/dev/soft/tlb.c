@@ -35,8 +35,10 @@ np_tlb_t *np_tlb_create(np_tlb_cache_t *cache, np_tlb_mode_t mode, pid_t pid,
     np_tlb_t *tlb;
 
     if (mode != config->mode) {
-        np_error("process %d has another UCX_NPRDMA_SOFT_TLB: transfers to it "
-                 "are not modelled. Give both the same", pid);
+        np_error("process %d has UCX_NPRDMA_SOFT_TLB=%s, this one has %s: "
+                 "transfers to it are not modelled. Give both the same", pid,
+                 (mode < NP_TLB_LAST) ? np_tlb_mode_names[mode] : "?",
+                 np_tlb_mode_names[config->mode]);
         return NULL;
     }
 
