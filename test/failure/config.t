@@ -68,6 +68,19 @@ if grep -q "^NPRDMA_DEFS.*HAVE_VERBS" "$NPRDMA_BUILD/Makefile"; then
     done
 fi
 
+if [ -e /sys/class/infiniband ]; then
+    tap_skip "UNLOAD where nothing asks it is said" "there is an RDMA device"
+else
+    run 60 env UCX_NPRDMA_UNLOAD=auto "${RUN_PREFIX[@]}" \
+        "$NPRDMA_BUILD/fail_data"
+    tap_check "UNLOAD where nothing asks it is said" \
+        grep -q 'UNLOAD=auto changes nothing here' "$TAP_OUT"
+    run 60 env UCX_NPRDMA_UNLOAD=auto UCX_NPRDMA_SOFT_TLB=page \
+        "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_data"
+    tap_check "but not where soft0 does" \
+        bash -c "! grep -q 'changes nothing' '$TAP_OUT'"
+fi
+
 run 60 env UCX_NPRDMA_RINGSIZE=1 "${RUN_PREFIX[@]}" "$NPRDMA_BUILD/fail_data"
 tap_expect_success "a mistyped name does no harm"
 tap_check "and is reported" grep -q 'unused.*UCX_NPRDMA_RINGSIZE' "$TAP_OUT"

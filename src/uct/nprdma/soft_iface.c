@@ -11,8 +11,10 @@
 #include "soft.h"
 #ifdef HAVE_VERBS
 #  include "verbs.h"
+#  include "../../nprdma/dev/verbs/nic.h"
 #endif
 
+#include "../../nprdma/proto/unload.h"
 #include "../../nprdma/dev/soft/inbox.h"
 #include "../../nprdma/mem/prepare.h"
 #include "../../nprdma/mem/region.h"
@@ -334,6 +336,33 @@ uct_nprdma_soft_check_all(const uct_nprdma_iface_config_t *config,
            uct_nprdma_unload_check(&config->unload, unload_max);
 }
 
+/* soft0 asks only where its cache is modelled; is there anything else that
+ * would? */
+static void
+uct_nprdma_soft_check_unload(const uct_nprdma_unload_config_t *config)
+{
+    unsigned num_nics = 0;
+#ifdef HAVE_VERBS
+    np_nic_name_t *nics;
+#endif
+
+    if ((config->policy == NP_UNLOAD_OFF) ||
+        (np_engine.config.tlb.mode != NP_TLB_OFF)) {
+        return;
+    }
+
+#ifdef HAVE_VERBS
+    num_nics = np_nic_list(&nics);
+    free(nics);
+#endif
+    if (num_nics == 0) {
+        np_error("UCX_NPRDMA_UNLOAD=%s changes nothing here: there is no RDMA "
+                 "device, and soft0 asks it only with UCX_NPRDMA_SOFT_TLB. "
+                 "Unset it, or set that",
+                 np_unload_policy_names[config->policy]);
+    }
+}
+
 /* A job of MPI ends when a rank dies. Elsewhere a receive must not wait for the
  * rest of a message whose sender has died, as UCP lets it: only a rendezvous
  * ends then. */
@@ -398,6 +427,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_soft_iface_t, uct_md_h md,
         return status;
     }
 
+    uct_nprdma_soft_check_unload(&all->unload);
     self->port->yield.is_never = uct_nprdma_never_yields(worker);
     np_inbox_begin(self->port);
     self->super.links     = &self->port->flights;
