@@ -58,12 +58,12 @@ ucs_status_t np_due_later(np_dir_t dir, np_link_t *link, const np_iov_t *iov,
     return UCS_INPROGRESS;
 }
 
-unsigned np_due_progress(np_link_t *link)
+unsigned np_due_work(np_link_t *link)
 {
     unsigned count = 0;
     np_sop_t *op;
 
-    while (ucs_unlikely(link->num_dues > 0)) {
+    while (link->num_dues > 0) {
         op = ucs_list_head(&link->dues, np_sop_t, queue);
         if (op->copy.retry_at > np_clock()) {
             break;

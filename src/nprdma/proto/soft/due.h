@@ -38,8 +38,13 @@ np_due_moved(np_dir_t dir, np_link_t *link, const np_iov_t *iov, size_t iovcnt,
     return UCS_OK;
 }
 
-/** End what is due; returns how many */
-unsigned np_due_progress(np_link_t *link);
+/** End what is due; returns how many. There is something that will be. */
+unsigned np_due_work(np_link_t *link);
+
+static UCS_F_ALWAYS_INLINE unsigned np_due_progress(np_link_t *link)
+{
+    return ucs_likely(link->num_dues == 0) ? 0 : np_due_work(link);
+}
 
 /**
  * Short gets return with their data, so under the model the caller tries again

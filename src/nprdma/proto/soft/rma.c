@@ -194,8 +194,9 @@ ucs_status_t np_rma_send(np_link_t *link, np_op_kind_t kind,
     return UCS_OK;
 }
 
-ucs_status_t np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr,
-                          size_t len, int is_write, void **direct)
+static UCS_F_ALWAYS_INLINE ucs_status_t
+np_rma_enter(np_link_t *link, np_key_t *key, uint64_t addr, size_t len,
+             int is_write, void **direct)
 {
     ucs_status_t status;
 
@@ -208,6 +209,12 @@ ucs_status_t np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr,
     np_due_begin(link);
     return ((*direct == NULL) && ucs_unlikely(key->window != NULL)) ?
            UCS_ERR_INVALID_ADDR : UCS_OK; /* its owner has freed it */
+}
+
+ucs_status_t np_rma_begin(np_link_t *link, np_key_t *key, uint64_t addr,
+                          size_t len, int is_write, void **direct)
+{
+    return np_rma_enter(link, key, addr, len, is_write, direct);
 }
 
 /* A put by the target's CPU, or at once. UCS_ERR_UNSUPPORTED: neither. */
@@ -248,7 +255,7 @@ ucs_status_t np_rma_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     ucs_status_t status;
     np_rma_way_t way;
 
-    status = np_rma_begin(link, key, addr, len, dir == NP_DIR_PUT,
+    status = np_rma_enter(link, key, addr, len, dir == NP_DIR_PUT,
                           &piece.direct);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
@@ -392,7 +399,7 @@ ucs_status_t np_rma_put_copied(np_flight_t *flight, np_key_t *key,
     ucs_status_t status;
     void *direct;
 
-    status = np_rma_begin(link, key, addr, len, 1, &direct);
+    status = np_rma_enter(link, key, addr, len, 1, &direct);
     if (status != UCS_OK) {
         return status;
     }
@@ -483,7 +490,7 @@ ucs_status_t np_rma_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = np_rma_begin(link, key, addr, len, 0, &piece.direct);
+    status = np_rma_enter(link, key, addr, len, 0, &piece.direct);
     if (status != UCS_OK) {
         return status;
     }

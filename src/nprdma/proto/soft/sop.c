@@ -218,15 +218,13 @@ np_sop_carried(np_link_t *link, np_carry_t *carry, ucs_status_t status)
         }
     }
 
-    if ((op->super.kind == NP_OP_PUT) && (status == UCS_OK)) {
-        np_sunload_ended(link, op);
-    }
     if (op->rma.carry.is_lent && (status == UCS_ERR_NO_PROGRESS)) {
         np_lend_refused(link, op);
     } else if (op->rma.copy != NULL) {
         np_copy_piece_done(op->rma.copy, status);
         np_op_drop(&op->super);
     } else {
+        np_sunload_ended(link, op);
         np_op_finish(&op->super, status);
     }
     return 1;
@@ -259,6 +257,12 @@ static void np_sop_link_down(np_link_t *link)
         np_link_has_lost(link)) {
         np_flight_report(&link->flight);
     }
+}
+
+/* np_port_ops_t::passed */
+static unsigned np_sop_passed(np_link_t *link)
+{
+    return np_due_progress(link);
 }
 
 unsigned np_port_work_slow(np_port_t *port)
@@ -296,7 +300,7 @@ const np_port_ops_t np_proto_ops = {
     .carried   = np_sop_carried,
     .progress  = np_copy_progress,
     .has_work  = np_copy_has_work,
-    .passed    = np_due_progress,
+    .passed    = np_sop_passed,
     .link_down = np_sop_link_down
 };
 

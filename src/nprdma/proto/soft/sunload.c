@@ -84,8 +84,8 @@ static int np_sunload_begin(np_link_t *link, uint64_t sequence, uint64_t addr,
     return np_weigh_begin(weigh, sequence, link->tlb->began);
 }
 
-void np_sunload_posted(np_link_t *link, const np_sop_t *op, uint64_t addr,
-                       size_t len)
+void np_sunload_posted_it(np_link_t *link, const np_sop_t *op, uint64_t addr,
+                          size_t len)
 {
     (void)np_sunload_begin(link, op->super.sequence, addr, len);
 }
@@ -97,12 +97,10 @@ void np_sunload_done(np_link_t *link, uint64_t addr, size_t len)
     }
 }
 
-void np_sunload_ended(np_link_t *link, const np_sop_t *op)
+void np_sunload_ended_it(np_link_t *link, const np_sop_t *op)
 {
-    if (ucs_unlikely(link->weigh != NULL)) {
-        np_weigh_ended(link->weigh, op->super.sequence,
-                       op->super.status == UCS_OK);
-    }
+    np_weigh_ended(link->weigh, op->super.sequence,
+                   op->super.status == UCS_OK);
 }
 
 void np_sunload_cleanup(np_link_t *link)

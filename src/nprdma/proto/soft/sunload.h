@@ -17,14 +17,31 @@ ucs_status_t np_sunload_weigh(np_link_t *link, const np_iov_t *iov,
                               size_t iovcnt, size_t len, uint64_t addr,
                               int is_program, void *comp);
 
-/** A put was left to the device, and is posted as this operation; or it has
- *  ended at once */
-void np_sunload_posted(np_link_t *link, const np_sop_t *op, uint64_t addr,
-                       size_t len);
+/** As those without _it; a policy was asked */
+void np_sunload_posted_it(np_link_t *link, const np_sop_t *op, uint64_t addr,
+                          size_t len);
 void np_sunload_done(np_link_t *link, uint64_t addr, size_t len);
+void np_sunload_ended_it(np_link_t *link, const np_sop_t *op);
 
-/** A put has ended */
-void np_sunload_ended(np_link_t *link, const np_sop_t *op);
+/** A put was left to the device, and is posted as this operation; if it has
+ *  ended at once, np_sunload_done */
+static UCS_F_ALWAYS_INLINE void
+np_sunload_posted(np_link_t *link, const np_sop_t *op, uint64_t addr,
+                  size_t len)
+{
+    if (ucs_unlikely(link->weigh != NULL)) {
+        np_sunload_posted_it(link, op, addr, len);
+    }
+}
+
+/** An operation has ended */
+static UCS_F_ALWAYS_INLINE void
+np_sunload_ended(np_link_t *link, const np_sop_t *op)
+{
+    if (ucs_unlikely(link->weigh != NULL)) {
+        np_sunload_ended_it(link, op);
+    }
+}
 
 /** The link ends */
 void np_sunload_cleanup(np_link_t *link);
