@@ -62,9 +62,15 @@ while [ $# -gt 0 ]; do
     shift
 done
 
+# tap_name COMMAND: of --tap
+tap_name() {
+    local program=${1%% *}
+    echo "${program##*/}${1#"$program"}"
+}
+
 # What --only may match, whatever is built; one name a line
 known_names() {
-    local script command program
+    local script command
     sed -n 's|^check_PROGRAMS += \(gtest_.*\)|\1|p' \
         "$src/test/gtest/Makefile.inc" | tr ' ' '\n' | sed 'p; s|^|sanitized/|'
     echo sanitized/test_sim
@@ -72,8 +78,7 @@ known_names() {
         echo "${script#"$src"/test/}"
     done
     for command in "${extra[@]}"; do
-        program=${command%% *}
-        echo "${program##*/}${command#"$program"}"
+        tap_name "$command"
     done
 }
 
@@ -277,7 +282,7 @@ find_leaks() {
 }
 
 run_all() {
-    local script command own program
+    local script command own
     run_gtests "$build" "" "$NPRDMA_PREFIX"
     for script in "$src"/test/*/*.t; do
         if [ ! -x "$script" ] ||
@@ -290,9 +295,7 @@ run_all() {
         limit=${own:-$limit} run tap "${script#"$src"/test/}" "$script"
     done
     for command in "${extra[@]}"; do
-        program=${command%% *}
-        run tap "${program##*/}${command#"$program"}" \
-            bash -c "cd '$src' && $command"
+        run tap "$(tap_name "$command")" bash -c "cd '$src' && $command"
     done
     if [ -n "$sanitized" ] && [ "$quick" = no ]; then
         # The stub that nprdma-run preloads comes before the sanitizer, and

@@ -76,18 +76,14 @@ unsigned np_due_work(np_link_t *link)
 
 int np_due_get(np_link_t *link)
 {
-    const int has_waited = link->get_due != 0;
-
-    if (has_waited) {
-        link->get_due = 0;
-        return 1;
+    if (link->get_due == 0) { /* else it has waited */
+        link->get_due = np_tlb_due(link->tlb, link->tlb->began,
+                                   np_tlb_take(link->tlb));
+        if (np_due_get_waits(link)) {
+            return 0;
+        }
     }
 
-    link->get_due = np_tlb_due(link->tlb, link->tlb->began,
-                               np_tlb_take(link->tlb));
-    if (!np_due_get_waits(link)) {
-        link->get_due = 0;
-        return 1;
-    }
-    return 0;
+    link->get_due = 0;
+    return 1;
 }

@@ -38,7 +38,7 @@ np_due_moved(np_dir_t dir, np_link_t *link, const np_iov_t *iov, size_t iovcnt,
     return UCS_OK;
 }
 
-/** End what is due; returns how many. There is something that will be. */
+/** End what is due; returns how many (np_port_ops_t::passed) */
 unsigned np_due_work(np_link_t *link);
 
 static UCS_F_ALWAYS_INLINE unsigned np_due_progress(np_link_t *link)

@@ -259,12 +259,6 @@ static void np_sop_link_down(np_link_t *link)
     }
 }
 
-/* np_port_ops_t::passed */
-static unsigned np_sop_passed(np_link_t *link)
-{
-    return np_due_progress(link);
-}
-
 unsigned np_port_work_slow(np_port_t *port)
 {
     unsigned count;
@@ -300,7 +294,7 @@ const np_port_ops_t np_proto_ops = {
     .carried   = np_sop_carried,
     .progress  = np_copy_progress,
     .has_work  = np_copy_has_work,
-    .passed    = np_sop_passed,
+    .passed    = np_due_work,
     .link_down = np_sop_link_down
 };
 
