@@ -155,6 +155,49 @@ static void test_outlier(void)
     np_unload_cleanup(&unload);
 }
 
+/* Puts to a few pages in turn, where both ways cost this; returns the share that
+ * was unloaded after PHASE_SETTLE */
+static double
+few_unloaded(np_unload_t *unload, unsigned pages, double hit, double unloaded)
+{
+    np_unload_guess_t guess;
+    unsigned i, count = 0;
+    int is_unloaded;
+
+    for (i = 0; i < 2 * PHASE_SETTLE; ++i) {
+        is_unloaded = np_unload_decides(unload, (i % pages) << NP_PAGE_SHIFT,
+                                        &guess);
+        np_unload_observe(unload, guess, is_unloaded ? unloaded : hit);
+        count += is_unloaded && (i >= PHASE_SETTLE);
+    }
+    return (double)count / PHASE_SETTLE;
+}
+
+/* So few that none is in the sample: the faster way, whichever it is, and again
+ * when the other one is */
+static void test_few(void)
+{
+    static const unsigned counts[] = {1, 4, 16, 100, 1024};
+    double slow, fast, again;
+    np_unload_t unload;
+    unsigned i;
+
+    for (i = 0; i < sizeof(counts) / sizeof(*counts); ++i) {
+        if (np_unload_init(&unload, NP_UNLOAD_AUTO) != 0) {
+            TAP_CHECK(0, "auto: no memory");
+            return;
+        }
+
+        slow  = few_unloaded(&unload, counts[i], 2600, 3400);
+        fast  = few_unloaded(&unload, counts[i], 2600, 2200);
+        again = few_unloaded(&unload, counts[i], 1500, 2200);
+        TAP_CHECK((slow < 0.01) && (fast > 0.99) && (again < 0.01),
+                  "auto: of %u pages the faster way is taken (unloaded: %.3f, "
+                  "%.3f, %.3f)", counts[i], slow, fast, again);
+        np_unload_cleanup(&unload);
+    }
+}
+
 int main(void)
 {
     unsigned log;
@@ -175,6 +218,7 @@ int main(void)
     }
     test_phases();
     test_outlier();
+    test_few();
     printf("1..%u\n", tap_count);
     return tap_failures != 0;
 }

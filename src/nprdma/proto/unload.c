@@ -32,6 +32,9 @@
 /* Of so many first ones the least counts: the way is made ready by them */
 #define NP_UNLOAD_FIRST      4u
 
+/* A share of misses below this is a few pages for the first time */
+#define NP_UNLOAD_NO_MISSES  (1 / 16.0f)
+
 /* Puts of the sample after which auto chooses again */
 #define NP_UNLOAD_CHOOSE     16u
 
@@ -252,16 +255,17 @@ static void np_unload_mean(float *mean, int is_so)
 }
 
 /* Expected cost of a put, if this share of the sample would be unloaded, and
- * that would miss; a hit never seen is half a miss. What the sample has less
- * than its share of puts went to the few pages that are put to most, and
- * hits. */
+ * that would miss; a hit never seen is half a miss, or a miss two hits. What
+ * the sample has less than its share of puts went to the few pages that are
+ * put to most, and hits. */
 static float
 np_unload_expect(const np_unload_auto_t *choice, float unloaded, float misses)
 {
-    const float miss = choice->cost[NP_UNLOAD_MISS];
-    const float hit  = (choice->cost[NP_UNLOAD_HIT] > 0) ?
-                       choice->cost[NP_UNLOAD_HIT] : (miss / 2);
+    float hit  = choice->cost[NP_UNLOAD_HIT];
+    float miss = choice->cost[NP_UNLOAD_MISS];
 
+    hit      = (hit > 0) ? hit : (miss / 2);
+    miss     = (miss > 0) ? miss : (hit * 2);
     unloaded = ucs_min(unloaded * choice->share, 1.0f);
     misses   = ucs_min(misses * choice->share, 1 - unloaded);
     return ((1 - unloaded - misses) * hit) + (misses * miss) +
@@ -275,7 +279,8 @@ static void np_unload_choose(np_unload_auto_t *choice)
     np_unload_policy_t way;
 
     if ((choice->firsts[NP_UNLOAD_UNLOADED] < NP_UNLOAD_FIRST) ||
-        (choice->firsts[NP_UNLOAD_MISS] < NP_UNLOAD_FIRST)) {
+        ((choice->firsts[NP_UNLOAD_MISS] < NP_UNLOAD_FIRST) &&
+         (choice->firsts[NP_UNLOAD_HIT] < NP_UNLOAD_FIRST))) {
         return; /* not known yet */
     }
 
@@ -322,6 +327,31 @@ np_unload_sample(np_unload_auto_t *choice, uint64_t page, int is_hot)
            NP_UNLOAD_HIT : NP_UNLOAD_MISS;
 }
 
+/* Does the device keep all pages that there are, as far as is known? In a first
+ * sweep each comes for the first time. */
+static int np_unload_keeps_all(const np_unload_t *unload)
+{
+    return (unload->hot == 0) && (unload->sweeps > 1) &&
+           (unload->choice->misses < NP_UNLOAD_NO_MISSES);
+}
+
+/* Then each put would hit: one of some chooses, and tells what it costs */
+static int np_unload_tells(np_unload_auto_t *choice, np_unload_guess_t *guess)
+{
+    int is_unloaded;
+
+    *guess = NP_UNLOAD_NONE;
+    if (ucs_likely(++choice->kept % NP_UNLOAD_TELL != 0)) {
+        return choice->way == NP_UNLOAD_ALWAYS;
+    }
+
+    np_unload_choose(choice);
+    is_unloaded = (choice->way == NP_UNLOAD_ALWAYS) ^
+                  (choice->kept % (4 * NP_UNLOAD_TELL) == 0);
+    *guess      = is_unloaded ? NP_UNLOAD_UNLOADED : NP_UNLOAD_HIT;
+    return is_unloaded;
+}
+
 int np_unload_chooses(np_unload_t *unload, uint64_t page,
                       np_unload_guess_t *guess)
 {
@@ -336,6 +366,9 @@ int np_unload_chooses(np_unload_t *unload, uint64_t page,
     ++choice->puts;
     if (ucs_unlikely(is_sample)) {
         *guess = np_unload_sample(choice, page, is_hot);
+    }
+    if (np_unload_keeps_all(unload)) {
+        return np_unload_tells(choice, guess);
     }
 
     is_unloaded = (choice->way == NP_UNLOAD_ALWAYS) ? !is_probe :

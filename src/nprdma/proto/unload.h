@@ -53,8 +53,15 @@
 
 /** auto: one page in so many takes the other way, where what it costs would
  *  not be known otherwise. Pages, not puts: a page that is offloaded now and
- *  then is never in the device's cache, and would not tell what a hit costs. */
+ *  then is never in the device's cache, and would not tell what a hit costs.
+ */
 #define NP_UNLOAD_PROBE      256u
+
+/** auto: where the device keeps all pages there may be so few that none is in
+ *  the sample, but each put hits. Then one put in so many tells what its way
+ *  costs, and each fourth of these takes the other way. No power of 2: programs
+ *  have those. */
+#define NP_UNLOAD_TELL       61u
 
 typedef enum np_unload_policy {
     NP_UNLOAD_OFF,        /**< none is unloaded */
@@ -99,6 +106,7 @@ typedef struct np_unload_auto {
                                         had these alone been offloaded */
     uint32_t           puts;       /**< lately */
     uint32_t           samples;    /**< of these */
+    uint32_t           kept;       /**< puts while the device kept all */
     float              share;      /**< of puts that the sample has, against
                                         that of the hashes */
     uint32_t           capacity;   /**< of the models */
