@@ -108,8 +108,9 @@ if [ -z "$device" ]; then
     fi
 fi
 if [ "$device" != none ]; then
-    [ -e "/sys/class/infiniband/${device%%:*}" ] ||
-        nprdma_die "there is no RDMA device '$device': ls /sys/class/infiniband"
+    [ -e "/sys/class/infiniband/${device%%:*}/ports/${device#*:}" ] ||
+        nprdma_die "there is no RDMA device and port '$device':" \
+            "ls -d /sys/class/infiniband/*/ports/*"
     [ -e /sys/module/nprdma ] ||
         nprdma_die "nprdma.ko is not loaded: over '$device' all small puts go" \
             "by the target's CPU"

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -157,6 +158,9 @@ static void unload_initiate(const unload_options_t *opts, bench_rank_t *rank)
         us[i - 1] = unload_round(opts, rank, &stream, i, key, data);
     }
     unload_counters(&after);
+    if (memcmp(&before, &after, sizeof(after)) == 0) {
+        bench_die("the puts did not go over nprdma: set UCX_TLS=nprdma");
+    }
     weighed = after.unloaded + after.offloaded - before.unloaded -
               before.offloaded;
     bench_sort(us, UNLOAD_ROUNDS - 1);
@@ -190,6 +194,7 @@ static void unload_wait(const unload_options_t *opts, bench_rank_t *rank)
 static void unload_main(bench_rank_t *rank, void *arg)
 {
     const unload_options_t *opts = arg;
+    const char *service          = getenv("UCX_NPRDMA_SERVICE");
     const size_t len             = opts->pages * UNLOAD_PAGE;
     ucp_mem_map_params_t params  = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
@@ -197,6 +202,12 @@ static void unload_main(bench_rank_t *rank, void *arg)
     };
     void *packed, *memory = NULL;
     ucp_mem_h memh = NULL;
+
+    if (opts->is_computing && (service != NULL) &&
+        (strcasecmp(service, "off") == 0)) {
+        bench_die("-t: with UCX_NPRDMA_SERVICE=off a target that computes "
+                  "answers nothing");
+    }
 
     /* the target as well: without an endpoint UCP would let its device sleep,
      * and each message would have to wake it */

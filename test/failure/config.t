@@ -61,10 +61,10 @@ done
 # the check
 if grep -q "^NPRDMA_DEFS.*HAVE_VERBS" "$NPRDMA_BUILD/Makefile"; then
     for setting in VERBS_RETRY_COUNT=8 VERBS_QUEUE=1 CONNECT_TIMEOUT=0 \
-        UNLOAD_MAX=2k; do
+        UNLOAD_MAX=2K UNLOAD_MAX=inf; do
         run 60 env "UCX_NPRDMA_$setting" "${RUN_PREFIX[@]}" \
             "$NPRDMA_BUILD/fail_data"
-        tap_expect_error "$setting is refused" "${setting%=*} is "
+        tap_expect_error "$setting is refused" "${setting%=*} is ${setting#*=}"
     done
 fi
 

@@ -53,6 +53,12 @@ run 10 "$script" --puts many
 tap_expect_error "bench-unload.sh: a wrong number" "not 'many'"
 run 10 "$script" --prefix "$NPRDMA_PREFIX" --device nowhere:1
 tap_expect_error "bench-unload.sh: a device that is not there" "'nowhere:1'"
+run 60 env UCX_TLS=posix,self "$NPRDMA_PREFIX/bin/nprdma-run" \
+    "${model%_model}" -p 16 -n 100
+tap_expect_error "bench/unload: over another transport" "not go over nprdma"
+run 60 env UCX_TLS=nprdma UCX_NPRDMA_SERVICE=off \
+    "$NPRDMA_PREFIX/bin/nprdma-run" "${model%_model}" -p 16 -n 100 -t
+tap_expect_error "bench/unload: a target that never answers" "SERVICE=off"
 run 10 "$script" --no-model --device none
 tap_expect_error "bench-unload.sh: nothing to measure" "nothing is left"
 run 10 "$model" --decide often

@@ -16,6 +16,8 @@
 
 #include "../../nprdma/proto/unload.h"
 
+#include <ucs/sys/string.h>
+
 /* Bytes of the largest put that may be unloaded */
 #define UCT_NPRDMA_UNLOAD_MAX 1024u
 
@@ -179,9 +181,12 @@ static ucs_config_field_t uct_nprdma_iface_config_table[] = {
 ucs_status_t uct_nprdma_unload_check(const uct_nprdma_unload_config_t *config,
                                      size_t *max)
 {
+    char max_name[32];
+
     if ((config->max < 1) || (config->max > UCT_NPRDMA_UNLOAD_MAX)) {
-        np_error("UCX_NPRDMA_UNLOAD_MAX is %zu: give it a value from 1 to %u",
-                 config->max, UCT_NPRDMA_UNLOAD_MAX);
+        ucs_memunits_to_str(config->max, max_name, sizeof(max_name));
+        np_error("UCX_NPRDMA_UNLOAD_MAX is %s: give it a value from 1 to %u",
+                 max_name, UCT_NPRDMA_UNLOAD_MAX);
         return UCS_ERR_INVALID_PARAM;
     }
 
