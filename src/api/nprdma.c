@@ -10,6 +10,7 @@
 #endif
 
 #include <nprdma/nprdma.h>
+#include <nprdma/nprdma_file.h>
 
 #include "nprdma/extension.h"
 
@@ -211,4 +212,76 @@ int nprdma_get_counters(nprdma_counters_t *counters, size_t size)
         return ret;
     }
     return engine->get_counters(counters, size);
+}
+
+int nprdma_file_create(uint64_t max_size, nprdma_file_t **file)
+{
+    const np_extension_t *engine;
+    int ret;
+
+    if (file == NULL) {
+        return -EINVAL;
+    }
+
+    *file = NULL;
+    ret   = nprdma_find(&engine);
+    return (ret == 0) ? engine->file_create(max_size, file) : ret;
+}
+
+int nprdma_file_bind(nprdma_file_t *file, int fd, unsigned rights)
+{
+    const np_extension_t *engine;
+    int ret = (file == NULL) ? -EINVAL : nprdma_find(&engine);
+
+    return (ret == 0) ? engine->file_bind(file, fd, rights) : ret;
+}
+
+int nprdma_file_key(nprdma_file_t *file, unsigned rights, nprdma_filekey_t *key)
+{
+    const np_extension_t *engine;
+    int ret = ((file == NULL) || (key == NULL)) ? -EINVAL :
+              nprdma_find(&engine);
+
+    return (ret == 0) ? engine->file_key(file, rights, key) : ret;
+}
+
+int nprdma_file_revoke(nprdma_file_t *file, const nprdma_filekey_t *key)
+{
+    const np_extension_t *engine;
+    int ret = (file == NULL) ? -EINVAL : nprdma_find(&engine);
+
+    return (ret == 0) ? engine->file_revoke(file, key) : ret;
+}
+
+int nprdma_file_unbind(nprdma_file_t *file)
+{
+    const np_extension_t *engine;
+    int ret = (file == NULL) ? -EINVAL : nprdma_find(&engine);
+
+    return (ret == 0) ? engine->file_unbind(file) : ret;
+}
+
+int nprdma_file_resize(nprdma_file_t *file, uint64_t size)
+{
+    const np_extension_t *engine;
+    int ret = (file == NULL) ? -EINVAL : nprdma_find(&engine);
+
+    return (ret == 0) ? engine->file_resize(file, size) : ret;
+}
+
+int nprdma_file_commit(nprdma_file_t *file)
+{
+    const np_extension_t *engine;
+    int ret = (file == NULL) ? -EINVAL : nprdma_find(&engine);
+
+    return (ret == 0) ? engine->file_commit(file) : ret;
+}
+
+void nprdma_file_destroy(nprdma_file_t *file)
+{
+    const np_extension_t *engine;
+
+    if ((file != NULL) && (nprdma_find(&engine) == 0)) {
+        engine->file_destroy(file);
+    }
 }

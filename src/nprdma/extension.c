@@ -14,6 +14,7 @@
 #include "stats.h"
 #include "thread_flags.h"
 #include "mem/arena.h"
+#include "mem/file.h"
 #include "mem/mapper.h"
 #include "mem/prepare.h"
 #include "mem/region.h"
@@ -369,6 +370,69 @@ static void np_extension_prepare(const void *va, size_t len, int is_receive)
     np_extension_prepare_op(va, len, is_receive, NULL, NULL, 0);
 }
 
+/* The program's file is the engine's */
+_Static_assert(((int)NPRDMA_FILE_READ == (int)NP_FILE_READ) &&
+               ((int)NPRDMA_FILE_WRITE == (int)NP_FILE_WRITE),
+               "rights are the program's");
+
+static np_file_t *np_extension_file(nprdma_file_t *file)
+{
+    return (np_file_t*)file;
+}
+
+static int np_extension_file_create(uint64_t max_size, nprdma_file_t **file)
+{
+    return !np_extension_is_running() ? -ENOTCONN :
+           np_file_create(max_size, (np_file_t**)file);
+}
+
+static int
+np_extension_file_bind(nprdma_file_t *file, int fd, unsigned rights)
+{
+    return np_file_bind(np_extension_file(file), fd, rights);
+}
+
+static int np_extension_file_key(nprdma_file_t *file, unsigned rights,
+                                 nprdma_filekey_t *key)
+{
+    uint64_t len = 0;
+    int ret;
+
+    memset(key, 0, sizeof(*key));
+    ret = !np_extension_is_running() ? -ENOTCONN :
+          np_file_make_key(np_extension_file(file), rights, &key->address,
+                           &len);
+    key->length = len;
+    return ret;
+}
+
+static int np_extension_file_revoke(nprdma_file_t *file,
+                                    const nprdma_filekey_t *key)
+{
+    return np_file_revoke(np_extension_file(file), (key == NULL) ? NULL :
+                          key->address);
+}
+
+static int np_extension_file_unbind(nprdma_file_t *file)
+{
+    return np_file_unbind(np_extension_file(file));
+}
+
+static int np_extension_file_resize(nprdma_file_t *file, uint64_t size)
+{
+    return np_file_resize(np_extension_file(file), size);
+}
+
+static int np_extension_file_commit(nprdma_file_t *file)
+{
+    return np_file_commit(np_extension_file(file));
+}
+
+static void np_extension_file_destroy(nprdma_file_t *file)
+{
+    np_file_destroy(np_extension_file(file));
+}
+
 __attribute__((visibility("default")))
 const np_extension_t nprdma_extension_v1 = {
     .size               = sizeof(np_extension_t),
@@ -389,5 +453,13 @@ const np_extension_t nprdma_extension_v1 = {
     .prepare_forget     = np_prepare_forget,
     .prepare_watched    = &np_prepare_watched,
     .set_hint           = np_extension_set_hint,
-    .get_hint           = np_extension_get_hint
+    .get_hint           = np_extension_get_hint,
+    .file_create        = np_extension_file_create,
+    .file_bind          = np_extension_file_bind,
+    .file_key           = np_extension_file_key,
+    .file_revoke        = np_extension_file_revoke,
+    .file_unbind        = np_extension_file_unbind,
+    .file_resize        = np_extension_file_resize,
+    .file_commit        = np_extension_file_commit,
+    .file_destroy       = np_extension_file_destroy
 };

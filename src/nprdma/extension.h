@@ -10,6 +10,7 @@
 #define NP_EXTENSION_H_
 
 #include <nprdma/nprdma.h>
+#include <nprdma/nprdma_file.h>
 
 #include <stdatomic.h>
 
@@ -45,6 +46,15 @@ typedef struct np_extension {
     const _Atomic uint32_t *prepare_watched; /**< 0: nothing to forget */
     int      (*set_hint)(unsigned flags);
     unsigned (*get_hint)(void);
+    int      (*file_create)(uint64_t max_size, nprdma_file_t **file);
+    int      (*file_bind)(nprdma_file_t *file, int fd, unsigned rights);
+    int      (*file_key)(nprdma_file_t *file, unsigned rights,
+                         nprdma_filekey_t *key);
+    int      (*file_revoke)(nprdma_file_t *file, const nprdma_filekey_t *key);
+    int      (*file_unbind)(nprdma_file_t *file);
+    int      (*file_resize)(nprdma_file_t *file, uint64_t size);
+    int      (*file_commit)(nprdma_file_t *file);
+    void     (*file_destroy)(nprdma_file_t *file);
 } np_extension_t;
 
 extern const np_extension_t nprdma_extension_v1;

@@ -29,7 +29,7 @@
 #define NP_LINE              64
 
 /** Version of everything that two processes share: rings, keys, messages */
-#define NP_WIRE_VERSION      13
+#define NP_WIRE_VERSION      14
 
 /** Elements of a scatter list that one transfer may have */
 #define NP_MAX_IOV           16

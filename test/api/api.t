@@ -27,20 +27,23 @@ fi
 
 # Functions that the header declares, that the library has, and that have a
 # manual page are the same
-header=$NPRDMA_PREFIX/include/nprdma/nprdma.h
-sed -n 's/^[a-z].*[ *]\(nprdma_[a-z_]*\)(.*/\1/p' "$header" |
+headers=$NPRDMA_PREFIX/include/nprdma
+sed -n 's/^[a-z].*[ *]\(nprdma_[a-z_]*\)(.*/\1/p' "$headers/nprdma.h" \
+    "$headers/nprdma_file.h" |
     sort >"$TAP_DIR/declared"
 nm -D --defined-only "$lib" | sed -n 's/.* T \([a-z_]*\)@.*/\1/p' |
     sort >"$TAP_DIR/defined"
-tap_check "twelve functions are declared" \
-    test "$(wc -l <"$TAP_DIR/declared")" -eq 12
+tap_check "twenty functions are declared" \
+    test "$(wc -l <"$TAP_DIR/declared")" -eq 20
 tap_check "and exported, nothing else" \
     diff "$TAP_DIR/declared" "$TAP_DIR/defined"
 man3=$NPRDMA_PREFIX/share/man/man3
 while read -r name; do
+    page=nprdma
+    [[ $name != nprdma_file_* ]] || page=nprdma_file
     if [ "$(readlink -f "$man3/$name.3")" = \
-        "$(readlink -f "$man3/nprdma.3")" ] &&
-        grep -qE "^\.BI \"[a-z0-9_ ]+ [*]?$name\(" "$man3/nprdma.3"; then
+        "$(readlink -f "$man3/$page.3")" ] &&
+        grep -qE "^\.BI \"[a-z0-9_ ]+ [*]?$name\(" "$man3/$page.3"; then
         tap_ok "$name(3) is there and describes it"
     else
         tap_not_ok "$name(3) is there and describes it"
@@ -60,6 +63,7 @@ fi
 # As programs are built with it
 cat >"$TAP_DIR/user.c" <<'EOF'
 #include <nprdma/nprdma.h>
+#include <nprdma/nprdma_file.h>
 static int swap_in(void *arg, void *va, size_t len, int write)
 {
     return (arg == va) && (len > 0) && write;
@@ -69,12 +73,14 @@ int main(void)
     static char memory[4096];
     nprdma_swapper_t swapper;
     nprdma_counters_t counters;
+    nprdma_file_t *file;
     swapper.swap_in = swap_in;
     swapper.arg     = memory;
     return (nprdma_notify_swap_out(memory, sizeof(memory)) != 0) ||
            (nprdma_register_swapper(memory, 4096, &swapper) == 0) ||
            (nprdma_set_order(NPRDMA_ORDER_BEFORE | NPRDMA_ORDER_AFTER) == 0) ||
            (nprdma_get_counters(&counters, sizeof(counters)) == 0) ||
+           (nprdma_file_create(4096, &file) == 0) ||
            (nprdma_prefetch(memory, 1, NPRDMA_PREFETCH_WRITE) == 0);
 }
 EOF

@@ -4,6 +4,7 @@
 #include "api_check.h"
 
 #include <nprdma/nprdma.h>
+#include <nprdma/nprdma_file.h>
 #include <nprdma/nprdma_uapi.h> /* both fit into one program */
 
 #include <dlfcn.h>
@@ -26,6 +27,7 @@ static void expect(int error)
 {
     const nprdma_swapper_t swapper = {.swap_in = swap_in};
     unsigned major = 77, minor = 77, patch = 77;
+    nprdma_file_t *file = (nprdma_file_t*)memory;
     char text[64];
 
     API_EQ(nprdma_version(&major, &minor, &patch), error);
@@ -40,6 +42,8 @@ static void expect(int error)
     API_EQ(nprdma_get_order(), 0);
     API_EQ(nprdma_set_hint(NPRDMA_HINT_HOT), error);
     API_EQ(nprdma_get_hint(), 0);
+    API_EQ(nprdma_file_create(4096, &file), error);
+    API_TRUE(file == NULL);
 }
 
 static void expect_counters(int error)

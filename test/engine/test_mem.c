@@ -48,25 +48,20 @@ static void test_arenas(void)
     TAP_CHECK(np_arenas_of(UINT64_C(1) << 60, 4, &arenas) ==
               UCS_ERR_INVALID_PARAM, "a kernel address is refused");
 
-    TAP_CHECK(np_space_resolve(NP_SPACE_MEMORY, 77 * GIB, 8, NP_RIGHT_READ,
-                               &va) == UCS_ERR_INVALID_ADDR,
+    TAP_CHECK(np_space_resolve(77 * GIB, 8, NP_RIGHT_READ, &va) ==
+              UCS_ERR_INVALID_ADDR,
               "what was never shared may not be reached");
     TAP_CHECK(np_arenas_share(77 * GIB + 5, 8, &arenas) == UCS_OK,
               "sharing touches no memory");
-    TAP_CHECK((np_space_resolve(NP_SPACE_MEMORY, 77 * GIB, GIB, NP_RIGHT_BOTH,
-                                &va) == UCS_OK) && (va == 77 * GIB),
+    TAP_CHECK((np_space_resolve(77 * GIB, GIB, NP_RIGHT_BOTH, &va) ==
+               UCS_OK) && (va == 77 * GIB),
               "its arena may be reached, at its own address");
-    TAP_CHECK(np_space_resolve(NP_SPACE_MEMORY, 77 * GIB, GIB + 1,
-                               NP_RIGHT_READ, &va) == UCS_ERR_INVALID_ADDR,
+    TAP_CHECK(np_space_resolve(77 * GIB, GIB + 1, NP_RIGHT_READ, &va) ==
+              UCS_ERR_INVALID_ADDR,
               "the next one may not");
-    TAP_CHECK(np_space_resolve(NP_SPACE_MEMORY, UINT64_MAX - 3, 8,
-                               NP_RIGHT_WRITE, &va) == UCS_ERR_INVALID_ADDR,
+    TAP_CHECK(np_space_resolve(UINT64_MAX - 3, 8, NP_RIGHT_WRITE, &va) ==
+              UCS_ERR_INVALID_ADDR,
               "a request that wraps is refused");
-    TAP_CHECK((np_space_resolve(1, 77 * GIB, GIB, NP_RIGHT_READ, &va) ==
-               UCS_ERR_INVALID_ADDR) &&
-              (np_space_check_again(1, 77 * GIB, GIB, NP_RIGHT_READ) ==
-               UCS_ERR_INVALID_ADDR),
-              "no other space is there");
 }
 
 /* What each key lets its holder reach: -1, 0, or 1 */
@@ -91,15 +86,17 @@ static int mem_compare(const np_packed_key_t *packed1,
 static void test_keys_compare(void)
 {
     const np_arenas_t arenas = {3, 2}, more = {3, 3};
-    np_packed_key_t packed[4];
+    np_packed_key_t packed[6];
     unsigned i, j, wrong = 0;
 
     np_key_pack_arenas(&packed[0], arenas);
     np_key_pack_arenas(&packed[1], more);
     np_key_pack_region(&packed[2], 3 * GIB, 4096);
     np_key_pack_segment(&packed[3], 7, 3 * GIB, 4096);
-    for (i = 0; i < 4; ++i) {
-        for (j = 0; j < 4; ++j) {
+    np_key_pack_file(&packed[4], 3 * GIB, 4096);
+    np_key_pack_file(&packed[5], 4 * GIB, 4096);
+    for (i = 0; i < 6; ++i) {
+        for (j = 0; j < 6; ++j) {
             wrong += (i == j) ? (mem_compare(&packed[i], &packed[j]) != 0) :
                      ((mem_compare(&packed[i], &packed[j]) == 0) ||
                       (mem_compare(&packed[i], &packed[j]) !=
@@ -143,6 +140,37 @@ static void test_keys(void)
     bad.segment_id = 1;
     TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
               "a key of a segment without bytes is none");
+}
+
+static void test_keys_of_files(void)
+{
+    np_packed_key_t packed, bad;
+    np_key_t *key;
+
+    np_key_pack_file(&packed, 3 * GIB, 8192);
+    TAP_CHECK(np_key_unpack(&packed, &key) == UCS_OK, "a file's key");
+    TAP_CHECK(mem_covers(key, 0, 8192) && !mem_covers(key, 1, 8192) &&
+              !mem_covers(key, 3 * GIB, 1), "it covers offsets, from 0 on");
+    TAP_CHECK((key->base == 3 * GIB) && (np_key_base(key) == 3 * GIB),
+              "which begin where the file is mapped");
+    np_key_release(key);
+
+    bad         = packed;
+    bad.is_file = 2;
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "a key of neither file nor memory is none");
+    bad     = packed;
+    bad.len = 0;
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "nor is one of a file that can have no bytes");
+    bad            = packed;
+    bad.segment_id = 7;
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "nor one of a file and a segment");
+    bad     = packed;
+    bad.len = UINT64_MAX - 3 * GIB;
+    TAP_CHECK(np_key_unpack(&bad, &key) == UCS_ERR_UNREACHABLE,
+              "nor one of a file beyond all addresses");
 }
 
 /* Of a hostile peer */
@@ -278,6 +306,7 @@ void test_mem(void)
 {
     test_arenas();
     test_keys();
+    test_keys_of_files();
     test_keys_compare();
     test_hostile_segments();
     test_alloc();

@@ -155,8 +155,8 @@ static void test_outlier(void)
     np_unload_cleanup(&unload);
 }
 
-/* Puts to a few pages in turn, where both ways cost this; returns the share that
- * was unloaded after PHASE_SETTLE */
+/* Puts to a few pages in turn, where both ways cost this; returns the share
+ * that was unloaded after PHASE_SETTLE */
 static double
 few_unloaded(np_unload_t *unload, unsigned pages, double hit, double unloaded)
 {

@@ -18,6 +18,7 @@ ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,
 {
     uint8_t bytes[NP_RMA_BCOPY];
     ucs_status_t status;
+    uint64_t at = addr;
 
     if (len > NP_RMA_BCOPY) {
         return UCS_ERR_INVALID_PARAM;
@@ -27,13 +28,13 @@ ucs_status_t np_soft_put_taken(np_link_t *link, np_key_t *key, const void *data,
         return np_ep_nothing(&link->flight);
     }
 
-    status = np_flight_start_key(&link->flight, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, &at, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
     if (np_engine.config.lend && (key->segment_id == 0)) {
-        status = np_lend_put(link, key, data, len, addr);
+        status = np_lend_put(link, key, data, len, at);
         if (status != UCS_ERR_UNSUPPORTED) {
             return status;
         }
@@ -54,7 +55,7 @@ ucs_status_t np_soft_get_taken(np_link_t *link, np_key_t *key, size_t len,
         return np_ep_nothing(&link->flight);
     }
 
-    status = np_flight_start_key(&link->flight, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, &addr, len);
     if (status != UCS_OK) {
         return status;
     }

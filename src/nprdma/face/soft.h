@@ -57,7 +57,7 @@ np_soft_put_ours(np_link_t *link, np_key_t *key, const void *data, size_t len,
 {
     ucs_status_t status;
 
-    status = np_flight_start_key(&link->flight, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, &addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -94,7 +94,7 @@ np_soft_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
         return np_soft_get_taken(link, key, len, addr, unpack, arg, comp);
     }
 
-    status = np_flight_start_key(&link->flight, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, &addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }

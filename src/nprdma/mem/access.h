@@ -32,7 +32,7 @@
  *  be? */
 static UCS_F_ALWAYS_INLINE int np_access_is_allowed(uint64_t va, uint64_t len)
 {
-    return !np_region_is_exact() || np_regions_cover(va, len);
+    return !np_region_guards(va) || np_regions_cover(va, len);
 }
 
 /**

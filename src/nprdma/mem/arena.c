@@ -18,14 +18,16 @@
 #define NP_ARENA_TOP_SIZE     (NP_ARENA_MAX >> NP_ARENA_LEAF_SHIFT)
 
 /* State of one arena: flags, and above them the number of its table plus 1.
- * Each is written once, by the thread that needs it first, and never unset. */
+ * Each is written once, by the thread that needs it first, and never unset; but
+ * NP_ARENA_FILES is, by a forked child. */
 typedef _Atomic uint32_t np_arena_state_t;
 
 enum {
-    NP_ARENA_SHARED = 1u << 0
+    NP_ARENA_SHARED = 1u << 0,
+    NP_ARENA_FILES  = 1u << 1  /* never shared, whatever the other one says */
 };
 
-#define NP_ARENA_TABLE_SHIFT  1
+#define NP_ARENA_TABLE_SHIFT  2
 
 /* Owner: the process, for its life. A leaf is published by compare-and-swap
  * with release (its zeroes must be seen before its address) and read with
@@ -54,8 +56,8 @@ int np_arenas_are_shared(np_arenas_t arenas)
     for (i = 0; i < arenas.count; ++i) {
         state = np_arena_find(arenas.first + i);
         if ((state == NULL) ||
-            !(atomic_load_explicit(state, memory_order_relaxed) &
-              NP_ARENA_SHARED)) {
+            ((atomic_load_explicit(state, memory_order_relaxed) &
+              (NP_ARENA_SHARED | NP_ARENA_FILES)) != NP_ARENA_SHARED)) {
             return 0;
         }
     }
@@ -145,6 +147,35 @@ static ucs_status_t np_arenas_share_slow(np_arenas_t arenas)
     }
 
     return UCS_OK;
+}
+
+ucs_status_t np_arenas_set_files(np_arenas_t arenas)
+{
+    np_arena_state_t *state;
+    uint32_t i;
+
+    for (i = 0; i < arenas.count; ++i) {
+        state = np_arena_get(arenas.first + i);
+        if (state == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+        atomic_fetch_or_explicit(state, NP_ARENA_FILES, memory_order_relaxed);
+    }
+    return UCS_OK;
+}
+
+void np_arenas_unset_files(np_arenas_t arenas)
+{
+    np_arena_state_t *state;
+    uint32_t i;
+
+    for (i = 0; i < arenas.count; ++i) {
+        state = np_arena_find(arenas.first + i);
+        if (state != NULL) {
+            atomic_fetch_and_explicit(state, ~(uint32_t)NP_ARENA_FILES,
+                                      memory_order_relaxed);
+        }
+    }
 }
 
 ucs_status_t np_arenas_share(uint64_t va, uint64_t len, np_arenas_t *arenas)

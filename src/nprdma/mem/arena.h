@@ -17,7 +17,7 @@
 #define NP_ARENA_MAX      (UINT64_C(1) << (57 - NP_ARENA_SHIFT))
 
 /** Numbers of tables fit beside the flags of an arena */
-#define NP_ARENA_TABLE_MAX (1u << 30)
+#define NP_ARENA_TABLE_MAX (1u << 29)
 
 /** Bytes of one */
 #define NP_ARENA_SIZE     (UINT64_C(1) << NP_ARENA_SHIFT)
@@ -100,6 +100,17 @@ np_arenas_of(uint64_t va, uint64_t len, np_arenas_t *arenas)
 /** Bring in the part of the table that most registrations need, before the
  *  first of them does. Once, before anything is shared. */
 void np_arenas_start(void);
+
+/**
+ * From now on these are for files alone, whose keys say what peers reach
+ * (file.h): they are not shared, and do not become so. Any thread.
+ *
+ * @return UCS_OK; UCS_ERR_NO_MEMORY (logged), and then some may be so.
+ */
+ucs_status_t np_arenas_set_files(np_arenas_t arenas);
+
+/** Not any more: a forked child has none */
+void np_arenas_unset_files(np_arenas_t arenas);
 
 /**
  * Let peers reach [va, va + len): looks up its arenas and marks them shared.

@@ -95,8 +95,7 @@ np_atomic_touch_mapped(const np_atomic_t *request, uint64_t va,
     may_touch = np_atomic_begin(unit);
     if (np_table_find(np_arena_of(va)) == NULL) {
         /* nothing is ever absent there */
-        status = np_space_check_again(NP_SPACE_MEMORY, request->addr,
-                                      request->size, NP_RIGHT_BOTH);
+        status = np_space_check_again(request->addr, request->size);
         if (status == UCS_OK) {
             status = np_atomic_touch(request, va, result);
         }
@@ -154,8 +153,7 @@ ucs_status_t np_atomic_execute(const np_atomic_t *request,
         return UCS_ERR_INVALID_ADDR;
     }
 
-    status = np_space_resolve(NP_SPACE_MEMORY, request->addr, size,
-                              NP_RIGHT_BOTH, &va);
+    status = np_space_resolve(request->addr, size, NP_RIGHT_BOTH, &va);
     if (status != UCS_OK) {
         return status;
     }

@@ -215,12 +215,13 @@ static uint32_t np_batch_step(np_batch_t *batch, int set_entry)
  * which must be allowed to reach them. After NP_BUSY_MAP: see region.c */
 static void np_batch_want(np_batch_t *batch)
 {
-    uint64_t whole = np_batch_end(batch), va;
+    const int is_guarded = np_region_guards(batch->va);
+    uint64_t whole       = np_batch_end(batch), va;
     uint32_t i;
 
     for (i = 0; i < batch->count; ++i) {
         va = batch->va + ((uint64_t)i << NP_PAGE_SHIFT);
-        if (np_region_is_exact() && ((i == 0) || (va >= whole))) {
+        if (is_guarded && ((i == 0) || (va >= whole))) {
             whole = np_regions_whole(va, np_batch_end(batch));
         }
         batch->want[i] = (va < whole) ? np_entry_all(batch->bits) :

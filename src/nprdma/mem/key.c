@@ -43,6 +43,12 @@ void np_key_pack_region(np_packed_key_t *packed, uint64_t va, uint64_t len)
     packed->len = len;
 }
 
+void np_key_pack_file(np_packed_key_t *packed, uint64_t va, uint64_t len)
+{
+    np_key_pack_region(packed, va, len);
+    packed->is_file = 1;
+}
+
 void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
                          uint64_t va, uint64_t len)
 {
@@ -62,7 +68,12 @@ static int np_packed_key_is_valid(const np_packed_key_t *packed)
         return 0;
     }
 
-    return (packed->len == 0) ? (packed->segment_id == 0) :
+    if (packed->len == 0) {
+        return (packed->segment_id == 0) && !packed->is_file;
+    }
+
+    return (!packed->is_file || ((packed->is_file == 1) &&
+                                 (packed->segment_id == 0))) &&
            (np_arenas_of(packed->va, packed->len, &arenas) == UCS_OK);
 }
 
@@ -93,7 +104,10 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
     key->engine_id   = packed->engine_id;
     key->segment_id  = packed->segment_id;
     key->segment_len = packed->len;
-    if (packed->len > 0) {
+    if (packed->is_file) {
+        key->base  = packed->va;
+        key->last  = packed->len - 1;
+    } else if (packed->len > 0) {
         key->first = packed->va;
         key->last  = packed->va + packed->len - 1;
     } else {
@@ -108,10 +122,10 @@ ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
 
 int np_key_compare(const np_key_t *key1, const np_key_t *key2)
 {
-    const uint64_t parts1[] = {key1->engine_id, key1->segment_id, key1->first,
-                               key1->last};
-    const uint64_t parts2[] = {key2->engine_id, key2->segment_id, key2->first,
-                               key2->last};
+    const uint64_t parts1[] = {key1->engine_id, key1->segment_id, key1->base,
+                               key1->first, key1->last};
+    const uint64_t parts2[] = {key2->engine_id, key2->segment_id, key2->base,
+                               key2->first, key2->last};
 
     return memcmp(parts1, parts2, sizeof(parts1));
 }

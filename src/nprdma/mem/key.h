@@ -18,7 +18,7 @@ typedef struct np_packed_key {
     uint16_t version;
     uint32_t arena_first;
     uint32_t arena_count;
-    uint32_t reserved;
+    uint32_t is_file;       /**< addresses are offsets in what is at va */
     uint64_t engine_id;     /**< whose memory */
     uint64_t segment_id;    /**< 0, or a segment that may be mapped */
     uint64_t va;            /**< with len: the owner's address of the first byte
@@ -34,6 +34,9 @@ typedef struct np_key {
                                       it */
     uint64_t     first;          /**< first address that the key covers */
     uint64_t     last;           /**< last address that the key covers */
+    uint64_t     base;           /**< of the owner's address 0 of the key: 0, or
+                                      where it has mapped the file whose offsets
+                                      the addresses are */
     uint64_t     engine_id;
     uint64_t     segment_id;
     uint64_t     segment_len;   /**< with segment_id: its bytes */
@@ -49,6 +52,10 @@ void np_key_pack_arenas(np_packed_key_t *packed, np_arenas_t arenas);
 
 /** Pack a key for [@a va, @a va + @a len), and no more */
 void np_key_pack_region(np_packed_key_t *packed, uint64_t va, uint64_t len);
+
+/** Pack a key for the file that is mapped at [@a va, @a va + @a len): its
+ *  addresses are offsets */
+void np_key_pack_file(np_packed_key_t *packed, uint64_t va, uint64_t len);
 
 /** Pack a key for a segment that peers may map */
 void np_key_pack_segment(np_packed_key_t *packed, uint64_t segment_id,
@@ -70,8 +77,16 @@ void np_key_release(np_key_t *key);
 int np_key_compare(const np_key_t *key1, const np_key_t *key2);
 
 
-/** Is @a key for memory of this engine, and does it cover [va, va + len)? The
- *  one check that guards every transfer at the initiator. */
+/** The owner's address of address 0 of a key, which may be UCT_INVALID_RKEY if
+ *  nothing is moved */
+static UCS_F_ALWAYS_INLINE uint64_t np_key_base(const np_key_t *key)
+{
+    return (key == (const np_key_t*)UINTPTR_MAX) ? 0 : key->base;
+}
+
+/** Is @a key for memory of this engine, and does it cover [va, va + len), in
+ *  the key's addresses? The one check that guards every transfer at the
+ *  initiator. */
 static UCS_F_ALWAYS_INLINE int
 np_key_covers(const np_key_t *key, uint64_t engine_id, uint64_t va,
               uint64_t len)

@@ -279,6 +279,11 @@ static uint64_t np_regions_whole_locked(uint64_t va, uint64_t end)
     return ucs_min(va, end);
 }
 
+void np_regions_start(void)
+{
+    pthread_once(&np_regions_once, np_regions_init);
+}
+
 ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p)
 {
     uint64_t last = va + ((len == 0) ? 0 : (len - 1));
@@ -297,7 +302,7 @@ ucs_status_t np_region_get(uint64_t va, uint64_t len, np_region_t **region_p)
         return UCS_ERR_NO_MEMORY;
     }
 
-    pthread_once(&np_regions_once, np_regions_init);
+    np_regions_start();
     pthread_mutex_lock(&np_regions_lock);
     region = np_region_find(va, last);
     if (region == NULL) {

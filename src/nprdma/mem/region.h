@@ -3,7 +3,8 @@
  *
  * Regions: with UCX_NPRDMA_MR_SCOPE=exact, what peers may reach is what is
  * registered, and no more. The process keeps the set of all regions; they may
- * overlap. With arena scope there is none.
+ * overlap. With arena scope there are those of files alone (file.h), whose
+ * bytes are always reached exactly.
  *
  * A region ends for its bytes at once. A page is mapped for peers only while
  * one region has all of it: a neighbour in the same page must not keep alive
@@ -16,17 +17,29 @@
 #ifndef NP_REGION_H_
 #define NP_REGION_H_
 
+#include "file.h"
+
 #include "../engine.h"
 
 /** A registered range. Owner: the set, while it is registered. */
 typedef struct np_region np_region_t;
 
 
-/** Are regions kept? Constant once the engine has started. */
+/** Is all that the program registers a region? Constant once the engine has
+ *  started. */
 static UCS_F_ALWAYS_INLINE int np_region_is_exact(void)
 {
     return ucs_unlikely(np_engine.config.mr_scope == NP_MR_SCOPE_EXACT);
 }
+
+/** Is this byte reached by a region, or not at all? */
+static UCS_F_ALWAYS_INLINE int np_region_guards(uint64_t va)
+{
+    return np_region_is_exact() || ucs_unlikely(np_file_has(va));
+}
+
+/** Prepare for forks; each registration does it as well */
+void np_regions_start(void);
 
 /**
  * Register [@a va, @a va + @a len), a length of 0 counts as 1. To register the
@@ -82,7 +95,7 @@ uint64_t np_regions_whole(uint64_t va, uint64_t end);
  *  arenas, yes. */
 static UCS_F_ALWAYS_INLINE int np_regions_share(uint64_t va, uint64_t len)
 {
-    return !np_region_is_exact() ||
+    return !np_region_guards(va) ||
            (np_regions_whole(va, va + len) >= (va + len));
 }
 
@@ -90,7 +103,7 @@ static UCS_F_ALWAYS_INLINE int np_regions_share(uint64_t va, uint64_t len)
  *  arenas, yes. */
 static UCS_F_ALWAYS_INLINE int np_regions_allow(uint64_t va, uint64_t len)
 {
-    return !np_region_is_exact() || (len == 0) ||
+    return !np_region_guards(va) || (len == 0) ||
            (np_regions_touched(va, va + len) >= (va + len));
 }
 

@@ -51,8 +51,8 @@ static int np_ep_wait_to_end(const np_flights_t *all, np_turn_t **turn_p)
 
 /* The owner's turn; and may what is not empty start, with this key? */
 static UCS_F_ALWAYS_INLINE ucs_status_t
-np_ep_begin(np_flight_t *flight, const np_key_t *key, uint64_t addr, size_t len,
-            np_turn_t **turn_p)
+np_ep_begin(np_flight_t *flight, const np_key_t *key, uint64_t *addr,
+            size_t len, np_turn_t **turn_p)
 {
     return np_ep_enter(flight->all, turn_p) ?
            np_flight_start_key(flight, key, addr, len) : UCS_ERR_NO_RESOURCE;
@@ -115,7 +115,7 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
         return np_ep_nothing(flight);
     }
 
-    status = np_ep_begin(flight, key, addr, len, &turn);
+    status = np_ep_begin(flight, key, &addr, len, &turn);
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->move(dir, flight, key, iov, iovcnt, len, addr,
                                    comp) :
@@ -132,7 +132,7 @@ ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
         return np_ep_nothing(flight);
     }
 
-    status = np_ep_begin(flight, key, addr, len, &turn);
+    status = np_ep_begin(flight, key, &addr, len, &turn);
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->put_copied(flight, key, data, len, addr) : status;
 }
@@ -160,7 +160,7 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
         return np_ep_nothing(flight);
     }
 
-    status = np_ep_begin(flight, key, addr, len, &turn);
+    status = np_ep_begin(flight, key, &addr, len, &turn);
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->get_unpack(flight, key, len, addr, unpack, arg,
                                          comp) :
@@ -176,7 +176,7 @@ static int np_ep_is_kept(const np_flight_t *flight, ucs_status_t status)
 }
 
 ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
-                          const np_atomic_t *request, void *result, void *comp)
+                          np_atomic_t *request, void *result, void *comp)
 {
     const np_way_ops_t *ways = flight->all->ways;
     NP_EP_TURN *turn         = NULL;
@@ -189,7 +189,11 @@ ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
 
     status = np_flight_fence_atomic(flight, request->addr, request->size);
     if (status == UCS_OK) {
-        status = np_flight_start_key(flight, key, request->addr, request->size);
+        status = (ways->may_use == NULL) ? UCS_OK : ways->may_use(key);
+    }
+    if (status == UCS_OK) {
+        status = np_flight_start_key(flight, key, &request->addr,
+                                     request->size);
     }
     if (ucs_unlikely(status != UCS_OK) && !np_ep_is_kept(flight, status)) {
         return status;

@@ -62,6 +62,7 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
 /**
  * Execute an atomic at the target.
  *
+ * @param [in,out] request  Its address: as in np_flight_start_key.
  * @param [out] result  The value before; NULL: not wanted.
  * @param [in]  comp    Completed if UCS_INPROGRESS is returned; may be NULL.
  *
@@ -69,7 +70,7 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
  *         only on its way.
  */
 ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
-                          const np_atomic_t *request, void *result, void *comp);
+                          np_atomic_t *request, void *result, void *comp);
 
 /** As np_flight_flush, np_flight_fence, np_flight_has_resources */
 ucs_status_t np_ep_flush(np_flight_t *flight, void *comp);

@@ -88,14 +88,22 @@ static UCS_F_ALWAYS_INLINE ucs_status_t np_flight_start(np_flight_t *flight)
     return ucs_likely(flight->gate == 0) ? UCS_OK : np_flight_enter(flight);
 }
 
-/** May a transfer with this key start, if it has bytes? One of no bytes may
- *  come with UCT_INVALID_RKEY, and has begun and ended. */
+/**
+ * May a transfer with this key start, if it has bytes? One of no bytes may come
+ * with UCT_INVALID_RKEY, and has begun and ended.
+ *
+ * @param [in,out] addr  Of the key; then the target's.
+ */
 static UCS_F_ALWAYS_INLINE ucs_status_t
-np_flight_start_key(np_flight_t *flight, const np_key_t *key, uint64_t addr,
+np_flight_start_key(np_flight_t *flight, const np_key_t *key, uint64_t *addr,
                     size_t len)
 {
-    return ucs_likely(np_key_covers(key, flight->engine_id, addr, len)) ?
-           np_flight_start(flight) : UCS_ERR_INVALID_ADDR;
+    if (ucs_unlikely(!np_key_covers(key, flight->engine_id, *addr, len))) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    *addr += key->base;
+    return np_flight_start(flight);
 }
 
 /** May a transfer of [@a addr, @a addr + @a len) start beside what is in

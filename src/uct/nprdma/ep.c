@@ -132,8 +132,8 @@ uct_nprdma_ep_atomic(uct_ep_h tl_ep, np_atomic_op_t op, size_t size,
                      uint64_t value, uint64_t compare, uint64_t remote_addr,
                      uct_rkey_t rkey, void *result, uct_completion_t *comp)
 {
-    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
-    const np_atomic_t request = {
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    np_atomic_t request = {
         .addr    = remote_addr,
         .value   = value,
         .compare = compare,

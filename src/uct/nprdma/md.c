@@ -4,7 +4,7 @@
  * Component and memory domain. To register is to look up arenas, and to note
  * what is large (mem/lent.h): a handle is a tagged integer, or a pointer to
  * memory that we allocated. With exact scope it is a tagged pointer to a
- * region.
+ * region; of a file's place (file.h), always one to its key.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -17,6 +17,7 @@
 #include "../../nprdma/mem/alloc.h"
 #include "../../nprdma/mem/arena.h"
 #include "../../nprdma/mem/bypass.h"
+#include "../../nprdma/mem/file.h"
 #include "../../nprdma/mem/key.h"
 #include "../../nprdma/mem/lent.h"
 #include "../../nprdma/mem/mapper.h"
@@ -47,6 +48,9 @@ _Static_assert((NP_ARENA_MAX <= UCS_BIT(UCT_NPRDMA_MEMH_COUNT -
 
 /* A handle of a region: bit 1 set, the rest is its address */
 #define UCT_NPRDMA_MEMH_REGION 2ul
+
+/* A handle of a file's key: bit 2 set, the rest is its address */
+#define UCT_NPRDMA_MEMH_FILE   4ul
 
 /* A look-up, as measured (docs/results/figures.md). Never 0: with 0 UCP would
  * prefer zero-copy for messages that are faster buffered. */
@@ -129,23 +133,54 @@ uct_nprdma_mem_reg_exact(void *address, size_t length, uct_mem_h *memh_p)
     return status;
 }
 
-/* The region of a handle; NULL if it is another kind of handle */
+/* What a handle of this tag points to; NULL if it is another kind of handle */
+static void *uct_nprdma_memh_tagged(uct_mem_h memh, uint64_t tag)
+{
+    const uint64_t tags   = UCT_NPRDMA_MEMH_ARENAS | UCT_NPRDMA_MEMH_REGION |
+                            UCT_NPRDMA_MEMH_FILE;
+    const uint64_t handle = (uintptr_t)memh;
+
+    return ((handle & UCT_NPRDMA_MEMH_ARENAS) || ((handle & tags) != tag)) ?
+           NULL : (void*)(handle & ~tag);
+}
+
 static np_region_t *uct_nprdma_memh_region(uct_mem_h memh)
 {
-    uint64_t handle = (uintptr_t)memh;
+    return uct_nprdma_memh_tagged(memh, UCT_NPRDMA_MEMH_REGION);
+}
 
-    return ((handle & (UCT_NPRDMA_MEMH_ARENAS | UCT_NPRDMA_MEMH_REGION)) !=
-            UCT_NPRDMA_MEMH_REGION) ? NULL :
-           (np_region_t*)(handle & ~UCT_NPRDMA_MEMH_REGION);
+static np_file_key_t *uct_nprdma_memh_file(uct_mem_h memh)
+{
+    return uct_nprdma_memh_tagged(memh, UCT_NPRDMA_MEMH_FILE);
+}
+
+/* The program shares a file: its place is registered as a whole. A part of one
+ * can be a local buffer. Returns whether it was done. */
+static int uct_nprdma_mem_reg_file(void *address, size_t length,
+                                   uct_mem_h *memh_p)
+{
+    np_file_key_t *key = np_file_key_get((uintptr_t)address, length);
+
+    if (key == NULL) {
+        return 0;
+    }
+
+    *memh_p = UCS_PTR_BYTE_OFFSET(key, UCT_NPRDMA_MEMH_FILE);
+    return 1;
 }
 
 static ucs_status_t
 uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
                    UCT_NPRDMA_MEM_REG_ARG, uct_mem_h *memh_p)
 {
+    const int is_file = np_file_has((uintptr_t)address);
     np_arenas_t arenas;
     ucs_status_t status;
     uint64_t lent;
+
+    if (is_file && uct_nprdma_mem_reg_file(address, length, memh_p)) {
+        return UCS_OK;
+    }
 
     if (np_region_is_exact()) {
         return uct_nprdma_mem_reg_exact(address, length, memh_p);
@@ -156,7 +191,8 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
         return status;
     }
 
-    lent    = np_lent_begin((uintptr_t)address, length);
+    /* what is lent must not vanish, as a file's end may */
+    lent    = is_file ? 0 : np_lent_begin((uintptr_t)address, length);
     *memh_p = (void*)(UCT_NPRDMA_MEMH_ARENAS |
                       ((uint64_t)arenas.first << UCT_NPRDMA_MEMH_FIRST) |
                       ((uint64_t)arenas.count << UCT_NPRDMA_MEMH_COUNT) |
@@ -175,6 +211,7 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
     const unsigned flags = UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags,
                                                         FIELD_FLAGS, 0);
     int can_invalidate   = ucs_derived_of(md, uct_nprdma_md_t)->can_invalidate;
+    np_file_key_t *file;
     np_region_t *region;
 
     /* The domain's flags have said so: no error that a user must see */
@@ -186,10 +223,11 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 
     UCT_MD_MEM_DEREG_CHECK_PARAMS(params, can_invalidate);
 
+    file   = uct_nprdma_memh_file(params->memh);
     region = uct_nprdma_memh_region(params->memh);
     if ((flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) && (region == NULL)) {
         np_error("memory that UCX has allocated is not invalidated, but freed "
-                 "(uct_md_mem_free)");
+                 "(uct_md_mem_free), and a file revoked (nprdma_file_revoke)");
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -200,6 +238,8 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params)
 
     if (region != NULL) {
         np_region_put(region);
+    } else if (file != NULL) {
+        np_file_key_put(file); /* the key ends by nprdma_file_revoke() */
     } else if ((uintptr_t)params->memh & UCT_NPRDMA_MEMH_ARENAS) {
         np_lent_end((uintptr_t)params->memh >> UCT_NPRDMA_MEMH_LENT);
     }
@@ -233,11 +273,15 @@ uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
 {
     uint64_t handle     = (uint64_t)memh;
     np_region_t *region = uct_nprdma_memh_region(memh);
+    np_file_key_t *file = uct_nprdma_memh_file(memh);
     np_arenas_t arenas;
     np_alloc_t *alloc;
 
     np_service_start(); /* any process that has the key may ask */
-    if (region != NULL) {
+    if (file != NULL) {
+        np_key_pack_file(mkey_buffer, np_file_key_va(file),
+                         np_file_key_len(file));
+    } else if (region != NULL) {
         np_key_pack_region(mkey_buffer, np_region_va(region),
                            np_region_len(region));
     } else if (handle & UCT_NPRDMA_MEMH_ARENAS) {

@@ -76,7 +76,7 @@ int np_help_begin(np_peer_t *peer, const np_slot_share_t *request)
         (help->args.chunks !=
          ucs_div_round_up(help->args.len, (uint64_t)help->args.chunk)) ||
         (np_engine.config.single_copy == NP_SINGLE_COPY_OFF) ||
-        (np_space_resolve(NP_SPACE_MEMORY, args.target_va, args.len,
+        (np_space_resolve(args.target_va, args.len,
                           (args.dir == NP_DIR_PUT) ? NP_RIGHT_WRITE :
                           NP_RIGHT_READ,
                           &help->args.target_va) != UCS_OK)) {

@@ -184,8 +184,7 @@ void np_pace_serve(const np_job_t *job)
     ucs_status_t status;
     uint64_t va;
 
-    status = np_space_resolve(NP_SPACE_MEMORY, when->remote, when->len, rights,
-                              &va);
+    status = np_space_resolve(when->remote, when->len, rights, &va);
     if (status == UCS_OK) {
         if (np_model_is_on && (when->len > 0)) {
             times = np_model_register(va, when->len, when->is_write,

@@ -181,6 +181,18 @@ static void np_rpost_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
     np_flight_begun(&link->flight);
 }
 
+static ucs_status_t np_rpost_may_use(const np_key_t *key)
+{
+    if (ucs_likely(np_key_base(key) == 0)) {
+        return UCS_OK;
+    }
+
+    np_error("the key is of a file, and files are not reached over RDMA "
+             "devices yet: both processes must be on one host, with "
+             "UCX_NPRDMA_INTRA_NODE=soft");
+    return UCS_ERR_UNSUPPORTED;
+}
+
 static ssize_t
 np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
                     void *arg, uint64_t addr)
@@ -190,7 +202,10 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     np_vctl_t *ctl;
     size_t len;
 
-    status = np_rpost_enter(link);
+    status = np_rpost_may_use(key);
+    if (ucs_likely(status == UCS_OK)) {
+        status = np_rpost_enter(link);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -220,7 +235,7 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
 }
 
 static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
-                                 UCS_V_UNUSED np_key_t *key, const void *data,
+                                 np_key_t *key, const void *data,
                                  size_t len, uint64_t addr)
 {
     np_vlink_t *link = np_vlink_of(flight);
@@ -228,7 +243,10 @@ static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
     ucs_status_t status;
     np_vctl_t *ctl;
 
-    status = np_rpost_enter(link);
+    status = np_rpost_may_use(key);
+    if (ucs_likely(status == UCS_OK)) {
+        status = np_rpost_enter(link);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -324,7 +342,7 @@ static np_rop_t *np_rpost_get_asking(np_vlink_t *link, np_op_kind_t kind,
 }
 
 static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
-                           UCS_V_UNUSED np_key_t *key, const np_iov_t *iov,
+                           np_key_t *key, const np_iov_t *iov,
                            size_t iovcnt, size_t len, uint64_t addr,
                            void *comp)
 {
@@ -333,8 +351,12 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
     ucs_status_t status;
     np_rop_t *op;
 
-    status = (dir == NP_DIR_PUT) ? np_rpost_enter_put(link, addr, len, &way) :
-             np_rpost_enter_get(link, addr, len);
+    status = np_rpost_may_use(key);
+    if (ucs_likely(status == UCS_OK)) {
+        status = (dir == NP_DIR_PUT) ?
+                 np_rpost_enter_put(link, addr, len, &way) :
+                 np_rpost_enter_get(link, addr, len);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -375,7 +397,7 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
 }
 
 static ucs_status_t np_rpost_get_unpack(np_flight_t *flight,
-                                 UCS_V_UNUSED np_key_t *key, size_t len,
+                                 np_key_t *key, size_t len,
                                  uint64_t addr, np_unpack_t unpack, void *arg,
                                  void *comp)
 {
@@ -383,7 +405,10 @@ static ucs_status_t np_rpost_get_unpack(np_flight_t *flight,
     ucs_status_t status;
     np_rop_t *op;
 
-    status = np_rpost_enter_get(link, addr, len);
+    status = np_rpost_may_use(key);
+    if (ucs_likely(status == UCS_OK)) {
+        status = np_rpost_enter_get(link, addr, len);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -475,5 +500,6 @@ const np_way_ops_t np_rop_ways = {
     .put_copied = np_rpost_put_copied,
     .put_packed = np_rpost_put_packed,
     .get_unpack = np_rpost_get_unpack,
-    .atomic     = np_rpost_atomic
+    .atomic     = np_rpost_atomic,
+    .may_use    = np_rpost_may_use
 };

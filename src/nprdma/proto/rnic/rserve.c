@@ -21,7 +21,7 @@ np_rserve_put(np_stage_t *stage, uint64_t addr, const void *data, size_t len,
     np_iov_t memory = {.len = len};
     ucs_status_t status;
 
-    status = np_space_resolve(NP_SPACE_MEMORY, addr, len, NP_RIGHT_WRITE, va);
+    status = np_space_resolve(addr, len, NP_RIGHT_WRITE, va);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -38,8 +38,7 @@ ucs_status_t np_rserve_atomic(const np_atomic_t *request, int is_patient,
     status = np_atomic_execute(request, NULL, is_patient, result);
     if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
         /* if it may not be reached any more, the next try finds that out */
-        (void)np_space_resolve(NP_SPACE_MEMORY, request->addr, request->size,
-                               NP_RIGHT_BOTH, va);
+        (void)np_space_resolve(request->addr, request->size, NP_RIGHT_BOTH, va);
     }
     return status;
 }

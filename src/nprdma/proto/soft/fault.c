@@ -223,7 +223,7 @@ static uint32_t np_fault_plan(np_link_t *link, const np_copy_t *copy,
         *len = ucs_min(*len, (size_t)(NP_PAGE_SIZE - ((uintptr_t)local->base %
                                                       NP_PAGE_SIZE)));
         return flags | NP_FAULT_INLINE;
-    } else if (np_region_is_exact()) {
+    } else if (np_region_guards((uintptr_t)local->base)) {
         *len = ucs_min(*len,
                        np_regions_whole((uintptr_t)local->base,
                                         (uintptr_t)local->base + *len) -
@@ -468,13 +468,17 @@ static int np_fault_is_reverse(const np_sop_t *op)
     return !(op->ask.fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
 }
 
-/* NAK. UCP may forget to tell its user (its newer protocols forget it for a
- * read). */
-static void np_fault_refused(np_link_t *link, const np_sop_t *op)
+/* NAK of a transfer, or of a part of it: one line each. UCP may forget to tell
+ * its user (its newer protocols forget it for a read). */
+static void
+np_fault_refused(np_link_t *link, const np_sop_t *op, int is_first)
 {
     const np_slot_fault_t *asked = &op->ask.fault;
 
     NP_STATS_INC(link->port->flights.stats, naks);
+    if (!is_first) {
+        return;
+    }
     np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->process.pid,
              (asked->flags & NP_FAULT_PUT) ? "write" : "read",
              asked->remote, asked->remote + asked->len,
@@ -525,7 +529,7 @@ static void np_fault_piece_answered(np_link_t *link, np_sop_t *op)
                            asked->len - done);
         }
     } else if (op->super.status != UCS_OK) {
-        np_fault_refused(link, op);
+        np_fault_refused(link, op, copy_op->super.status == UCS_OK);
     } else if (asked->flags & NP_FAULT_RETRY) {
         np_fault_retry(link, op);
     } else if (np_fault_is_reverse(op) && (copy->dir == NP_DIR_GET)) {
@@ -557,7 +561,7 @@ void np_fault_answered(np_link_t *link, np_sop_t *op)
         op->super.status = UCS_OK;
         link->no_fetch   = np_fault_page(asked->remote);
     } else if (op->super.status != UCS_OK) {
-        np_fault_refused(link, op);
+        np_fault_refused(link, op, 1);
     } else if (asked->flags & (NP_FAULT_RETRY | NP_FAULT_PUT)) {
         /* nothing to take */
     } else if (op->fault.buffer != NULL) {

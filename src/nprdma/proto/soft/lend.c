@@ -50,7 +50,8 @@ static int np_lend_may(np_link_t *link, const np_key_t *key, np_dir_t dir,
 {
     const np_table_t *table;
 
-    if (!np_engine.config.lend || (key->segment_id != 0) || np_model_is_on ||
+    if (!np_engine.config.lend || ((key->segment_id | key->base) != 0) ||
+        np_model_is_on ||
         link->port->is_model || np_region_is_exact() ||
         (link->process.uid != np_engine.uid) || !np_link_has_vm(link) ||
         (link->data.mask == 0) || !np_arena_has(addr, len)) {

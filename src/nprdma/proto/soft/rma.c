@@ -432,7 +432,7 @@ ssize_t np_rma_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     void *bytes;
 
     /* before anything is packed: the caller cannot pack twice */
-    status = np_rma_may_put(link, addr, max);
+    status = np_rma_may_put(link, np_key_base(key) + addr, max);
     if (status != UCS_OK) {
         return status;
     }

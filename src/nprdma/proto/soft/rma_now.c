@@ -71,7 +71,7 @@ ucs_status_t np_rma_get_now(np_link_t *link, np_key_t *key, void *buffer,
         return np_ep_nothing(&link->flight);
     }
 
-    status = np_flight_start_key(&link->flight, key, addr, len);
+    status = np_flight_start_key(&link->flight, key, &addr, len);
     if ((status == UCS_OK) && np_due_get_waits(link)) {
         status = np_flight_refuse(&link->flight);
     }

@@ -69,10 +69,7 @@ static unsigned np_serve_rights(const np_slot_fault_t *fault)
 static ucs_status_t np_serve_check_again(const np_serving_t *serving,
                                          size_t len)
 {
-    const np_slot_fault_t *fault = &serving->fault;
-
-    return np_space_check_again(NP_SPACE_MEMORY, fault->remote, len,
-                                np_serve_rights(fault));
+    return np_space_check_again(serving->fault.remote, len);
 }
 
 /* Copy the first @a len bytes, whatever the views say */
@@ -233,8 +230,8 @@ np_serve_carried(np_peer_t *peer, np_dir_t dir, uint64_t addr, uint8_t *area,
     };
     ucs_status_t status;
 
-    status = np_space_resolve(NP_SPACE_MEMORY, addr, len,
-                              np_serve_rights(&serving.fault), &serving.va);
+    status = np_space_resolve(addr, len, np_serve_rights(&serving.fault),
+                              &serving.va);
     if (status != UCS_OK) {
         return status;
     }
@@ -260,8 +257,7 @@ np_serve_lent(np_dir_t dir, uint64_t addr, uint8_t *area, uint32_t len,
     uint64_t va;
 
     np_unit_assert_outside(); /* the program's pager may have to bring it in */
-    status = np_space_resolve(NP_SPACE_MEMORY, addr, len,
-                              (dir == NP_DIR_PUT) ? NP_RIGHT_WRITE :
+    status = np_space_resolve(addr, len, (dir == NP_DIR_PUT) ? NP_RIGHT_WRITE :
                               NP_RIGHT_READ, &va);
     if (status != UCS_OK) {
         return status;
@@ -464,8 +460,8 @@ static ucs_status_t np_serve_fault(const np_job_t *job, np_moving_own_t *moving,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = np_space_resolve(NP_SPACE_MEMORY, fault->remote, fault->len,
-                              np_serve_rights(fault), &serving.va);
+    status = np_space_resolve(fault->remote, fault->len, np_serve_rights(fault),
+                              &serving.va);
     if (status != UCS_OK) {
         return status;
     }

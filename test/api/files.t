@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The examples of files that peers read: built as a user would, and run.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../mpi/tap.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../mpi/tap.sh"
+
+[ -z "${NPRDMA_TEST_LAUNCH:-}" ] || tap_skip_all "not our transport"
+
+export LD_LIBRARY_PATH=$NPRDMA_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export PKG_CONFIG_PATH=$NPRDMA_PREFIX/lib/pkgconfig
+cc=$(command -v "${CC:-cc}" || true)
+[ -n "$cc" ] || tap_skip_all "needs a compiler"
+command -v pkg-config >/dev/null || tap_skip_all "needs pkg-config"
+pkg-config --exists ucx || tap_skip_all "UCX has no ucx.pc here"
+
+for name in share read; do
+    # shellcheck disable=SC2046
+    run 60 "$cc" -std=c99 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror \
+        -o "$TAP_DIR/$name" "$NPRDMA_SRC/examples/files/$name.c" \
+        $(pkg-config --cflags --libs nprdma ucx)
+    tap_expect_success "$name.c is compiled with what pkg-config says"
+done
+
+# share FILE TICKET: begins to share, sets SHARE_PID and SHARE_IN
+share() {
+    local line
+
+    coproc SHARE { exec env UCX_TLS=nprdma "${RUN_PREFIX[@]}" \
+        "$TAP_DIR/share" "$1" "$2" 2>"$TAP_DIR/share.err"; }
+    exec {share_in}>&"${SHARE[1]}"
+    read -r -t 30 line <&"${SHARE[0]}"
+    eval "exec ${SHARE[1]}>&-"
+    echo "# $line"
+}
+
+peer() { # TICKET OFFSET LENGTH
+    run 30 env UCX_TLS=nprdma "${RUN_PREFIX[@]}" "$TAP_DIR/read" "$@"
+}
+
+file=$TAP_DIR/file
+ticket=$TAP_DIR/ticket
+seq 1000000 >"$file"
+share "$file" "$ticket"
+pid=$SHARE_PID
+
+# part NAME OFFSET LENGTH: a peer reads what the file has there
+part() {
+    dd if="$file" of="$TAP_DIR/wanted" iflag=skip_bytes,count_bytes \
+        skip="$2" count="$3" status=none
+    timeout 30 env UCX_TLS=nprdma "${RUN_PREFIX[@]}" "$TAP_DIR/read" \
+        "$ticket" "$2" "$3" >"$TAP_DIR/found" 2>"$TAP_DIR/err" || true
+    tap_check "$1" cmp "$TAP_DIR/wanted" "$TAP_DIR/found"
+}
+
+size=$(stat -c %s "$file")
+part "a peer reads from the middle" 12345 100
+part "and all of it" 0 "$size"
+part "and the last bytes" $((size - 3)) 3
+peer "$ticket" $((size - 3)) 4
+tap_expect_error "one more is an error" "ucp_get_nbx"
+echo "a line that came later" >>"$file"
+part "the file has grown: its new end" "$size" 23
+mv "$file" "$file.renamed"
+file=$file.renamed
+part "it has another name" 100 100
+exec {share_in}>&-
+tap_check "the owner ends when its input does" wait "$pid"
+peer "$ticket" 0 1
+tap_expect_error "then there is nobody to ask" "read: "
+run 30 env UCX_TLS=nprdma "${RUN_PREFIX[@]}" "$TAP_DIR/share" \
+    "$TAP_DIR" "$ticket"
+tap_expect_error "a directory is no file" "share: .*Invalid argument"
+tap_done
