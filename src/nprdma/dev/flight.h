@@ -27,6 +27,7 @@ typedef enum np_op_kind {
     NP_OP_ATOMIC,
     NP_OP_FLUSH,      /**< all earlier operations of a link */
     NP_OP_GROUP,      /**< several flushes */
+    NP_OP_REFUSED,    /**< never begun; its user is told in the next progress */
 
     /* soft0 */
     NP_OP_PUT,        /**< slot; or a piece of a copy */
@@ -153,6 +154,7 @@ typedef struct np_flights {
     uint8_t               **blocks; /**< of operations (proto/op.c) */
     unsigned              num_ops;  /**< in these */
     unsigned              max_ops;
+    int                   has_refused; /**< there may be NP_OP_REFUSED */
 } np_flights_t;
 
 /** Guarded as its link is */

@@ -57,7 +57,7 @@ ucs_status_t np_soft_get_taken(np_link_t *link, np_key_t *key, size_t len,
 
     status = np_flight_start_key(&link->flight, key, &addr, len);
     if (status != UCS_OK) {
-        return status;
+        return np_flight_refuse_op(&link->flight, status, comp);
     }
 
     if ((len <= NP_RMA_BCOPY) &&

@@ -96,7 +96,7 @@ np_soft_get_bcopy(np_link_t *link, np_key_t *key, size_t len, uint64_t addr,
 
     status = np_flight_start_key(&link->flight, key, &addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
-        return status;
+        return np_flight_refuse_op(&link->flight, status, comp);
     }
 
     if (ucs_likely(np_fast_get(link, key, &word, sizeof(word), addr))) {

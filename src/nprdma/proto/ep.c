@@ -119,7 +119,7 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->move(dir, flight, key, iov, iovcnt, len, addr,
                                    comp) :
-           status;
+           np_flight_refuse_op(flight, status, comp);
 }
 
 ucs_status_t np_ep_put_copied(np_flight_t *flight, np_key_t *key,
@@ -164,7 +164,7 @@ ucs_status_t np_ep_get_unpack(np_flight_t *flight, np_key_t *key, size_t len,
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->get_unpack(flight, key, len, addr, unpack, arg,
                                          comp) :
-           status;
+           np_flight_refuse_op(flight, status, comp);
 }
 
 /* Only a fence is in the way of an atomic, which can be kept until that is
@@ -196,7 +196,7 @@ ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
                                      request->size);
     }
     if (ucs_unlikely(status != UCS_OK) && !np_ep_is_kept(flight, status)) {
-        return status;
+        return np_flight_refuse_op(flight, status, comp);
     }
 
     /* A link's atomics are executed in order: none passes one that waits */

@@ -149,7 +149,9 @@ static void np_op_unpost(np_op_t *op)
         np_overlap_remove(&flight->overlap, &op->interval);
         op->is_ordered = 0;
     }
-    flight->all->ways->ended(op);
+    if (op->kind != NP_OP_REFUSED) {
+        flight->all->ways->ended(op);
+    }
 }
 
 void np_op_drop(np_op_t *op)
@@ -208,7 +210,9 @@ void np_flight_cancel(np_flight_t *flight, ucs_status_t status)
     /* before the user is told: then the memory is the user's again */
     all->dev->stop(flight);
     ucs_list_for_each(op, &flight->ops, list) {
-        all->ways->stopped(op);
+        if (op->kind != NP_OP_REFUSED) {
+            all->ways->stopped(op);
+        }
     }
     while (!ucs_list_is_empty(&flight->ops)) {
         op         = ucs_list_head(&flight->ops, np_op_t, list);
@@ -227,10 +231,63 @@ void np_flight_report(np_flight_t *flight)
     }
 }
 
+ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
+                                 void *comp)
+{
+    np_op_t *op = ((comp == NULL) || (status == UCS_ERR_NO_RESOURCE)) ? NULL :
+                  np_op_get(flight->all, NP_OP_REFUSED, comp);
+
+    if (op == NULL) {
+        return status;
+    }
+
+    op->status               = status;
+    flight->all->has_refused = 1;
+    np_op_post(flight, op);
+    return UCS_INPROGRESS;
+}
+
+static np_op_t *np_flights_find_refused(const np_flights_t *all)
+{
+    np_flight_t *flight;
+    np_op_t *op;
+
+    ucs_list_for_each(flight, &all->busy, busy) {
+        if (flight->count[NP_OP_REFUSED] > 0) {
+            ucs_list_for_each(op, &flight->ops, list) {
+                if (op->kind == NP_OP_REFUSED) {
+                    return op;
+                }
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Their users may have others refused: those are told in the next one */
+static unsigned np_flights_end_refused(np_flights_t *all)
+{
+    unsigned count = 0, i;
+    np_op_t *op;
+
+    all->has_refused = 0;
+    for (i = all->num_ops; (i > 0) &&
+         ((op = np_flights_find_refused(all)) != NULL); --i) {
+        np_op_finish(op, op->status);
+        ++count;
+    }
+    return count;
+}
+
 unsigned np_flights_report(np_flights_t *all)
 {
     unsigned count = 0;
     np_flight_t *flight;
+
+    if (ucs_unlikely(all->has_refused) &&
+        ((all->turn == NULL) || np_flights_are_ours(all))) {
+        count = np_flights_end_refused(all);
+    }
 
     if (ucs_unlikely(!ucs_list_is_empty(&all->down)) && (all->turn != NULL) &&
         !np_flights_are_ours(all)) {

@@ -86,6 +86,17 @@ void np_op_trace(const np_op_t *op);
  *  An error that no completion reports ends the link. */
 void np_op_finish(np_op_t *op, ucs_status_t status);
 
+/**
+ * An operation is not begun, for this reason. If it has a completion that tells:
+ * the newer protocols of UCP end the process if a read or an atomic fails at
+ * once.
+ *
+ * @return UCS_INPROGRESS; or @a status, which is given back if it is
+ *         UCS_ERR_NO_RESOURCE, or if there is no completion or no memory.
+ */
+ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
+                                 void *comp);
+
 /** Complete everything that is outstanding with @a status. Answers may still
  *  come, and the link must not be used again. */
 void np_flight_cancel(np_flight_t *flight, ucs_status_t status);
@@ -93,7 +104,7 @@ void np_flight_cancel(np_flight_t *flight, ucs_status_t status);
 /** Tell the user that a link is down, at the next progress */
 void np_flight_report(np_flight_t *flight);
 
-/** The same, now; returns how many links */
+/** The same, now, and of operations that were refused; returns how many */
 unsigned np_flights_report(np_flights_t *all);
 
 /** Free all operations of a port */
