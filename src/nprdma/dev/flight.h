@@ -184,6 +184,12 @@ struct np_flight {
     np_overlap_t    overlap;      /**< remote ranges in flight */
 };
 
+/** Is there anything to tell users in the next progress? */
+static inline int np_flights_have_news(np_flights_t *all)
+{
+    return all->has_refused || !ucs_list_is_empty(&all->down);
+}
+
 static inline void np_flights_init(np_flights_t *all,
                                    const np_dev_ops_t *dev,
                                    const np_way_ops_t *ways,

@@ -231,22 +231,6 @@ void np_flight_report(np_flight_t *flight)
     }
 }
 
-ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
-                                 void *comp)
-{
-    np_op_t *op = ((comp == NULL) || (status == UCS_ERR_NO_RESOURCE)) ? NULL :
-                  np_op_get(flight->all, NP_OP_REFUSED, comp);
-
-    if (op == NULL) {
-        return status;
-    }
-
-    op->status               = status;
-    flight->all->has_refused = 1;
-    np_op_post(flight, op);
-    return UCS_INPROGRESS;
-}
-
 static np_op_t *np_flights_find_refused(const np_flights_t *all)
 {
     np_flight_t *flight;

@@ -86,17 +86,6 @@ void np_op_trace(const np_op_t *op);
  *  An error that no completion reports ends the link. */
 void np_op_finish(np_op_t *op, ucs_status_t status);
 
-/**
- * An operation is not begun, for this reason. If it has a completion that tells:
- * the newer protocols of UCP end the process if a read or an atomic fails at
- * once.
- *
- * @return UCS_INPROGRESS; or @a status, which is given back if it is
- *         UCS_ERR_NO_RESOURCE, or if there is no completion or no memory.
- */
-ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
-                                 void *comp);
-
 /** Complete everything that is outstanding with @a status. Answers may still
  *  come, and the link must not be used again. */
 void np_flight_cancel(np_flight_t *flight, ucs_status_t status);

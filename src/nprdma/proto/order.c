@@ -104,6 +104,33 @@ static int np_flight_is_fenced(np_flight_t *flight)
     return 0;
 }
 
+ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
+                                 void *comp)
+{
+    np_op_t *op;
+
+    /* a link that never was connected has no progress */
+    if ((flight->gate & NP_GATE_UNCONNECTED) &&
+        (np_flight_enter(flight) == UCS_ERR_NO_RESOURCE)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    if ((comp == NULL) || (status == UCS_ERR_NO_RESOURCE) ||
+        (flight->gate & NP_GATE_UNCONNECTED) || np_flight_is_down(flight)) {
+        return status;
+    }
+
+    op = np_op_get(flight->all, NP_OP_REFUSED, comp);
+    if (op == NULL) {
+        return status;
+    }
+
+    op->status               = status;
+    flight->all->has_refused = 1;
+    np_op_post(flight, op);
+    return UCS_INPROGRESS;
+}
+
 ucs_status_t np_flight_enter(np_flight_t *flight)
 {
     ucs_status_t status;

@@ -129,5 +129,5 @@ int np_flow_has_work(np_port_t *port)
         np_mail_ring_now(link); /* we shall not be there to do it later */
     }
 
-    return !ucs_list_is_empty(&port->flights.down) || np_prepare_has_work();
+    return np_flights_have_news(&port->flights) || np_prepare_has_work();
 }

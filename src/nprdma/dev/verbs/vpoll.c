@@ -362,7 +362,7 @@ static unsigned np_vport_progress_turn(np_vport_t *port)
     count          = np_vport_work(port, is_eighth || (port->awaited > 0) ||
                                    (port->posted >= port->config.sq_size / 2));
     if (ucs_unlikely((is_eighth && !ucs_list_is_empty(&port->open_puts)) ||
-                     !ucs_list_is_empty(&port->flights.down) ||
+                     np_flights_have_news(&port->flights) ||
                      !ucs_list_is_empty(&port->replaying))) {
         count += port->ops->owner_work(port, ticks);
         count += np_replay_progress(port);

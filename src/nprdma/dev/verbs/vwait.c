@@ -119,7 +119,7 @@ static ucs_status_t np_vport_try_arm(np_vport_t *port)
     if ((port->num_stash > 0) || (port->kept_head != port->kept_tail) ||
         !ucs_list_is_empty(&port->streams) || !ucs_list_is_empty(&port->todo) ||
         !ucs_list_is_empty(&port->replies) ||
-        !ucs_list_is_empty(&port->flights.down) ||
+        np_flights_have_news(&port->flights) ||
         !ucs_list_is_empty(&port->late) ||
         !ucs_list_is_empty(&port->replaying) || np_prepare_has_work()) {
         return UCS_ERR_BUSY;
@@ -164,7 +164,7 @@ static void np_vport_wake_owner(np_vport_t *port)
     if (port->is_armed && ((port->kept_head != port->kept_tail) ||
                            !ucs_list_is_empty(&port->streams) ||
                            !ucs_list_is_empty(&port->todo) ||
-                           !ucs_list_is_empty(&port->flights.down) ||
+                           np_flights_have_news(&port->flights) ||
                            !ucs_list_is_empty(&port->late) ||
                            !ucs_list_is_empty(&port->replaying) ||
                            port->is_ud_broken)) { /* it starts that again */
