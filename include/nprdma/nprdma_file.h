@@ -24,7 +24,8 @@
  * Between peers of one host, over soft0. An endpoint of an RDMA device refuses
  * such a key. Owner and peers run with UCX_TLS=nprdma: another transport beside
  * it that takes remote addresses for addresses (cma, knem, xpmem, self) must
- * not be chosen for a file.
+ * not be chosen for a file. So does UCP from UCX 1.17 on for gets of endpoints
+ * with UCP_ERR_HANDLING_MODE_PEER: peers use endpoints without.
  *
  * All functions but nprdma_file_destroy(): any thread at any time, but not in a
  * signal handler; calls for one file wait for each other. In a forked child,

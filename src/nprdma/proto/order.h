@@ -45,8 +45,8 @@ ucs_status_t np_flight_enter(np_flight_t *flight);
  * the newer protocols of UCP end the process if a read or an atomic fails at
  * once.
  *
- * @return UCS_INPROGRESS; UCS_ERR_NO_RESOURCE: try again; or @a status, if there
- *         is no completion or no memory, or if the link is down.
+ * @return UCS_INPROGRESS; UCS_ERR_NO_RESOURCE: try again; or @a status, if
+ *         there is no completion or no memory, or if the link is down.
  */
 ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
                                  void *comp);

@@ -514,13 +514,14 @@ TEST_P(File, RevokedWhileInUse)
     });
 }
 
-// With arenas UCP asks the target's UCP, which takes offsets for addresses.
-class FileErrors : public File {
-};
-
-// Where UCP needs buffers that it can invalidate it must take none by address.
-TEST_P(FileErrors, WithErrorHandling)
+// Endpoints that are to survive their peer. From UCX 1.17 on UCP has its own
+// way for their gets: it asks the target's UCP, which takes an offset for an
+// address.
+TEST_P(File, WithErrorHandling)
 {
+    if (ucx_has(17)) {
+        GTEST_SKIP() << "UCX 1.17 and later emulate gets for such endpoints";
+    }
     run(true, [](UcpNode &node) {
         std::unique_ptr<Export> mine = share(node, 1 << 20);
         std::string text             = tell(node, mine.get(), BOTH);
@@ -689,11 +690,6 @@ std::string file_name(const testing::TestParamInfo<FileParam> &info)
 INSTANTIATE_TEST_SUITE_P(Files, File,
                          testing::Combine(testing::Values("", "/dev/shm", "."),
                                           testing::Values("arena", "exact")),
-                         file_name);
-
-INSTANTIATE_TEST_SUITE_P(Files, FileErrors,
-                         testing::Combine(testing::Values("", "/dev/shm", "."),
-                                          testing::Values("exact", "arena")),
                          file_name);
 
 } // namespace
