@@ -71,4 +71,19 @@ tap_expect_error "then there is nobody to ask" "read: "
 run 30 env UCX_TLS=nprdma "${RUN_PREFIX[@]}" "$TAP_DIR/share" \
     "$TAP_DIR" "$ticket"
 tap_expect_error "a directory is no file" "share: .*Invalid argument"
+
+# What it costs
+script=$NPRDMA_SRC/contrib/bench-files.sh
+tap_check "bench-files.sh measures" "$script" --quick \
+    --prefix "$NPRDMA_PREFIX" --out "$TAP_DIR/bench"
+tap_check "a key of 64 GiB takes at most 100 us" \
+    awk '$1 == "key" && $2 == 65536 { exit !($4 <= 100) }
+        END { if (NR == 0) exit 1 }' "$TAP_DIR/bench/files.txt"
+grep '^a key' "$TAP_DIR/bench/table.txt" | sed 's/^/# /'
+tap_check "and five sizes are put and got" \
+    [ "$(grep -cE '^(get|put) ' "$TAP_DIR/bench/files.txt")" = 10 ]
+run 10 "$script" --size 4
+tap_expect_error "bench-files.sh: a wrong option" "'--size'"
+run 10 "$script" --prefix /nowhere
+tap_expect_error "bench-files.sh: nothing is installed there" "make install"
 tap_done

@@ -82,7 +82,8 @@ np_rpost_enter_get(np_vlink_t *link, uint64_t addr, size_t len)
            np_rpost_order(link, addr, len, 0, np_rpost_way(link)) : status;
 }
 
-/* May a put start, and how does it go? */
+/* May a put out of the program's memory start, and how does it go? It is not
+ * unloaded: its completion tells of a refusal, and no answer comes to what is. */
 static ucs_status_t np_rpost_enter_put(np_vlink_t *link, uint64_t addr,
                                        size_t len, np_rpost_way_t *way)
 {
@@ -92,7 +93,8 @@ static ucs_status_t np_rpost_enter_put(np_vlink_t *link, uint64_t addr,
         return status;
     }
 
-    *way = np_rpost_put_way(link, addr, len);
+    *way = (len <= link->port->config.put_once) ? NP_RPOST_MESSAGE :
+           np_rpost_way(link);
     return np_rpost_order(link, addr, len, 1, *way);
 }
 
@@ -277,27 +279,6 @@ static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
     return UCS_OK;
 }
 
-/* The same out of the program's memory; 0: there is no buffer, or some of the
- * memory is not there just now, and the put goes as others do */
-static int np_rpost_move_copied(np_vlink_t *link, const np_iov_t *iov,
-                                size_t iovcnt, size_t len, uint64_t addr)
-{
-    np_vctl_t *ctl = np_rpost_begin(link, NP_VMSG_PUT);
-
-    if (ctl == NULL) {
-        return 0;
-    }
-
-    if (np_stage_copy(&link->port->stage, iov, iovcnt, ctl + 1, 0, 0) !=
-        UCS_OK) {
-        np_conn_drop(link->conn, &ctl->msg);
-        return 0;
-    }
-
-    np_rpost_put(link, ctl, addr, len, NP_RPOST_UNLOADED);
-    return 1;
-}
-
 int np_rpost_begin_move(np_rop_t *op, np_dir_t dir, const np_iov_t *iov,
                         size_t iovcnt, uint64_t addr)
 {
@@ -366,11 +347,6 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
         if (status != UCS_OK) {
             return status;
         }
-    }
-
-    if ((way == NP_RPOST_UNLOADED) &&
-        np_rpost_move_copied(link, iov, iovcnt, len, addr)) {
-        return UCS_OK;
     }
 
     if ((way == NP_RPOST_ONE_SIDED) &&
