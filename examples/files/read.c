@@ -3,7 +3,7 @@
  * Reads a part of a file that share.c shares, with UCP alone.
  *
  *     cc -o read read.c $(pkg-config --cflags --libs ucx)
- *     UCX_TLS=nprdma nprdma-run ./read TICKET OFFSET LENGTH
+ *     nprdma-run ./read TICKET OFFSET LENGTH
  */
 #include <ucp/api/ucp.h>
 

@@ -29,7 +29,8 @@
  *
  * All functions but nprdma_file_destroy(): any thread at any time, but not in a
  * signal handler; calls for one file wait for each other. In a forked child,
- * objects of its parent must not be used. Errors are negative errno values.
+ * objects of its parent must not be used (-ENOTCONN). Errors are negative errno
+ * values.
  * Errors of all calls: -EINVAL, -ENOTCONN and -EPROTO as nprdma.h says.
  *
  * Manual: nprdma_file(3).
@@ -104,7 +105,7 @@ int nprdma_file_key(nprdma_file_t *file, unsigned rights,
 /**
  * End a key. When this returns no peer reads or writes the file by it any more;
  * later accesses end with an error. Waits for what is in flight, some
- * microseconds.
+ * microseconds, and for other calls for this file.
  *
  * @param [in] key  NULL: all keys of the file.
  *
@@ -127,10 +128,12 @@ int nprdma_file_unbind(nprdma_file_t *file);
  * A program may as well call ftruncate(), and others may. A longer file is seen
  * with the first access behind the old end. If it is cut so, peers get errors
  * for pages that are gone; bytes behind the end in its last page can still be
- * read (zeroes) and written (lost) until the next access that is refused.
+ * read and written until the next access that is refused, are not in the file,
+ * and may be seen if it grows again.
  *
- * @return 0; -EFBIG: more than the object may have; -EBADF: not bound; -EACCES:
- *         bound without NPRDMA_FILE_WRITE; and others of ftruncate().
+ * @return 0; -EFBIG: more than the object or the process may have; -EBADF: not
+ *         bound; -EACCES: bound without NPRDMA_FILE_WRITE; and others of
+ *         ftruncate().
  */
 int nprdma_file_resize(nprdma_file_t *file, uint64_t size);
 

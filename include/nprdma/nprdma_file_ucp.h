@@ -18,7 +18,8 @@
  * @param [out] packed   For ucp_rkey_buffer_release().
  * @param [out] size     Its bytes.
  *
- * @return UCS_OK, or why UCP could not register or pack it.
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM: it was revoked, or is none; or why UCP
+ *         could not register or pack it.
  */
 static inline ucs_status_t
 nprdma_file_pack_key(ucp_context_h context, const nprdma_filekey_t *key,
@@ -27,6 +28,10 @@ nprdma_file_pack_key(ucp_context_h context, const nprdma_filekey_t *key,
     ucp_mem_map_params_t params;
     ucs_status_t status;
     ucp_mem_h memh;
+
+    if (key->address == NULL) {
+        return UCS_ERR_INVALID_PARAM; /* no key */
+    }
 
     params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
                         UCP_MEM_MAP_PARAM_FIELD_LENGTH;

@@ -389,7 +389,8 @@ static int np_extension_file_create(uint64_t max_size, nprdma_file_t **file)
 static int
 np_extension_file_bind(nprdma_file_t *file, int fd, unsigned rights)
 {
-    return np_file_bind(np_extension_file(file), fd, rights);
+    return !np_extension_is_running() ? -ENOTCONN :
+           np_file_bind(np_extension_file(file), fd, rights);
 }
 
 static int np_extension_file_key(nprdma_file_t *file, unsigned rights,
@@ -409,23 +410,33 @@ static int np_extension_file_key(nprdma_file_t *file, unsigned rights,
 static int np_extension_file_revoke(nprdma_file_t *file,
                                     const nprdma_filekey_t *key)
 {
-    return np_file_revoke(np_extension_file(file), (key == NULL) ? NULL :
-                          key->address);
+    if (!np_extension_is_running()) {
+        return -ENOTCONN;
+    }
+
+    if (key == NULL) {
+        return np_file_revoke(np_extension_file(file), NULL);
+    }
+    return (key->address == NULL) ? -ENOENT :
+           np_file_revoke(np_extension_file(file), key->address);
 }
 
 static int np_extension_file_unbind(nprdma_file_t *file)
 {
-    return np_file_unbind(np_extension_file(file));
+    return !np_extension_is_running() ? -ENOTCONN :
+           np_file_unbind(np_extension_file(file));
 }
 
 static int np_extension_file_resize(nprdma_file_t *file, uint64_t size)
 {
-    return np_file_resize(np_extension_file(file), size);
+    return !np_extension_is_running() ? -ENOTCONN :
+           np_file_resize(np_extension_file(file), size);
 }
 
 static int np_extension_file_commit(nprdma_file_t *file)
 {
-    return np_file_commit(np_extension_file(file));
+    return !np_extension_is_running() ? -ENOTCONN :
+           np_file_commit(np_extension_file(file));
 }
 
 static void np_extension_file_destroy(nprdma_file_t *file)

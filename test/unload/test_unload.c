@@ -196,6 +196,20 @@ static void test_few(void)
                   "%.3f, %.3f)", counts[i], slow, fast, again);
         np_unload_cleanup(&unload);
     }
+
+    /* and after many, whatever the sample has said of those */
+    if (np_unload_init(&unload, NP_UNLOAD_AUTO) != 0) {
+        TAP_CHECK(0, "auto: no memory");
+        return;
+    }
+    fast = few_unloaded(&unload, 1u << 20, 5100, 3400);
+    for (i = 0; i < 100; ++i) {
+        slow = few_unloaded(&unload, 16, 2600, 3400);
+    }
+    TAP_CHECK((fast > 0.9) && (slow < 0.01),
+              "auto: of 16 pages after many, too (unloaded: %.3f, then %.3f)",
+              fast, slow);
+    np_unload_cleanup(&unload);
 }
 
 int main(void)

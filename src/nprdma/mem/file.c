@@ -30,10 +30,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NP_FILE_RIGHTS  (NP_FILE_READ | NP_FILE_WRITE)
+
+/* Until a file is tried again that another call has, ns */
+#define NP_FILE_PAUSE   20000
 
 struct np_file_key {
     np_file_place_t place;   /* where it is mapped */
@@ -266,11 +271,26 @@ static int np_file_key_open(np_file_t *file, np_file_key_t *key)
             key->next  = file->keys;
             file->keys = key;
         } else {
-            np_file_area_remove(&key->place);
+            np_file_area_undo(&key->place);
         }
     }
     pthread_rwlock_unlock(&np_file_lock);
     return ret;
+}
+
+/* Others may take a file's offsets for addresses, in this process */
+static void np_file_check_transports(void)
+{
+    static _Atomic int is_said;
+    const char *tls = getenv("UCX_TLS");
+
+    if (((tls == NULL) || (strcmp(tls, "nprdma") != 0)) &&
+        !atomic_exchange_explicit(&is_said, 1, memory_order_relaxed)) {
+        np_warn("files are shared, and UCX_TLS is '%s': a peer that reaches "
+                "this process by another transport than nprdma ends it, since "
+                "that takes a file's offsets for addresses. Set "
+                "UCX_TLS=nprdma", (tls == NULL) ? "" : tls);
+    }
 }
 
 int np_file_make_key(np_file_t *file, unsigned rights, void **address,
@@ -288,6 +308,7 @@ int np_file_make_key(np_file_t *file, unsigned rights, void **address,
         return -ENOMEM;
     }
 
+    np_file_check_transports();
     pthread_once(&np_file_once, np_file_init);
     *key = (np_file_key_t){
         .file      = file,
@@ -382,9 +403,12 @@ int np_file_unbind(np_file_t *file)
 
 int np_file_resize(np_file_t *file, uint64_t size)
 {
+    struct rlimit limit;
     int ret = 0;
 
-    if (size > file->max_size) {
+    /* beyond the process's limit ('ulimit -f') there would be a signal */
+    if ((size > file->max_size) || ((getrlimit(RLIMIT_FSIZE, &limit) == 0) &&
+                                    (size > limit.rlim_cur))) {
         return -EFBIG;
     }
 
@@ -404,13 +428,18 @@ int np_file_resize(np_file_t *file, uint64_t size)
 
 int np_file_commit(np_file_t *file)
 {
-    int ret = -EBADF;
+    int fd, ret;
 
+    /* a disk takes its time, and other calls must not wait for it */
     pthread_mutex_lock(&file->lock);
-    if (file->fd >= 0) {
-        ret = (fdatasync(file->fd) == 0) ? 0 : -errno;
-    }
+    fd  = (file->fd < 0) ? -1 : fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
+    ret = (file->fd < 0) ? -EBADF : (fd < 0) ? -errno : 0;
     pthread_mutex_unlock(&file->lock);
+
+    if (ret == 0) {
+        ret = (fdatasync(fd) == 0) ? 0 : -errno;
+        close(fd);
+    }
     return ret;
 }
 
@@ -459,21 +488,37 @@ uint64_t np_file_key_len(const np_file_key_t *key)
     return key->place.len;
 }
 
-/* Others have changed the file's size */
-static void np_file_key_refresh(uint64_t va)
+/* The file of an address, locked; NULL: no key has it. The file cannot end
+ * meanwhile: who ends it takes the lock as well. */
+static np_file_t *np_file_lock_of(uint64_t va)
 {
-    np_region_t *ended = NULL;
+    const struct timespec pause = {.tv_nsec = NP_FILE_PAUSE};
     np_file_key_t *key;
+    np_file_t *file;
+    int is_locked;
 
-    pthread_rwlock_wrlock(&np_file_lock);
-    key = np_file_key_find(va);
-    if (key != NULL) {
-        ended = np_file_key_follow(key, np_file_reached(key->file));
+    for (;;) {
+        pthread_rwlock_rdlock(&np_file_lock);
+        key       = np_file_key_find(va);
+        file      = (key == NULL) ? NULL : key->file;
+        is_locked = (file != NULL) && (pthread_mutex_trylock(&file->lock) == 0);
+        pthread_rwlock_unlock(&np_file_lock);
+        if (is_locked || (file == NULL)) {
+            return file;
+        }
+        nanosleep(&pause, NULL);
     }
-    pthread_rwlock_unlock(&np_file_lock);
+}
 
-    if (ended != NULL) {
-        np_region_put(ended); /* its file is as it is: nothing to wait for */
+/* Others have changed the file's size. Its own calls wait: what they take away
+ * must be gone when they return. */
+static void np_file_refresh(uint64_t va)
+{
+    np_file_t *file = np_file_lock_of(va);
+
+    if (file != NULL) {
+        np_file_follow(file, UINT64_MAX);
+        pthread_mutex_unlock(&file->lock);
     }
 }
 
@@ -493,7 +538,7 @@ ucs_status_t np_file_resolve(uint64_t va, uint64_t len, int is_write)
     pthread_rwlock_unlock(&np_file_lock);
 
     if (!is_known) {
-        np_file_key_refresh(va);
+        np_file_refresh(va);
     }
     return (is_there && np_regions_cover(va, len)) ? UCS_OK :
            UCS_ERR_INVALID_ADDR;

@@ -19,12 +19,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 /* With less no area is made */
-#define NP_FILE_AREA_LEAST  (UINT64_C(1) << 34)
+#define NP_FILE_AREA_LEAST  NP_ARENA_SIZE
+
+/* Of addresses that are limited ('ulimit -v') so many parts are left to the
+ * program for each that is taken */
+#define NP_FILE_AREA_SHARE  8
 
 np_file_area_t np_file_area;
-pthread_rwlock_t np_file_lock = PTHREAD_RWLOCK_INITIALIZER;
+pthread_rwlock_t np_file_lock =
+        PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
 /* First address that was never taken */
 static uint64_t np_file_area_next;
@@ -52,10 +58,26 @@ int np_file_area_unmap(const np_file_place_t *place)
             MAP_FAILED) ? -1 : 0;
 }
 
-/* As much as there is, once */
-static int np_file_area_reserve(void)
+/* A power of two */
+static uint64_t np_file_area_wanted(void)
 {
     uint64_t size = NP_FILE_AREA_SIZE;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) == 0) {
+        while ((size > NP_FILE_AREA_LEAST) &&
+               (size > (limit.rlim_cur / NP_FILE_AREA_SHARE))) {
+            size /= 2;
+        }
+    }
+    return size;
+}
+
+/* Once. Where there are fewer addresses than are wanted less is taken, and most
+ * of them are left. */
+static int np_file_area_reserve(void)
+{
+    uint64_t size = np_file_area_wanted();
     void *area;
 
     if (np_file_area.size != 0) {
@@ -65,7 +87,7 @@ static int np_file_area_reserve(void)
     /* whole arenas: nothing else is in them */
     while ((area = np_file_area_map(NULL, size + NP_ARENA_SIZE, 0)) ==
            MAP_FAILED) {
-        size /= 2;
+        size /= NP_FILE_AREA_SHARE;
         if (size < NP_FILE_AREA_LEAST) {
             np_error("no addresses for files: %lu bytes cannot be reserved: "
                      "%m. Check 'ulimit -v'", NP_FILE_AREA_LEAST);
@@ -170,6 +192,13 @@ static size_t np_file_area_search(uint64_t va)
         }
     }
     return np_file_count;
+}
+
+void np_file_area_undo(const np_file_place_t *place)
+{
+    np_file_area_remove(place);
+    (void)np_file_area_unmap(place);
+    np_file_area_next = place->va; /* no peer knows it */
 }
 
 void np_file_area_remove(const np_file_place_t *place)

@@ -61,6 +61,10 @@ static UCS_F_ALWAYS_INLINE int np_file_has(uint64_t va)
  */
 int np_file_area_add(np_file_place_t *place);
 
+/** The place that was taken last, under this same lock, is not needed: it can
+ *  be taken again */
+void np_file_area_undo(const np_file_place_t *place);
+
 /** Nothing is found there any more. With the lock, to write. */
 void np_file_area_remove(const np_file_place_t *place);
 

@@ -77,9 +77,33 @@ static int np_packed_key_is_valid(const np_packed_key_t *packed)
            (np_arenas_of(packed->va, packed->len, &arenas) == UCS_OK);
 }
 
+/* A file's key that is of no use. Without a key UCP would ask the owner's UCP
+ * for the access, and that would take the offset for an address: so it is a
+ * key, for nothing. */
+static ucs_status_t np_key_unpack_nothing(np_key_t **key_p)
+{
+    np_key_t *key = calloc(1, sizeof(*key));
+
+    if (key == NULL) {
+        return UCS_ERR_UNREACHABLE;
+    }
+
+    key->first = 1; /* and last is 0 */
+    *key_p     = key;
+    np_error("a file's key is damaged, or of another version of nprdma than "
+             "%u: all that is done with it fails", NP_WIRE_VERSION);
+    return UCS_OK;
+}
+
 ucs_status_t np_key_unpack(const np_packed_key_t *packed, np_key_t **key_p)
 {
     np_key_t *key;
+
+    if ((packed->magic == NP_KEY_MAGIC) && packed->is_file &&
+        ((packed->version != NP_WIRE_VERSION) ||
+         !np_packed_key_is_valid(packed))) {
+        return np_key_unpack_nothing(key_p);
+    }
 
     if ((packed->magic == NP_KEY_MAGIC) &&
         (packed->version != NP_WIRE_VERSION)) {

@@ -28,7 +28,7 @@ ucs_status_t np_space_resolve(uint64_t addr, uint64_t len, unsigned rights,
                               uint64_t *va)
 {
     if (ucs_likely(np_space_memory_has(addr, len)) ||
-        (np_file_has(addr) &&
+        (np_file_has(addr) && !(rights & NP_RIGHT_MEMORY) &&
          (np_file_resolve(addr, len, rights & NP_RIGHT_WRITE) == UCS_OK))) {
         *va = addr;
         return UCS_OK;

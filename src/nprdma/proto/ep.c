@@ -119,6 +119,7 @@ ucs_status_t np_ep_move(np_dir_t dir, np_flight_t *flight, np_key_t *key,
     return ucs_likely(status == UCS_OK) ?
            flight->all->ways->move(dir, flight, key, iov, iovcnt, len, addr,
                                    comp) :
+           (dir == NP_DIR_PUT) ? status :
            np_flight_refuse_op(flight, status, comp);
 }
 

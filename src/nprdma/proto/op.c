@@ -167,6 +167,11 @@ void np_op_drop(np_op_t *op)
  * is there if it is not. */
 static int np_op_is_relied_on(const np_op_t *op)
 {
+    /* a read or an atomic that never began: nobody waits for what it did */
+    if (op->kind == NP_OP_REFUSED) {
+        return 0;
+    }
+
     return (op->comp == NULL) || ((op->flight->gate & NP_GATE_FENCED) &&
                                   (op->sequence <= op->flight->fence));
 }

@@ -109,14 +109,18 @@ ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
 {
     np_op_t *op;
 
+    if ((comp == NULL) || (status == UCS_ERR_NO_RESOURCE)) {
+        return status; /* of the latter there may be no turn */
+    }
+
     /* a link that never was connected has no progress */
     if ((flight->gate & NP_GATE_UNCONNECTED) &&
         (np_flight_enter(flight) == UCS_ERR_NO_RESOURCE)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if ((comp == NULL) || (status == UCS_ERR_NO_RESOURCE) ||
-        (flight->gate & NP_GATE_UNCONNECTED) || np_flight_is_down(flight)) {
+    if ((flight->gate & NP_GATE_UNCONNECTED) ||
+        (np_flight_is_down(flight) && flight->is_reported)) {
         return status;
     }
 

@@ -41,12 +41,12 @@ void np_flight_begun(np_flight_t *flight);
 ucs_status_t np_flight_enter(np_flight_t *flight);
 
 /**
- * An operation is not begun, for this reason. If it has a completion that tells:
- * the newer protocols of UCP end the process if a read or an atomic fails at
- * once.
+ * A read or an atomic is not begun, for this reason. If it has a completion
+ * that tells: the newer protocols of UCP end the process if one fails at once.
  *
  * @return UCS_INPROGRESS; UCS_ERR_NO_RESOURCE: try again; or @a status, if
- *         there is no completion or no memory, or if the link is down.
+ *         there is no completion or no memory, or if its user knows that the
+ *         link is down.
  */
 ucs_status_t np_flight_refuse_op(np_flight_t *flight, ucs_status_t status,
                                  void *comp);

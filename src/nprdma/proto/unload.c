@@ -179,6 +179,10 @@ static void np_unload_end_sweep(np_unload_t *unload)
     const uint32_t num_cells = np_unload_num_cells(unload);
 
     np_unload_find_hot(unload);
+    if ((unload->hot == 0) && (unload->choice != NULL)) {
+        /* of few pages none may be in the sample: what it said is forgotten */
+        unload->choice->misses /= 2;
+    }
     if (++unload->sweeps % NP_UNLOAD_DECAY == 0) {
         unload->hot = (unload->hot + 1) / 2;
     }

@@ -154,8 +154,9 @@ static np_file_key_t *uct_nprdma_memh_file(uct_mem_h memh)
     return uct_nprdma_memh_tagged(memh, UCT_NPRDMA_MEMH_FILE);
 }
 
-/* The program shares a file: its place is registered as a whole. A part of one
- * can be a local buffer. Returns whether it was done. */
+/* The program shares a file: its place is registered as a whole. A part of one,
+ * or of what was one, can be a local buffer, and no key is made of it: what
+ * peers reach there are the files' regions. Returns whether it was done. */
 static int uct_nprdma_mem_reg_file(void *address, size_t length,
                                    uct_mem_h *memh_p)
 {
@@ -182,7 +183,7 @@ uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
         return UCS_OK;
     }
 
-    if (np_region_is_exact()) {
+    if (np_region_is_exact() && !is_file) {
         return uct_nprdma_mem_reg_exact(address, length, memh_p);
     }
 
@@ -287,6 +288,12 @@ uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, UCT_NPRDMA_MKEY_PACK_ARGS
     } else if (handle & UCT_NPRDMA_MEMH_ARENAS) {
         arenas.first = (handle & UCS_MASK(UCT_NPRDMA_MEMH_COUNT)) >>
                        UCT_NPRDMA_MEMH_FIRST;
+        if (np_file_has(np_arena_at(arenas.first))) {
+            np_error("no key is made of a part of a file's range, or of a key "
+                     "that was revoked: register the range of a key as "
+                     "nprdma_file_key() gave it");
+            return UCS_ERR_INVALID_PARAM;
+        }
         arenas.count = (handle & UCS_MASK(UCT_NPRDMA_MEMH_LENT)) >>
                        UCT_NPRDMA_MEMH_COUNT;
         np_key_pack_arenas(mkey_buffer, arenas);

@@ -372,21 +372,27 @@ TEST_P(File, GrowsAndShrinks)
         }
         for (size_t size : {100ul, 4096ul, 5000ul, 40 * page, 7 * page + 9,
                             1ul, 0ul, 90 * page}) {
-            for (int by_others = 0; by_others < 2; ++by_others) {
+            // by its owner; then it grows, and is cut, by others
+            for (int by_others = 0; by_others < 3; ++by_others) {
+                const size_t more = (by_others == 1) ? page : 0;
+
                 node.sync();
                 if (node.rank.target()) {
                     if (by_others) {
-                        EXPECT_EQ(0, ftruncate(mine->fd, size + page));
+                        EXPECT_EQ(0, ftruncate(mine->fd, size + more));
                     } else {
                         EXPECT_EQ(0, nprdma_file_resize(mine->file, size));
                     }
                 }
                 node.sync();
                 if (node.rank.initiator()) {
-                    size_t now = size + (by_others ? page : 0);
+                    size_t now = size + more;
 
-                    EXPECT_NE(UCS_OK, remote->get(local.data(), 2, now - 1));
+                    // with the first that is refused a cut by others is seen
+                    EXPECT_NE(UCS_OK, remote->get(local.data(), 1, now + page));
                     EXPECT_NE(UCS_OK, remote->get(local.data(), now + 1, 0));
+                    EXPECT_NE(UCS_OK, remote->get(local.data(), 1, now));
+                    EXPECT_NE(UCS_OK, remote->get(local.data(), 2, now - 1));
                     if (now > 0) {
                         EXPECT_EQ(UCS_OK, remote->get(local.data(), now, 0));
                         EXPECT_EQ(UCS_OK, remote->put(local.data(), now, 0));
@@ -479,12 +485,18 @@ TEST_P(File, RevokedWhileInUse)
         kept = node.rank.oob.exchange(mine ? mine->describe(other) : "");
         if (node.rank.initiator()) {
             Remote remote(node, text), good(node, kept);
-            std::vector<uint8_t> local(65536, 1);
+            std::vector<uint8_t> local(262144, 1);
             size_t done = 0;
 
-            while (remote.get(local.data(), local.size(),
-                              (done * 4099) % (size - local.size())) ==
-                   UCS_OK) {
+            // large puts are not buffered: their refusal is theirs alone
+            for (;;) {
+                size_t at = (done * 4099) % (size - local.size());
+
+                if (((done % 2) ? remote.put(local.data(), local.size(), at) :
+                                  remote.get(local.data(), local.size(), at)) !=
+                    UCS_OK) {
+                    break;
+                }
                 if (++done == 100) {
                     node.rank.oob.send("go");
                 }
@@ -499,6 +511,12 @@ TEST_P(File, RevokedWhileInUse)
         } else {
             EXPECT_EQ("go", node.rank.oob.recv());
             EXPECT_EQ(0, nprdma_file_revoke(mine->file, &key));
+            // what is there now stays
+            std::vector<uint8_t> zeroes(size);
+
+            EXPECT_EQ(ssize_t(size), pwrite(mine->fd, zeroes.data(), size, 0));
+            usleep(20000);
+            EXPECT_EQ(zeroes, mine->content(0, size));
             EXPECT_EQ(-ENOENT, nprdma_file_revoke(mine->file, &key));
             node.rank.oob.send("revoked");
         }

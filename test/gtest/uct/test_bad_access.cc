@@ -190,6 +190,58 @@ void expect_failure(Node &node, RmaKind kind, const UctMem &local,
             << name_of(kind) << " was reported as done";
 }
 
+// What may not begin is told by its completion, and hurts nothing behind it: no
+// atomic, which waits for what is before, no fence, and no flush.
+TEST(BadKey, OthersGoOn)
+{
+    run_ranks([](Rank &rank) {
+        nprdma_only("does not check addresses");
+
+        Node node(rank);
+        UctMem local(node.domain, MemKind::Local, 4096);
+        UctMem good(node.domain, MemKind::Heap, 4096);
+        UctRemote remote(node.domain, rank.oob.exchange(good.describe()));
+
+        memset(good.at(), 0, 4096);
+        node.sync();
+        for (uint64_t i = 0; (rank.id == 0) && (i < 100); ++i) {
+            const RmaKind kind = (i % 2) ? RmaKind::GetZcopy :
+                                 RmaKind::GetBcopy;
+            uint64_t result = 77, nowhere = 0;
+            Comp refused, none, atomic;
+            ssize_t ret;
+
+            ret = node.post("room", [&]() {
+                return rma_post(node, kind, local, 0, 64, UINT64_MAX - 63,
+                                remote.rkey(), &refused);
+            });
+            ASSERT_EQ(UCS_INPROGRESS, ret);
+            ret = node.post("room", [&]() {
+                return uct_ep_atomic64_fetch(node.ep->ep, UCT_ATOMIC_OP_ADD, 1,
+                                             &nowhere, UINT64_MAX - 63,
+                                             remote.rkey(), &none);
+            });
+            ASSERT_EQ(UCS_INPROGRESS, ret);
+            if (i % 3 == 0) {
+                ASSERT_EQ(UCS_OK, uct_ep_fence(node.ep->ep, 0));
+            }
+            node.complete("an atomic behind them", atomic, [&]() {
+                return uct_ep_atomic64_fetch(node.ep->ep, UCT_ATOMIC_OP_ADD, 1,
+                                             &result, remote.address,
+                                             remote.rkey(), &atomic);
+            });
+            EXPECT_EQ(i, result);
+            node.flush();
+            EXPECT_EQ(1, refused.calls);
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR, refused.status);
+            EXPECT_EQ(1, none.calls);
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR, none.status);
+            EXPECT_EQ(0, node.iface.errors);
+        }
+        node.sync();
+    });
+}
+
 TEST_P(BadAddress, IsAnErrorAndNoCrash)
 {
     run_ranks([](Rank &rank) {

@@ -120,7 +120,8 @@ void np_conn_tell_views(np_conn_t *conn, uint64_t addr)
     uint64_t va;
 
     if (port->has_views &&
-        (np_space_resolve(addr, 1, NP_RIGHT_BOTH, &va) == UCS_OK)) {
+        (np_space_resolve(addr, 1, NP_RIGHT_BOTH | NP_RIGHT_MEMORY, &va) ==
+         UCS_OK)) {
         views = np_views_get(port->nic, np_arena_of(va));
     }
     if (np_conn_tell_of(conn, addr, views)) {

@@ -83,7 +83,7 @@ np_rpost_enter_get(np_vlink_t *link, uint64_t addr, size_t len)
 }
 
 /* May a put out of the program's memory start, and how does it go? It is not
- * unloaded: its completion tells of a refusal, and no answer comes to what is. */
+ * unloaded: its completion tells of a refusal, and what is has no answer. */
 static ucs_status_t np_rpost_enter_put(np_vlink_t *link, uint64_t addr,
                                        size_t len, np_rpost_way_t *way)
 {
@@ -93,8 +93,10 @@ static ucs_status_t np_rpost_enter_put(np_vlink_t *link, uint64_t addr,
         return status;
     }
 
-    *way = (len <= link->port->config.put_once) ? NP_RPOST_MESSAGE :
-           np_rpost_way(link);
+    *way = np_rpost_way(link);
+    if (len <= link->port->config.put_once) {
+        *way = NP_RPOST_MESSAGE;
+    }
     return np_rpost_order(link, addr, len, 1, *way);
 }
 
@@ -236,9 +238,9 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     return len;
 }
 
-static ucs_status_t np_rpost_put_copied(np_flight_t *flight,
-                                 np_key_t *key, const void *data,
-                                 size_t len, uint64_t addr)
+static ucs_status_t np_rpost_put_copied(np_flight_t *flight, np_key_t *key,
+                                        const void *data, size_t len,
+                                        uint64_t addr)
 {
     np_vlink_t *link = np_vlink_of(flight);
     np_rpost_way_t way;
@@ -323,9 +325,9 @@ static np_rop_t *np_rpost_get_asking(np_vlink_t *link, np_op_kind_t kind,
 }
 
 static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
-                           np_key_t *key, const np_iov_t *iov,
-                           size_t iovcnt, size_t len, uint64_t addr,
-                           void *comp)
+                                  np_key_t *key, const np_iov_t *iov,
+                                  size_t iovcnt, size_t len, uint64_t addr,
+                                  void *comp)
 {
     np_vlink_t *link   = np_vlink_of(flight);
     np_rpost_way_t way = np_rpost_way(link);
@@ -333,11 +335,13 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
     np_rop_t *op;
 
     status = np_rpost_may_use(key);
-    if (ucs_likely(status == UCS_OK)) {
-        status = (dir == NP_DIR_PUT) ?
-                 np_rpost_enter_put(link, addr, len, &way) :
-                 np_rpost_enter_get(link, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return (dir == NP_DIR_PUT) ? status :
+               np_flight_refuse_op(flight, status, comp);
     }
+
+    status = (dir == NP_DIR_PUT) ? np_rpost_enter_put(link, addr, len, &way) :
+             np_rpost_enter_get(link, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -367,24 +371,25 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
         np_op_drop(&op->super);
         return UCS_ERR_NO_RESOURCE;
     }
-    np_rpost_weigh(link, op, dir, addr, len);
     np_flight_begun(&link->flight);
     return UCS_INPROGRESS;
 }
 
-static ucs_status_t np_rpost_get_unpack(np_flight_t *flight,
-                                 np_key_t *key, size_t len,
-                                 uint64_t addr, np_unpack_t unpack, void *arg,
-                                 void *comp)
+static ucs_status_t np_rpost_get_unpack(np_flight_t *flight, np_key_t *key,
+                                        size_t len, uint64_t addr,
+                                        np_unpack_t unpack, void *arg,
+                                        void *comp)
 {
     np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
     np_rop_t *op;
 
     status = np_rpost_may_use(key);
-    if (ucs_likely(status == UCS_OK)) {
-        status = np_rpost_enter_get(link, addr, len);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return np_flight_refuse_op(flight, status, comp);
     }
+
+    status = np_rpost_enter_get(link, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
