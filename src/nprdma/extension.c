@@ -441,7 +441,9 @@ static int np_extension_file_commit(nprdma_file_t *file)
 
 static void np_extension_file_destroy(nprdma_file_t *file)
 {
-    np_file_destroy(np_extension_file(file));
+    if (np_extension_is_running()) {
+        np_file_destroy(np_extension_file(file));
+    }
 }
 
 __attribute__((visibility("default")))

@@ -19,6 +19,7 @@
 
 #include "file.h"
 
+#include "file_area.h"
 #include "mapper.h"
 #include "region.h"
 

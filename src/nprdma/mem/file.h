@@ -21,7 +21,8 @@
 #define NP_FILE_H_
 
 #include "../np.h"
-#include "file_area.h"
+
+#include <stdatomic.h>
 
 typedef struct np_file np_file_t;
 typedef struct np_file_key np_file_key_t;
@@ -32,6 +33,24 @@ enum {
     NP_FILE_WRITE = 1u << 1
 };
 
+/** The addresses at which files are mapped (file_area.h). Set once, size last,
+ *  with release. A forked child has none: no size. */
+typedef struct np_file_area {
+    _Atomic uint64_t size;
+    uint64_t         first;
+} np_file_area_t;
+
+extern np_file_area_t np_file_area;
+
+
+/** Is this an address of the area? Any thread, no lock. */
+static UCS_F_ALWAYS_INLINE int np_file_has(uint64_t va)
+{
+    const uint64_t size = atomic_load_explicit(&np_file_area.size,
+                                               memory_order_acquire);
+
+    return ucs_unlikely((va - np_file_area.first) < size);
+}
 
 /*
  * What the program calls: as nprdma_file.h says, with its errors (negative

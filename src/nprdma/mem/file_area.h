@@ -10,10 +10,9 @@
 #ifndef NP_FILE_AREA_H_
 #define NP_FILE_AREA_H_
 
-#include "../np.h"
+#include "file.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /** Bytes of the area, if there are so many; and half of it, the most that a
  *  place has */
@@ -30,28 +29,11 @@ typedef struct np_file_place {
     uint64_t len;
 } np_file_place_t;
 
-/** Set once, size last, with release. A forked child has none: no size. */
-typedef struct np_file_area {
-    _Atomic uint64_t size;
-    uint64_t         first;
-} np_file_area_t;
-
-extern np_file_area_t np_file_area;
-
 /** Guards all places, and what keys and files say is guarded by it. Held for no
  *  longer than a look at a file's size takes; the lock of the regions is taken
  *  under it. */
 extern pthread_rwlock_t np_file_lock;
 
-
-/** Is this an address of the area? Any thread, no lock. */
-static UCS_F_ALWAYS_INLINE int np_file_has(uint64_t va)
-{
-    const uint64_t size = atomic_load_explicit(&np_file_area.size,
-                                               memory_order_acquire);
-
-    return ucs_unlikely((va - np_file_area.first) < size);
-}
 
 /**
  * Take a place of @a place->len bytes. With the lock, to write.
