@@ -44,10 +44,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-if [ -z "$prefix" ]; then
-    nprdma_prepare build all >&2
-    prefix=$nprdma_top/build/install
-fi
+nprdma_find_prefix
 bench=$prefix/libexec/nprdma/bench/files
 [ -x "$bench" ] || nprdma_die "no $bench: make install first"
 nprdma_find_cpus

@@ -64,10 +64,7 @@ done
 rounds=${rounds:-$((quick ? 5 : 15))}
 
 nprdma_find_cpus
-if [ -z "$prefix" ]; then
-    nprdma_prepare build all >&2
-    prefix=$nprdma_top/build/install
-fi
+nprdma_find_prefix
 program=$prefix/libexec/nprdma/bench/overlap
 [ -x "$program" ] || nprdma_die "no $program: make install first"
 

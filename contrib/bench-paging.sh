@@ -62,10 +62,7 @@ rounds=${rounds:-$((quick ? 1 : 15))}
 
 nprdma_find_cpus
 
-if [ -z "$prefix" ]; then
-    nprdma_prepare build all >&2
-    prefix=$nprdma_top/build/install
-fi
+nprdma_find_prefix
 program=$prefix/libexec/nprdma/bench/paging
 [ -x "$program" ] || nprdma_die "no $program: make install first"
 

@@ -90,10 +90,7 @@ find_device() {
     done
 }
 
-if [ -z "$prefix" ]; then
-    nprdma_prepare build all >&2
-    prefix=$nprdma_top/build/install
-fi
+nprdma_find_prefix
 bench=$prefix/libexec/nprdma/bench
 [ -x "$bench/unload" ] || nprdma_die "no $bench/unload: make install first"
 if [ -z "$device" ]; then

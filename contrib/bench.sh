@@ -98,10 +98,7 @@ need_own() {
 find_programs() {
     local name given=$osu
     local -a found=()
-    if [ -z "$prefix" ]; then
-        nprdma_prepare build all >&2
-        prefix=$nprdma_top/build/install
-    fi
+    nprdma_find_prefix
     osu=${osu:-$prefix/libexec/nprdma/osu}
     need "$prefix/bin/nprdma-run" "make install first, or give --prefix"
     if [ -n "$against" ]; then

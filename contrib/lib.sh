@@ -169,6 +169,13 @@ nprdma_osu_for_mpich() {
     fi
 }
 
+# nprdma_find_prefix: sets prefix, if it is empty, to what is built here for it
+nprdma_find_prefix() {
+    [ -z "$prefix" ] || return 0
+    nprdma_prepare build all >&2
+    prefix=$nprdma_top/build/install
+}
+
 # nprdma_find_cpus: sets cpus to the CPUs that we may use, two or more
 nprdma_find_cpus() {
     local range cpu

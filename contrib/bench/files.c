@@ -43,13 +43,6 @@ typedef struct files_options {
 } files_options_t;
 
 
-static void files_check(ucs_status_t status, const char *what)
-{
-    if (status != UCS_OK) {
-        bench_die("%s: %s", what, ucs_status_string(status));
-    }
-}
-
 static void files_call(int ret, const char *what)
 {
     if (ret != 0) {
@@ -70,7 +63,7 @@ static double files_key_us(bench_rank_t *rank, int fd, uint64_t size,
                                 NPRDMA_FILE_WRITE), "nprdma_file_bind");
     files_call(nprdma_file_key(*file, NPRDMA_FILE_READ | NPRDMA_FILE_WRITE,
                                &key), "nprdma_file_key");
-    files_check(nprdma_file_pack_key(rank->context, &key, packed, len),
+    bench_check(nprdma_file_pack_key(rank->context, &key, packed, len),
                 "nprdma_file_pack_key");
     return (bench_seconds() - begin) * 1e6;
 }
@@ -209,7 +202,7 @@ static void files_initiate(bench_rank_t *rank, const files_options_t *opts)
     unsigned i;
 
     for (way = 0; way < FILES_CALL; ++way) {
-        files_check(ucp_ep_rkey_unpack(rank->eps[1], opts->shared->keys[way],
+        bench_check(ucp_ep_rkey_unpack(rank->eps[1], opts->shared->keys[way],
                                        &keys[way]), "ucp_ep_rkey_unpack");
     }
     for (i = 0; i < 2 * (sizeof(sizes) / sizeof(*sizes)); ++i) {
@@ -242,8 +235,8 @@ static void files_main(bench_rank_t *rank, void *arg)
 
         params.address = bench_memory(FILES_SIZE);
         params.length  = FILES_SIZE;
-        files_check(ucp_mem_map(rank->context, &params, &memh), "ucp_mem_map");
-        files_check(ucp_rkey_pack(rank->context, memh, &packed, &len),
+        bench_check(ucp_mem_map(rank->context, &params, &memh), "ucp_mem_map");
+        bench_check(ucp_rkey_pack(rank->context, memh, &packed, &len),
                     "ucp_rkey_pack");
         files_share(opts, FILES_MEMORY, packed, len, params.address);
         ucp_rkey_buffer_release(packed);
@@ -289,7 +282,7 @@ int main(int argc, char **argv)
     while ((c = getopt(argc, argv, "n:c:h")) != -1) {
         switch (c) {
         case 'n':
-            opts.bytes = bench_read_mib(optarg);
+            opts.bytes = bench_read_number(c, optarg, 1024) << 20;
             break;
         case 'c':
             opts.is_pinned = 1;
@@ -308,13 +301,12 @@ int main(int argc, char **argv)
         return 2;
     }
 
-    opts.shared = mmap(NULL, sizeof(*opts.shared), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    opts.shared = bench_shared_memory(sizeof(*opts.shared));
     opts.fd     = memfd_create("bench-files", MFD_CLOEXEC);
     data        = bench_memory(FILES_SIZE);
-    if ((opts.shared == MAP_FAILED) || (opts.fd < 0) ||
+    if ((opts.fd < 0) ||
         (pwrite(opts.fd, data, FILES_SIZE, 0) != (ssize_t)FILES_SIZE)) {
-        bench_die("no memory to meet in, or for a file: %m");
+        bench_die("no memory for a file: %m");
     }
     munmap(data, FILES_SIZE);
     bench_features = UCP_FEATURE_RMA;

@@ -57,10 +57,7 @@ if [ ${#ranks[@]} -lt 2 ] || [ "${ranks[-1]}" -lt 4 ]; then
         "more, as in 2 8"
 fi
 
-if [ -z "$prefix" ]; then
-    nprdma_prepare build all >&2
-    prefix=$nprdma_top/build/install
-fi
+nprdma_find_prefix
 program=$prefix/libexec/nprdma/bench/memory
 [ -x "$program" ] || nprdma_die "no $program: make install first"
 

@@ -83,18 +83,8 @@ static void overlap_take(overlap_run_t *run, size_t size)
 static char *overlap_memory(const bench_rank_t *rank,
                             const overlap_options_t *opts, size_t size)
 {
-    void *ptr;
-
-    if ((opts->memory != OVERLAP_TAKEN) || (rank->rank != 0)) {
-        return bench_memory(size);
-    }
-
-    ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-               -1, 0);
-    if (ptr == MAP_FAILED) {
-        bench_die("no memory for %zu bytes: %m", size);
-    }
-    return ptr;
+    return ((opts->memory != OVERLAP_TAKEN) || (rank->rank != 0)) ?
+           bench_memory(size) : bench_shared_memory(size);
 }
 
 /* One side after the other brings its memory in */

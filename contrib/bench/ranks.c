@@ -45,7 +45,7 @@ void bench_die(const char *format, ...)
     exit(1);
 }
 
-static void bench_check(ucs_status_t status, const char *what)
+void bench_check(ucs_status_t status, const char *what)
 {
     if (status != UCS_OK) {
         bench_die("%s: %s", what, ucs_status_string(status));
@@ -112,6 +112,17 @@ void *bench_memory(size_t len)
         bench_die("no memory for %zu bytes: %m", len);
     }
     memset(ptr, 1, len);
+    return ptr;
+}
+
+void *bench_shared_memory(size_t len)
+{
+    void *ptr = mmap(NULL, len, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (ptr == MAP_FAILED) {
+        bench_die("no memory for %zu bytes: %m", len);
+    }
     return ptr;
 }
 
@@ -269,11 +280,7 @@ int bench_ranks_run(int size, const int *cpus, bench_main_t main, void *arg)
     int i, left, status, code = 0;
     pid_t pid;
 
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        bench_die("no memory for %zu bytes: %m", sizeof(*shared));
-    }
+    shared = bench_shared_memory(sizeof(*shared));
 
     for (i = 0; i < size; ++i) {
         pids[i] = fork();

@@ -54,10 +54,16 @@ void bench_wait(bench_rank_t *rank, void *request);
 /* Anonymous memory, written once */
 void *bench_memory(size_t len);
 
+/* Seen by all ranks that are forked later; zeroes */
+void *bench_shared_memory(size_t len);
+
 double bench_seconds(void);
 
 /* The least first */
 void bench_sort(double *values, size_t count);
+
+/* Die with a line if it is an error */
+void bench_check(ucs_status_t status, const char *what);
 
 void bench_die(const char *format, ...)
         __attribute__((noreturn, format(printf, 1, 2)));

@@ -49,13 +49,6 @@ typedef struct unload_stream {
 } unload_stream_t;
 
 
-static void unload_check(ucs_status_t status, const char *what)
-{
-    if (status != UCS_OK) {
-        bench_die("%s: %s", what, ucs_status_string(status));
-    }
-}
-
 /* By Zipf, the pages in any order */
 static void
 unload_stream_make(const unload_options_t *opts, unload_stream_t *stream)
@@ -144,7 +137,7 @@ static void unload_initiate(const unload_options_t *opts, bench_rank_t *rank)
     char *data;
     int i;
 
-    unload_check(ucp_ep_rkey_unpack(rank->eps[1], opts->shared->key, &key),
+    bench_check(ucp_ep_rkey_unpack(rank->eps[1], opts->shared->key, &key),
                  "ucp_ep_rkey_unpack");
     data = bench_memory(UNLOAD_PAGE);
     memset(data, 7, UNLOAD_PAGE);
@@ -216,8 +209,8 @@ static void unload_main(bench_rank_t *rank, void *arg)
         memory         = bench_memory(len);
         params.address = memory;
         params.length  = len;
-        unload_check(ucp_mem_map(rank->context, &params, &memh), "ucp_mem_map");
-        unload_check(ucp_rkey_pack(rank->context, memh, &packed,
+        bench_check(ucp_mem_map(rank->context, &params, &memh), "ucp_mem_map");
+        bench_check(ucp_rkey_pack(rank->context, memh, &packed,
                                    &opts->shared->key_len), "ucp_rkey_pack");
         if (opts->shared->key_len > UNLOAD_KEY) {
             bench_die("a key of more than %d bytes", UNLOAD_KEY);
@@ -318,11 +311,7 @@ int main(int argc, char **argv)
         return 2;
     }
 
-    opts.shared = mmap(NULL, sizeof(*opts.shared), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (opts.shared == MAP_FAILED) {
-        bench_die("no memory to meet in: %m");
-    }
+    opts.shared = bench_shared_memory(sizeof(*opts.shared));
     bench_features = UCP_FEATURE_RMA;
     return bench_ranks_run(2, opts.is_pinned ? opts.cpus : NULL, unload_main,
                            &opts);

@@ -23,15 +23,15 @@
  *
  * Between peers of one host, over soft0. An endpoint of an RDMA device refuses
  * such a key. Owner and peers run with UCX_TLS=nprdma: another transport beside
- * it that takes remote addresses for addresses (cma, knem, xpmem, self) must
- * not be chosen for a file. So does UCP from UCX 1.17 on for gets of endpoints
- * with UCP_ERR_HANDLING_MODE_PEER: peers use endpoints without.
+ * it takes remote addresses for addresses (cma, knem, xpmem, self, and over tcp
+ * the owner's UCP), and must not be chosen for a file. So does UCP from UCX
+ * 1.17 on for gets of endpoints with UCP_ERR_HANDLING_MODE_PEER: peers use
+ * endpoints without.
  *
  * All functions but nprdma_file_destroy(): any thread at any time, but not in a
  * signal handler; calls for one file wait for each other. In a forked child,
  * objects of its parent must not be used (-ENOTCONN). Errors are negative errno
- * values.
- * Errors of all calls: -EINVAL, -ENOTCONN and -EPROTO as nprdma.h says.
+ * values; of all calls -EINVAL, -ENOTCONN and -EPROTO, as nprdma.h says.
  *
  * Manual: nprdma_file(3).
  */

@@ -132,7 +132,7 @@ ucs_status_t np_arena_set_table(uint32_t number, uint32_t index)
     return UCS_OK;
 }
 
-static ucs_status_t np_arenas_share_slow(np_arenas_t arenas)
+static ucs_status_t np_arenas_set(np_arenas_t arenas, uint32_t flag)
 {
     np_arena_state_t *state;
     uint32_t i;
@@ -143,7 +143,7 @@ static ucs_status_t np_arenas_share_slow(np_arenas_t arenas)
             return UCS_ERR_NO_MEMORY;
         }
 
-        atomic_fetch_or_explicit(state, NP_ARENA_SHARED, memory_order_relaxed);
+        atomic_fetch_or_explicit(state, flag, memory_order_relaxed);
     }
 
     return UCS_OK;
@@ -151,17 +151,7 @@ static ucs_status_t np_arenas_share_slow(np_arenas_t arenas)
 
 ucs_status_t np_arenas_set_files(np_arenas_t arenas)
 {
-    np_arena_state_t *state;
-    uint32_t i;
-
-    for (i = 0; i < arenas.count; ++i) {
-        state = np_arena_get(arenas.first + i);
-        if (state == NULL) {
-            return UCS_ERR_NO_MEMORY;
-        }
-        atomic_fetch_or_explicit(state, NP_ARENA_FILES, memory_order_relaxed);
-    }
-    return UCS_OK;
+    return np_arenas_set(arenas, NP_ARENA_FILES);
 }
 
 void np_arenas_unset_files(np_arenas_t arenas)
@@ -193,5 +183,5 @@ ucs_status_t np_arenas_share(uint64_t va, uint64_t len, np_arenas_t *arenas)
         return UCS_OK;
     }
 
-    return np_arenas_share_slow(*arenas);
+    return np_arenas_set(*arenas, NP_ARENA_SHARED);
 }

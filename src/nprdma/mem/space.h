@@ -22,7 +22,7 @@
 #define NP_SPACE_H_
 
 #include "../np.h"
-#include "region.h"
+#include "access.h"
 
 /** What a peer needs for its request, in all */
 enum {
@@ -50,8 +50,7 @@ ucs_status_t np_space_resolve(uint64_t addr, uint64_t len, unsigned rights,
  *  never end. */
 static inline ucs_status_t np_space_check_again(uint64_t addr, uint64_t len)
 {
-    return (!np_region_guards(addr) || np_regions_cover(addr, len)) ?
-           UCS_OK : UCS_ERR_INVALID_ADDR;
+    return np_access_is_allowed(addr, len) ? UCS_OK : UCS_ERR_INVALID_ADDR;
 }
 
 #endif
