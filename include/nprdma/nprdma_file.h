@@ -21,12 +21,13 @@
  * right, or if the file system has no room. What a put has of the file may be
  * written then; nothing is written behind the end. No process gets a SIGBUS.
  *
- * Between peers of one host, over soft0. An endpoint of an RDMA device refuses
- * such a key. Owner and peers run with UCX_TLS=nprdma: another transport beside
- * it takes remote addresses for addresses (cma, knem, xpmem, self, and over tcp
- * the owner's UCP), and must not be chosen for a file. So does UCP from UCX
- * 1.17 on for gets of endpoints with UCP_ERR_HANDLING_MODE_PEER: peers use
- * endpoints without.
+ * Peers of the same host move the bytes by themselves (soft0). Over an RDMA
+ * device they go in messages, which the owner's CPU copies: the device has no
+ * registration and no translation of a file. Owner and peers run with
+ * UCX_TLS=nprdma: another transport beside it takes remote addresses for
+ * addresses (cma, knem, xpmem, self, and over tcp the owner's UCP), and must
+ * not be chosen for a file. So does UCP from UCX 1.17 on for gets of endpoints
+ * with UCP_ERR_HANDLING_MODE_PEER: peers use endpoints without.
  *
  * All functions but nprdma_file_destroy(): any thread at any time, but not in a
  * signal handler; calls for one file wait for each other. In a forked child,

@@ -34,6 +34,7 @@
 
 unsigned tap_count, tap_failures;
 
+void test_files(void);
 void test_rights(void);
 void test_sleep(void);
 void test_unloaded(void);
@@ -1331,6 +1332,7 @@ int main(void)
     TAP_CHECK(tap_child(swapped_atomic_is_repeated), "and an atomic");
     TAP_CHECK(tap_child(swapped_atomic_is_executed_once),
               "once, if its queue pair fails meanwhile");
+    test_files();
     test_rights();
     test_sleep();
     test_unloaded();

@@ -133,9 +133,6 @@ typedef struct np_way_ops {
     ucs_status_t (*atomic)(np_flight_t *flight, const np_atomic_t *request,
                            void *result, void *comp);
     int      keeps_atomics;
-    /** May this key be used for an atomic? Others of these functions ask by
-     *  themselves. NULL: every key that covers what is wanted may. */
-    ucs_status_t (*may_use)(const np_key_t *key);
 } np_way_ops_t;
 
 /** What the links of a port share. Guarded as its port is. */

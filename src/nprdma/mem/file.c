@@ -22,6 +22,7 @@
 #include "file_area.h"
 #include "mapper.h"
 #include "region.h"
+#include "swapper.h"
 
 #include "../thread.h"
 
@@ -150,6 +151,7 @@ static void np_file_end(np_region_t *region)
         va = np_region_va(region);
         np_region_put(region);
         np_mapper_flush(va, 0);
+        np_swap_wait_copies();
     }
 }
 

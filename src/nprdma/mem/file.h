@@ -43,6 +43,12 @@ typedef struct np_file_area {
 extern np_file_area_t np_file_area;
 
 
+/** May any file be reached? Any thread, no lock. */
+static inline int np_file_are_there(void)
+{
+    return atomic_load_explicit(&np_file_area.size, memory_order_acquire) > 0;
+}
+
 /** Is this an address of the area? Any thread, no lock. */
 static UCS_F_ALWAYS_INLINE int np_file_has(uint64_t va)
 {

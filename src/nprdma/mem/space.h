@@ -29,8 +29,8 @@ enum {
     NP_RIGHT_READ   = 1u << 0,
     NP_RIGHT_WRITE  = 1u << 1,
     NP_RIGHT_BOTH   = NP_RIGHT_READ | NP_RIGHT_WRITE, /**< an atomic, a view */
-    NP_RIGHT_MEMORY = 1u << 2  /**< in no file: what moves is not waited for
-                                    when a key ends */
+    NP_RIGHT_MEMORY = 1u << 2  /**< in no file: of one, an RDMA device has
+                                    neither views nor registrations */
 };
 
 /**

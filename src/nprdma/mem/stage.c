@@ -16,6 +16,7 @@
 
 #include "access.h"
 #include "bypass.h"
+#include "region.h"
 #include "swapper.h"
 #include "table.h"
 
@@ -235,6 +236,33 @@ static int np_stage_is_swapped(const np_iov_t *memory)
     return np_swap_range_touches((uintptr_t)memory->base, memory->len);
 }
 
+/* Copy what peers reach of a file (file.h). Who takes it from them waits for the
+ * end of the copy, and no later one begins. */
+static ucs_status_t
+np_stage_file(np_stage_t *stage, const np_iov_t *memory, void *data,
+              int to_memory, int may_sleep)
+{
+    const uint64_t addr = (uintptr_t)memory->base;
+    ucs_status_t status = UCS_ERR_INVALID_ADDR;
+    int phase;
+
+    if (!may_sleep && !np_access_is_present(addr, memory->len)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    phase = np_swap_copy_begin();
+    if (np_regions_cover(addr, memory->len)) {
+        status = np_stage_now(stage, memory, 1, data, to_memory);
+    }
+    np_swap_copy_end(phase);
+    return status;
+}
+
+static int np_stage_is_file(const np_iov_t *memory)
+{
+    return np_file_has((uintptr_t)memory->base);
+}
+
 /* Copy what the program does not swap. Where the kernel has found nothing there
  * may be a pager that hears only of the program's own accesses
  * (userfaultfd). */
@@ -273,7 +301,8 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
     ucs_status_t status = UCS_OK;
     size_t i;
 
-    for (i = 0; (i < iovcnt) && !np_stage_is_swapped(&iov[i]); ++i) {
+    for (i = 0; (i < iovcnt) && !np_stage_is_swapped(&iov[i]) &&
+                !np_stage_is_file(&iov[i]); ++i) {
     }
     if (ucs_likely(i == iovcnt)) {
         return np_stage_list(stage, iov, iovcnt, data, to_memory, may_sleep);
@@ -281,7 +310,9 @@ ucs_status_t np_stage_copy(np_stage_t *stage, const np_iov_t *iov,
 
     for (i = 0; (i < iovcnt) && (status == UCS_OK);
          data = UCS_PTR_BYTE_OFFSET(data, iov[i++].len)) {
-        status = !np_stage_is_swapped(&iov[i]) ?
+        status = np_stage_is_file(&iov[i]) ?
+                 np_stage_file(stage, &iov[i], data, to_memory, may_sleep) :
+                 !np_stage_is_swapped(&iov[i]) ?
                  np_stage_list(stage, &iov[i], 1, data, to_memory, may_sleep) :
                  may_sleep ?
                  np_stage_pages(stage, &iov[i], data, to_memory) :

@@ -242,8 +242,9 @@ void np_swap_wait_copies(void)
 
     np_unit_assert_outside();
 
-    if (ucs_likely(atomic_load_explicit(&np_swap_count,
-                                        memory_order_acquire) == 0)) {
+    if (ucs_likely((atomic_load_explicit(&np_swap_count,
+                                         memory_order_acquire) == 0) &&
+                   !np_file_are_there())) {
         return;
     }
 

@@ -8,6 +8,7 @@
 #define NP_SWAPPER_H_
 
 #include "entries.h"
+#include "file.h"
 #include "mapper.h"
 
 /** A range and what brings its pages in. Counted while the swapper is
@@ -42,9 +43,10 @@ static inline int np_swap_range_touches(uint64_t va, uint64_t len)
 }
 
 /**
- * Copies by the CPU of memory that may be swapped. After np_swap_copy_begin,
- * look whether the memory is mapped; if it is, it stays until np_swap_copy_end.
- * Do not wait for anything in between.
+ * Copies by the CPU of memory that may be swapped, or of a file that peers
+ * reach. After np_swap_copy_begin, look whether the memory is mapped, or a
+ * region has it; if so, it stays until np_swap_copy_end. Do not wait for
+ * anything in between.
  *
  * @return for np_swap_copy_end.
  */
@@ -68,8 +70,8 @@ static inline void np_swap_let_go(int phase)
 }
 
 /** Copies that have begun are over when this returns. Entries must have been
- *  cleared before. Without any range of the whole process this costs one
- *  load. */
+ *  cleared before, or regions ended. Without any range or file of the whole
+ *  process this costs two loads. */
 void np_swap_wait_copies(void);
 
 /** A child after fork: it has no ranges */

@@ -190,9 +190,6 @@ ucs_status_t np_ep_atomic(np_flight_t *flight, np_key_t *key,
 
     status = np_flight_fence_atomic(flight, request->addr, request->size);
     if (status == UCS_OK) {
-        status = (ways->may_use == NULL) ? UCS_OK : ways->may_use(key);
-    }
-    if (status == UCS_OK) {
         status = np_flight_start_key(flight, key, &request->addr,
                                      request->size);
     }

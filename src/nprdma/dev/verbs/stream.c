@@ -46,8 +46,9 @@ void np_stream_start(np_stream_t *stream)
     }
     stream->chunk = conn->port->config.is_sequential ? stream->len :
                     ucs_max(chunk, (size_t)NP_VPORT_CHUNK_MIN);
-    if (stream->iovcnt != 1) {
-        stream->no_register = 1; /* a list is gathered by messages */
+    if ((stream->iovcnt != 1) ||
+        np_file_has((uintptr_t)np_stream_local(stream, 0))) {
+        stream->no_register = 1; /* a list, and a file, goes by messages */
     }
     np_stream_todo(stream);
 }
@@ -107,7 +108,8 @@ int np_stream_begin(np_stream_t *stream, np_conn_t *conn, uint32_t name,
     if (stream->is_source && !stream->no_keys) {
         np_service_start(); /* they take its key while the program computes */
     }
-    if (ucs_unlikely(config->is_sequential) && !stream->no_keys) {
+    if (ucs_unlikely(config->is_sequential) && !stream->no_keys &&
+        !stream->no_register) {
         np_stream_prepare(stream);
     }
 

@@ -148,8 +148,7 @@ static ucs_status_t np_stream_begin_asked(np_conn_t *conn, const np_vctl_t *ctl)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = np_space_resolve(body->addr, body->len, rights | NP_RIGHT_MEMORY,
-                              &va);
+    status = np_space_resolve(body->addr, body->len, rights, &va);
     if (status == UCS_OK) {
         status = np_stream_serve(conn, ctl, va);
     }

@@ -185,31 +185,17 @@ static void np_rpost_put(np_vlink_t *link, np_vctl_t *ctl, uint64_t addr,
     np_flight_begun(&link->flight);
 }
 
-static ucs_status_t np_rpost_may_use(const np_key_t *key)
-{
-    if (ucs_likely(np_key_base(key) == 0)) {
-        return UCS_OK;
-    }
-
-    np_error("the key is of a file, and files are not reached over RDMA "
-             "devices yet: both processes must be on one host, with "
-             "UCX_NPRDMA_INTRA_NODE=soft");
-    return UCS_ERR_UNSUPPORTED;
-}
-
 static ssize_t
 np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
                     void *arg, uint64_t addr)
 {
-    np_vlink_t *link = np_vlink_of(flight);
+    np_vlink_t *link      = np_vlink_of(flight);
+    const uint64_t remote = np_key_base(key) + addr;
     ucs_status_t status;
     np_vctl_t *ctl;
     size_t len;
 
-    status = np_rpost_may_use(key);
-    if (ucs_likely(status == UCS_OK)) {
-        status = np_rpost_enter(link);
-    }
+    status = np_rpost_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -220,7 +206,7 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
     }
 
     /* before anything is packed: the caller cannot pack twice */
-    status = np_rpost_order(link, addr, NP_VSEG_DATA, 1, np_rpost_way(link));
+    status = np_rpost_order(link, remote, NP_VSEG_DATA, 1, np_rpost_way(link));
     if (ucs_unlikely(status != UCS_OK)) {
         np_conn_drop(link->conn, &ctl->msg);
         return status;
@@ -234,23 +220,20 @@ np_rpost_put_packed(np_flight_t *flight, np_key_t *key, np_pack_t pack,
         return (len == 0) ? 0 : (ssize_t)UCS_ERR_INVALID_ADDR;
     }
 
-    np_rpost_put(link, ctl, addr, len, np_rpost_put_way(link, addr, len));
+    np_rpost_put(link, ctl, remote, len, np_rpost_put_way(link, remote, len));
     return len;
 }
 
-static ucs_status_t np_rpost_put_copied(np_flight_t *flight, np_key_t *key,
-                                        const void *data, size_t len,
-                                        uint64_t addr)
+static ucs_status_t
+np_rpost_put_copied(np_flight_t *flight, UCS_V_UNUSED np_key_t *key,
+                    const void *data, size_t len, uint64_t addr)
 {
     np_vlink_t *link = np_vlink_of(flight);
     np_rpost_way_t way;
     ucs_status_t status;
     np_vctl_t *ctl;
 
-    status = np_rpost_may_use(key);
-    if (ucs_likely(status == UCS_OK)) {
-        status = np_rpost_enter(link);
-    }
+    status = np_rpost_enter(link);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -324,21 +307,15 @@ static np_rop_t *np_rpost_get_asking(np_vlink_t *link, np_op_kind_t kind,
     return op;
 }
 
-static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
-                                  np_key_t *key, const np_iov_t *iov,
-                                  size_t iovcnt, size_t len, uint64_t addr,
-                                  void *comp)
+static ucs_status_t
+np_rpost_move(np_dir_t dir, np_flight_t *flight, UCS_V_UNUSED np_key_t *key,
+              const np_iov_t *iov, size_t iovcnt, size_t len, uint64_t addr,
+              void *comp)
 {
     np_vlink_t *link   = np_vlink_of(flight);
     np_rpost_way_t way = np_rpost_way(link);
     ucs_status_t status;
     np_rop_t *op;
-
-    status = np_rpost_may_use(key);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return (dir == NP_DIR_PUT) ? status :
-               np_flight_refuse_op(flight, status, comp);
-    }
 
     status = (dir == NP_DIR_PUT) ? np_rpost_enter_put(link, addr, len, &way) :
              np_rpost_enter_get(link, addr, len);
@@ -375,19 +352,13 @@ static ucs_status_t np_rpost_move(np_dir_t dir, np_flight_t *flight,
     return UCS_INPROGRESS;
 }
 
-static ucs_status_t np_rpost_get_unpack(np_flight_t *flight, np_key_t *key,
-                                        size_t len, uint64_t addr,
-                                        np_unpack_t unpack, void *arg,
-                                        void *comp)
+static ucs_status_t
+np_rpost_get_unpack(np_flight_t *flight, UCS_V_UNUSED np_key_t *key, size_t len,
+                    uint64_t addr, np_unpack_t unpack, void *arg, void *comp)
 {
     np_vlink_t *link = np_vlink_of(flight);
     ucs_status_t status;
     np_rop_t *op;
-
-    status = np_rpost_may_use(key);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return np_flight_refuse_op(flight, status, comp);
-    }
 
     status = np_rpost_enter_get(link, addr, len);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -481,6 +452,5 @@ const np_way_ops_t np_rop_ways = {
     .put_copied = np_rpost_put_copied,
     .put_packed = np_rpost_put_packed,
     .get_unpack = np_rpost_get_unpack,
-    .atomic     = np_rpost_atomic,
-    .may_use    = np_rpost_may_use
+    .atomic     = np_rpost_atomic
 };

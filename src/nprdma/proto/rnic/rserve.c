@@ -21,7 +21,7 @@ np_rserve_put(np_stage_t *stage, uint64_t addr, const void *data, size_t len,
     np_iov_t memory = {.len = len};
     ucs_status_t status;
 
-    status = np_space_resolve(addr, len, NP_RIGHT_WRITE | NP_RIGHT_MEMORY, va);
+    status = np_space_resolve(addr, len, NP_RIGHT_WRITE, va);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -34,10 +34,6 @@ ucs_status_t np_rserve_atomic(const np_atomic_t *request, int is_patient,
                               uint64_t *result, uint64_t *va)
 {
     ucs_status_t status;
-
-    if (np_file_has(request->addr)) {
-        return UCS_ERR_INVALID_ADDR;
-    }
 
     status = np_atomic_execute(request, NULL, is_patient, result);
     if (ucs_unlikely(status == UCS_ERR_NO_RESOURCE)) {
