@@ -81,7 +81,7 @@ accel_choose() {
 
 # qemu_args N: fills ARGS
 qemu_args() {
-    local n=$1 dir=$KERNEL_DIR virtio='' append tag path i
+    local n=$1 dir=$KERNEL_DIR virtio='' cmdline tag path i
     case $ACCEL-$CLOCK in
     kvm-*) ARGS=(-accel kvm -cpu host) ;;
     *-instructions)
@@ -96,19 +96,19 @@ qemu_args() {
         -m "$MEMORY" -smp "$CPUS" -display none -nodefaults -no-reboot
         -serial "file:$RUN/share/g$n/console"
         -kernel "$dir/vmlinuz" -initrd "$dir/initramfs")
-    append="console=ttyS0 panic=-1 loglevel=7 printk.devkmsg=on net.ifnames=0"
-    append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300"
-    append+=" lab.guest=$n"
+    cmdline="console=ttyS0 panic=-1 loglevel=7 printk.devkmsg=on net.ifnames=0"
+    cmdline+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300"
+    cmdline+=" lab.guest=$n"
     if [ "$IOMMU" != off ]; then
         # Comes before what is behind it
         ARGS+=(-device "intel-iommu,intremap=on,device-iotlb=on")
         virtio=,iommu_platform=on,disable-legacy=on
-        append+=" intel_iommu=on"
+        cmdline+=" intel_iommu=on"
         if [ "$IOMMU" = passthrough ]; then
-            append+=" iommu=pt"
+            cmdline+=" iommu=pt"
         fi
     fi
-    ARGS+=(-append "$append $APPEND"
+    ARGS+=(-append "$cmdline $APPEND"
         -drive "file=$ROOT_DIR/root.img,format=raw,if=none,id=root,readonly=on"
         -device "virtio-blk-pci,drive=root$virtio")
     share lab "$RUN/share" off
