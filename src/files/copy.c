@@ -1,0 +1,387 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * nprdma-file: copies. The bytes go between the server's file and the pages of
+ * ours, with no buffer in between where ours can be mapped.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is mapped, or in a buffer, at a time */
+#define TOOL_WINDOW  (64ull << 20)
+#define TOOL_BUFFER  (4ull << 20)
+
+/* What is moved at a time: progress is shown after each */
+#define TOOL_PIECE   (8ull << 20)
+
+/* A file of ours */
+typedef struct tool_local {
+    const char *name;
+    int        fd;
+    int        is_mapped;  /* else its bytes go through a buffer */
+    uint64_t   size;       /* to be, or as it is */
+    char       *buffer;
+} tool_local_t;
+
+
+static int tool_local_open(tool_local_t *local, const char *name, int flags,
+                           int standard)
+{
+    struct stat st;
+
+    *local = (tool_local_t){.name = name};
+    local->fd = (strcmp(name, "-") == 0) ? dup(standard) :
+                open(name, flags | O_CLOEXEC, 0666);
+    if ((local->fd < 0) || (fstat(local->fd, &st) != 0)) {
+        return -errno;
+    }
+
+    if (S_ISDIR(st.st_mode)) {
+        return -EISDIR;
+    }
+
+    local->is_mapped = S_ISREG(st.st_mode) && (strcmp(name, "-") != 0);
+    local->size      = S_ISREG(st.st_mode) ? st.st_size : 0;
+    return 0;
+}
+
+static int tool_local_close(tool_local_t *local)
+{
+    free(local->buffer);
+    return ((local->fd >= 0) && (close(local->fd) != 0)) ? -errno : 0;
+}
+
+static int tool_local_buffer(tool_local_t *local)
+{
+    if (local->buffer == NULL) {
+        local->buffer = malloc(TOOL_BUFFER);
+    }
+    return (local->buffer == NULL) ? -ENOMEM : 0;
+}
+
+/* Write all of it */
+static int tool_write(int fd, const char *data, size_t len)
+{
+    ssize_t done;
+
+    while (len > 0) {
+        done = write(fd, data, len);
+        if ((done < 0) && (errno != EINTR)) {
+            return -errno;
+        }
+        data += (done > 0) ? done : 0;
+        len  -= (done > 0) ? done : 0;
+    }
+    return 0;
+}
+
+/* Read until it is full or the file ends */
+static ssize_t tool_read(int fd, char *data, size_t len)
+{
+    size_t done = 0;
+    ssize_t ret;
+
+    while (done < len) {
+        ret = read(fd, data + done, len - done);
+        if (ret == 0) {
+            break;
+        }
+        if ((ret < 0) && (errno != EINTR)) {
+            return -errno;
+        }
+        done += (ret > 0) ? ret : 0;
+    }
+    return done;
+}
+
+/* Move what is mapped at @a window, from @a offset of both files on, in
+ * pieces */
+static int tool_move_window(nf_remote_t *remote, int is_put, char *window,
+                            size_t len, uint64_t offset,
+                            tool_progress_t *progress)
+{
+    size_t done, part;
+    ssize_t ret;
+
+    for (done = 0; done < len; done += part) {
+        part = nf_min(len - done, TOOL_PIECE);
+        ret  = is_put ?
+               nf_pwrite(remote, window + done, part, offset + done) :
+               nf_pread(remote, window + done, part, offset + done);
+        if (ret != (ssize_t)part) {
+            return (ret < 0) ? ret : -EIO; /* it was cut meanwhile */
+        }
+        tool_progress_add(progress, part);
+    }
+    return 0;
+}
+
+/* All of a file of ours that can be mapped */
+static int tool_move_mapped(nf_remote_t *remote, int is_put,
+                            tool_local_t *local, tool_progress_t *progress)
+{
+    const int prot = PROT_READ | (is_put ? 0 : PROT_WRITE);
+    uint64_t offset;
+    size_t len;
+    char *window;
+    int ret;
+
+    for (offset = 0; offset < local->size; offset += len) {
+        len    = nf_min(local->size - offset, TOOL_WINDOW);
+        window = mmap(NULL, len, prot, MAP_SHARED, local->fd, offset);
+        if (window == MAP_FAILED) {
+            return -errno;
+        }
+
+        ret = tool_move_window(remote, is_put, window, len, offset, progress);
+        munmap(window, len);
+        if (ret != 0) {
+            return ret;
+        }
+    }
+    return 0;
+}
+
+static int tool_get_by_buffer(nf_remote_t *remote, tool_local_t *local,
+                              tool_progress_t *progress)
+{
+    uint64_t offset = 0;
+    int ret         = tool_local_buffer(local);
+    ssize_t len;
+
+    while (ret == 0) {
+        len = nf_pread(remote, local->buffer, TOOL_BUFFER, offset);
+        if (len <= 0) {
+            return len;
+        }
+        ret     = tool_write(local->fd, local->buffer, len);
+        offset += len;
+        tool_progress_add(progress, len);
+    }
+    return ret;
+}
+
+static int tool_put_by_buffer(nf_remote_t *remote, tool_local_t *local,
+                              tool_progress_t *progress)
+{
+    uint64_t offset = 0;
+    int ret         = tool_local_buffer(local);
+    ssize_t len;
+
+    while (ret == 0) {
+        len = tool_read(local->fd, local->buffer, TOOL_BUFFER);
+        if (len <= 0) {
+            return len;
+        }
+        len     = nf_pwrite(remote, local->buffer, len, offset);
+        ret     = (len < 0) ? len : 0;
+        offset += len;
+        tool_progress_add(progress, len);
+    }
+    return ret;
+}
+
+/* A file of ours gets room for all that comes: a full disk is an error now */
+static int tool_make_room(tool_local_t *local, uint64_t size)
+{
+    local->size = size;
+    if (!local->is_mapped || (size == 0)) {
+        return 0;
+    }
+
+    if ((fallocate(local->fd, 0, 0, size) == 0) ||
+        ((errno == EOPNOTSUPP) && (ftruncate(local->fd, size) == 0))) {
+        return 0;
+    }
+    return -errno;
+}
+
+int tool_get(tool_t *tool, const char *path, const char *name)
+{
+    tool_progress_t progress;
+    nf_remote_t *remote;
+    tool_local_t local;
+    nf_stat_t stat;
+    int ret;
+
+    ret = nf_open(tool->server, path, 0, 0, &remote);
+    if (ret != 0) {
+        return tool_fail("read", path, ret);
+    }
+
+    ret = nf_fstat(remote, &stat);
+    if (ret != 0) {
+        nf_close(remote);
+        return tool_fail("read", path, ret);
+    }
+
+    ret = tool_local_open(&local, name, O_RDWR | O_CREAT | O_TRUNC,
+                          STDOUT_FILENO);
+    if (ret == 0) {
+        ret = tool_make_room(&local, stat.size);
+    }
+    if (ret != 0) {
+        (void)tool_local_close(&local);
+        nf_close(remote);
+        return tool_fail("write", name, ret);
+    }
+
+    tool_progress_begin(tool, &progress, path, stat.size);
+    ret = local.is_mapped ? tool_move_mapped(remote, 0, &local, &progress) :
+          tool_get_by_buffer(remote, &local, &progress);
+    if ((ret == 0) && tool->is_durable && (fdatasync(local.fd) != 0)) {
+        ret = -errno;
+    }
+    if (tool_local_close(&local) != 0) {
+        ret = -EIO;
+    }
+    nf_close(remote);
+    if (ret != 0) {
+        return tool_fail("copy", path, ret);
+    }
+
+    if (strcmp(name, "-") != 0) {
+        tool_progress_end(tool, &progress);
+    }
+    return 0;
+}
+
+static int tool_put_all(tool_t *tool, tool_local_t *local, nf_remote_t *remote,
+                        const char *name)
+{
+    tool_progress_t progress;
+    int ret;
+
+    /* room for all of it: a full disk is an error now, and each page is
+     * there */
+    ret = (local->size == 0) ? 0 :
+          nf_resize(remote, local->size, NF_RESIZE_GROW | NF_RESIZE_ALLOCATE);
+    if (ret != 0) {
+        return ret;
+    }
+
+    tool_progress_begin(tool, &progress, name, local->size);
+    ret = local->is_mapped ? tool_move_mapped(remote, 1, local, &progress) :
+          tool_put_by_buffer(remote, local, &progress);
+    if ((ret == 0) && tool->is_durable) {
+        ret = nf_commit(remote);
+    }
+    if (ret == 0) {
+        tool_progress_end(tool, &progress);
+    }
+    return ret;
+}
+
+int tool_put(tool_t *tool, const char *name, const char *path)
+{
+    nf_remote_t *remote;
+    tool_local_t local;
+    int ret;
+
+    ret = tool_local_open(&local, name, O_RDONLY, STDIN_FILENO);
+    if (ret != 0) {
+        (void)tool_local_close(&local);
+        return tool_fail("read", name, ret);
+    }
+
+    ret = nf_open(tool->server, path,
+                  NF_OPEN_WRITE | NF_OPEN_CREATE | NF_OPEN_TRUNCATE, 0666,
+                  &remote);
+    if (ret == 0) {
+        ret = tool_put_all(tool, &local, remote, name);
+        nf_close(remote);
+    }
+    (void)tool_local_close(&local);
+    return (ret == 0) ? 0 : tool_fail("write", path, ret);
+}
+
+static int tool_append_one(tool_t *tool, nf_remote_t *remote, const char *data,
+                           size_t len)
+{
+    uint64_t at;
+    int ret = nf_append(remote, data, len, &at);
+
+    if ((ret == 0) && tool->is_json) {
+        printf("{\"offset\": %lu, \"bytes\": %zu}\n", at, len);
+    } else if ((ret == 0) && !tool->is_quiet) {
+        printf("%lu\n", at);
+    }
+    return ret;
+}
+
+static int tool_append_lines(tool_t *tool, nf_remote_t *remote, FILE *lines)
+{
+    size_t size = 0;
+    char *line  = NULL;
+    int ret     = 0;
+    ssize_t len;
+
+    while ((ret == 0) && ((len = getline(&line, &size, lines)) > 0)) {
+        ret = tool_append_one(tool, remote, line, len);
+    }
+    free(line);
+    return ret;
+}
+
+static int tool_append_all(tool_t *tool, nf_remote_t *remote, int fd)
+{
+    char *data = malloc(NF_APPEND_MAX + 1);
+    ssize_t len;
+    int ret;
+
+    if (data == NULL) {
+        return -ENOMEM;
+    }
+
+    len = tool_read(fd, data, NF_APPEND_MAX + 1);
+    ret = (len < 0) ? len : (len == 0) ? 0 :
+          (len > NF_APPEND_MAX) ? -EMSGSIZE :
+          tool_append_one(tool, remote, data, len);
+    free(data);
+    return ret;
+}
+
+int tool_append(tool_t *tool, const char *name, const char *path)
+{
+    nf_remote_t *remote;
+    tool_local_t local;
+    FILE *lines;
+    int ret;
+
+    ret = tool_local_open(&local, name, O_RDONLY, STDIN_FILENO);
+    if (ret != 0) {
+        (void)tool_local_close(&local);
+        return tool_fail("read", name, ret);
+    }
+
+    ret = nf_open(tool->server, path, NF_OPEN_APPEND | NF_OPEN_CREATE, 0666,
+                  &remote);
+    if (ret == 0) {
+        lines = tool->by_lines ? fdopen(dup(local.fd), "r") : NULL;
+        ret   = !tool->by_lines ? tool_append_all(tool, remote, local.fd) :
+                (lines == NULL) ? -ENOMEM :
+                tool_append_lines(tool, remote, lines);
+        if (lines != NULL) {
+            fclose(lines);
+        }
+        if ((ret == 0) && tool->is_durable) {
+            ret = nf_commit(remote);
+        }
+        nf_close(remote);
+    }
+    (void)tool_local_close(&local);
+    return (ret == 0) ? 0 : tool_fail("append to", path, ret);
+}

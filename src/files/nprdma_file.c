@@ -1,0 +1,528 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * nprdma-file: files of a server (nprdma-filed), from the command line.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "tool.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Progress is shown so often, ns */
+#define TOOL_SHOW_EACH  200000000
+
+/* Names of a directory that are sorted */
+typedef struct tool_names {
+    char   **names;
+    size_t count;
+} tool_names_t;
+
+/* A command. A path of the server has a colon before it. */
+typedef struct tool_command {
+    const char *name;
+    const char *arguments;  /* 'r': a path of the server, 'l': a file of
+                               ours; after '?': may be left out */
+    int        (*run)(tool_t *tool, char **paths);
+    const char *help;
+} tool_command_t;
+
+
+int tool_fail(const char *what, const char *path, int error)
+{
+    const char *why =
+            (error == -EXDEV) ? "it leads out of the server's directory" :
+            (error == -ESTALE) ? "the server was away, and has another file of "
+                                 "this name now" :
+            (error == -ECONNRESET) ? "the server has gone meanwhile: look "
+                                     "whether it has been done" :
+            (error == -EMSGSIZE) ? "more than 64 MiB are no single append: try "
+                                   "--lines" :
+            (error == -EROFS) ? "the server shares it for reading" :
+            strerror(-error);
+
+    nf_say("cannot %s '%s': %s", what, path, why);
+    return 1;
+}
+
+void tool_print_json(const char *text)
+{
+    putchar('"');
+    for (; *text != '\0'; ++text) {
+        if ((*text == '"') || (*text == '\\')) {
+            printf("\\%c", *text);
+        } else if ((unsigned char)*text < ' ') {
+            printf("\\u%04x", *text);
+        } else {
+            putchar(*text);
+        }
+    }
+    putchar('"');
+}
+
+void tool_progress_begin(const tool_t *tool, tool_progress_t *progress,
+                         const char *name, uint64_t total)
+{
+    *progress = (tool_progress_t){
+        .name     = name,
+        .total    = total,
+        .begin    = nf_now(),
+        .is_shown = !tool->is_quiet && !tool->is_json && isatty(STDERR_FILENO)
+    };
+    progress->shown = progress->begin;
+}
+
+static double tool_progress_rate(const tool_progress_t *progress)
+{
+    const double seconds = (nf_now() - progress->begin) * 1e-9;
+
+    return (seconds > 0) ? (progress->done / seconds / 1e6) : 0;
+}
+
+static void tool_progress_show(tool_progress_t *progress)
+{
+    fprintf(stderr, "\r%s: %lu MB", progress->name, progress->done / 1000000);
+    if (progress->total > 0) {
+        fprintf(stderr, " of %lu, %.0f %%", progress->total / 1000000,
+                100.0 * progress->done / progress->total);
+    }
+    fprintf(stderr, ", %.0f MB/s\033[K", tool_progress_rate(progress));
+}
+
+void tool_progress_add(tool_progress_t *progress, uint64_t bytes)
+{
+    progress->done += bytes;
+    if (progress->is_shown && ((nf_now() - progress->shown) > TOOL_SHOW_EACH)) {
+        progress->shown = nf_now();
+        tool_progress_show(progress);
+    }
+}
+
+void tool_progress_end(const tool_t *tool, tool_progress_t *progress)
+{
+    if (tool->is_json) {
+        printf("{\"bytes\": %lu, \"seconds\": %.6f}\n", progress->done,
+               (nf_now() - progress->begin) * 1e-9);
+    } else if (progress->is_shown) {
+        tool_progress_show(progress);
+        fputc('\n', stderr);
+    }
+}
+
+static void tool_show_stat(const tool_t *tool, const char *name,
+                           const nf_stat_t *stat)
+{
+    const time_t seconds = stat->mtime_sec;
+    const char type      = S_ISDIR(stat->mode) ? 'd' : S_ISLNK(stat->mode) ?
+                           'l' : S_ISREG(stat->mode) ? '-' : '?';
+    char when[32];
+    struct tm tm;
+
+    strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds,
+                                                                  &tm));
+    if (tool->is_json) {
+        printf("{\"name\": ");
+        tool_print_json(name);
+        printf(", \"type\": \"%c\", \"size\": %lu, \"mode\": \"%04o\", "
+               "\"uid\": %u, \"gid\": %u, \"mtime\": %ld.%09u, "
+               "\"inode\": %lu}\n", type, stat->size, stat->mode & 07777,
+               stat->uid, stat->gid, stat->mtime_sec, stat->mtime_nsec,
+               stat->inode);
+    } else {
+        printf("%c%04o %5u %5u %14lu %s %s\n", type, stat->mode & 07777,
+               stat->uid, stat->gid, stat->size, when, name);
+    }
+}
+
+static int tool_names_add(void *arg, const char *name, int type)
+{
+    tool_names_t *names = arg;
+    char **more;
+
+    more = realloc(names->names, (names->count + 1) * sizeof(*more));
+    if (more == NULL) {
+        return -ENOMEM;
+    }
+
+    names->names               = more;
+    names->names[names->count] = strdup(name);
+    return (names->names[names->count++] == NULL) ? -ENOMEM : 0;
+}
+
+static int tool_names_compare(const void *name1, const void *name2)
+{
+    return strcmp(*(char *const*)name1, *(char *const*)name2);
+}
+
+/* One of a directory; it may have gone meanwhile */
+static void
+tool_show_name(const tool_t *tool, const char *dir, const char *name)
+{
+    char path[2 * NF_PATH_MAX];
+    nf_stat_t stat;
+
+    if (!tool->is_long && !tool->is_json) {
+        printf("%s\n", name);
+        return;
+    }
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    if (nf_stat(tool->server, path, &stat) == 0) {
+        tool_show_stat(tool, name, &stat);
+    }
+}
+
+static int tool_ls_dir(tool_t *tool, const char *path)
+{
+    tool_names_t names = {0};
+    nf_remote_t *dir;
+    size_t i;
+    int ret;
+
+    ret = nf_open(tool->server, path, NF_OPEN_DIRECTORY, 0, &dir);
+    if (ret == 0) {
+        ret = nf_list(dir, tool_names_add, &names);
+        nf_close(dir);
+    }
+    qsort(names.names, names.count, sizeof(*names.names), tool_names_compare);
+    for (i = 0; i < names.count; ++i) {
+        if (ret == 0) {
+            tool_show_name(tool, path, names.names[i]);
+        }
+        free(names.names[i]);
+    }
+    free(names.names);
+    return (ret == 0) ? 0 : tool_fail("list", path, ret);
+}
+
+static int tool_stat(tool_t *tool, char **paths)
+{
+    nf_stat_t stat;
+    int ret = nf_stat(tool->server, paths[0], &stat);
+
+    if (ret != 0) {
+        return tool_fail("find", paths[0], ret);
+    }
+
+    tool_show_stat(tool, paths[0], &stat);
+    return 0;
+}
+
+static int tool_ls(tool_t *tool, char **paths)
+{
+    nf_stat_t stat;
+    int ret = nf_stat(tool->server, paths[0], &stat);
+
+    if (ret != 0) {
+        return tool_fail("find", paths[0], ret);
+    }
+
+    return S_ISDIR(stat.mode) ? tool_ls_dir(tool, paths[0]) :
+           tool_stat(tool, paths);
+}
+
+static int tool_cat(tool_t *tool, char **paths)
+{
+    return tool_get(tool, paths[0], "-");
+}
+
+/* As cp: into a directory, by the same name */
+static const char *tool_last(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return (slash == NULL) ? path : (slash + 1);
+}
+
+static int tool_run_get(tool_t *tool, char **paths)
+{
+    char name[PATH_MAX];
+    struct stat st;
+
+    if ((paths[1] == NULL) || ((stat(paths[1], &st) == 0) &&
+                               S_ISDIR(st.st_mode))) {
+        snprintf(name, sizeof(name), "%s/%s",
+                 (paths[1] == NULL) ? "." : paths[1], tool_last(paths[0]));
+        return tool_get(tool, paths[0], name);
+    }
+    return tool_get(tool, paths[0], paths[1]);
+}
+
+static int tool_run_put(tool_t *tool, char **paths)
+{
+    char name[2 * NF_PATH_MAX];
+    nf_stat_t stat;
+
+    if ((strcmp(paths[0], "-") != 0) &&
+        (nf_stat(tool->server, paths[1], &stat) == 0) && S_ISDIR(stat.mode)) {
+        snprintf(name, sizeof(name), "%s/%s", paths[1], tool_last(paths[0]));
+        return tool_put(tool, paths[0], name);
+    }
+    return tool_put(tool, paths[0], paths[1]);
+}
+
+static int tool_run_append(tool_t *tool, char **paths)
+{
+    return tool_append(tool, paths[0], paths[1]);
+}
+
+static int tool_mv(tool_t *tool, char **paths)
+{
+    int ret = nf_rename(tool->server, paths[0], paths[1]);
+
+    return (ret == 0) ? 0 : tool_fail("rename", paths[0], ret);
+}
+
+static int tool_rm(tool_t *tool, char **paths)
+{
+    int ret = nf_remove(tool->server, paths[0],
+                        tool->is_dir ? NF_REMOVE_DIR : 0);
+
+    return (ret == 0) ? 0 : tool_fail("remove", paths[0], ret);
+}
+
+static int tool_mkdir(tool_t *tool, char **paths)
+{
+    int ret = nf_mkdir(tool->server, paths[0], 0777);
+
+    return (ret == 0) ? 0 : tool_fail("make", paths[0], ret);
+}
+
+static const tool_command_t tool_commands[] = {
+    {"ls",     "r",   tool_ls,         "list a directory (-l: more)"},
+    {"stat",   "r",   tool_stat,       "what is known of a file"},
+    {"cat",    "r",   tool_cat,        "write a file to standard output"},
+    {"get",    "r?l", tool_run_get,    "copy a file to here"},
+    {"put",    "lr",  tool_run_put,    "copy a file from here; -: standard "
+                                       "input"},
+    {"append", "lr",  tool_run_append, "append a file, in one piece (-L: by "
+                                       "lines)"},
+    {"mv",     "rr",  tool_mv,         "rename"},
+    {"rm",     "r",   tool_rm,         "remove a file (-d: a directory that is "
+                                       "empty)"},
+    {"mkdir",  "r",   tool_mkdir,      "make a directory"},
+    {NULL}
+};
+
+static void tool_usage(void)
+{
+    const tool_command_t *command;
+
+    printf("Usage: nprdma-file [OPTION...] COMMAND PATH...\n"
+           "Reads and writes files of a server (nprdma-filed) over nprdma.\n\n"
+           "A path of a server has a colon before it: [HOST]:PATH. Without a "
+           "host it is\na server of this host and user.\n\n");
+    for (command = tool_commands; command->name != NULL; ++command) {
+        printf("  %-7s %s\n", command->name, command->help);
+    }
+    printf("\n"
+           "  -p, --port PORT     of the host; default: %d\n"
+           "  -t, --token FILE    default: ~/.config/nprdma/token\n"
+           "  -s, --socket PATH   of a server of this host\n"
+           "  -w, --wait SECONDS  for a server that is away; default: 30\n"
+           "  -D, --durable       end when it is on the disk\n"
+           "  -l, --long          ls: size, owner, time\n"
+           "  -L, --lines         append: each line by itself\n"
+           "  -d, --directory     rm: a directory\n"
+           "  -j, --json          for programs: an object a line\n"
+           "  -q, --quiet         no progress, no offsets\n"
+           "  -h, --help          show this text\n"
+           "      --version       show the version\n\n"
+           "See nprdma-file(1).\n", NF_PORT);
+}
+
+static void tool_parse(int argc, char **argv, tool_t *tool)
+{
+    static const struct option known[] = {
+        {"port",      required_argument, NULL, 'p'},
+        {"token",     required_argument, NULL, 't'},
+        {"socket",    required_argument, NULL, 's'},
+        {"wait",      required_argument, NULL, 'w'},
+        {"durable",   no_argument,       NULL, 'D'},
+        {"long",      no_argument,       NULL, 'l'},
+        {"lines",     no_argument,       NULL, 'L'},
+        {"directory", no_argument,       NULL, 'd'},
+        {"json",      no_argument,       NULL, 'j'},
+        {"quiet",     no_argument,       NULL, 'q'},
+        {"help",      no_argument,       NULL, 'h'},
+        {"version",   no_argument,       NULL, 'V'},
+        {NULL, 0, NULL, 0}
+    };
+    char *end;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "p:t:s:w:DlLdjqh", known,
+                                 NULL)) != -1) {
+        switch (option) {
+        case 'p':
+            tool->where.port = optarg;
+            break;
+        case 't':
+            tool->where.token = optarg;
+            break;
+        case 's':
+            tool->where.socket = optarg;
+            break;
+        case 'w':
+            tool->where.patience = strtoul(optarg, &end, 10);
+            if ((*end != '\0') || (end == optarg)) {
+                nf_die("--wait %s: a number of seconds is needed", optarg);
+            }
+            break;
+        case 'D':
+            tool->is_durable = 1;
+            break;
+        case 'l':
+            tool->is_long = 1;
+            break;
+        case 'L':
+            tool->by_lines = 1;
+            break;
+        case 'd':
+            tool->is_dir = 1;
+            break;
+        case 'j':
+            tool->is_json = 1;
+            break;
+        case 'q':
+            tool->is_quiet = 1;
+            break;
+        case 'h':
+            tool_usage();
+            exit(0);
+        case 'V':
+            printf("nprdma-file " NPRDMA_VERSION "\n");
+            exit(0);
+        default:
+            exit(2); /* getopt has said why */
+        }
+    }
+}
+
+static void __attribute__((noreturn)) tool_misused(const char *why,
+                                                   const char *what)
+{
+    nf_say("%s%s", why, what);
+    fprintf(stderr, "Try 'nprdma-file --help'\n");
+    exit(2);
+}
+
+/* The colon of "[HOST]:PATH"; NULL: it is a file of ours */
+static char *tool_colon(char *path)
+{
+    char *colon = (path[0] == '[') ? strstr(path, "]:") : NULL;
+
+    colon = (colon != NULL) ? (colon + 1) : strchr(path, ':');
+    return ((colon == NULL) || (memchr(path, '/', colon - path) != NULL)) ?
+           NULL : colon;
+}
+
+/* A path of a server, whose host is that of all. Returns what it is there. */
+static char *tool_remote(tool_t *tool, char *path, int is_first)
+{
+    char *colon = tool_colon(path), *host = path;
+
+    if (colon == NULL) {
+        tool_misused("a path of a server has a colon before it, as in ':",
+                     path);
+    }
+
+    *colon = '\0';
+    if (host[0] == '[') {
+        ++host;
+        colon[-1] = '\0';
+    }
+    if (host[0] == '\0') {
+        host = NULL;
+    }
+    if (!is_first && ((host == NULL) != (tool->where.host == NULL) ||
+                      ((host != NULL) &&
+                       (strcmp(host, tool->where.host) != 0)))) {
+        tool_misused("both paths must be of one server", "");
+    }
+    tool->where.host = host;
+    return colon + 1;
+}
+
+/* Its paths, as the command wants them */
+static void tool_take_paths(tool_t *tool, const tool_command_t *command,
+                            int argc, char **argv, char **paths)
+{
+    int count = 0, is_optional = 0, is_first = 1;
+    const char *kind;
+
+    for (kind = command->arguments; *kind != '\0'; ++kind) {
+        if (*kind == '?') {
+            is_optional = 1;
+            continue;
+        }
+
+        if (count == argc) {
+            if (is_optional) {
+                break;
+            }
+            tool_misused("too few paths for ", command->name);
+        }
+
+        if (*kind == 'r') {
+            paths[count] = tool_remote(tool, argv[count], is_first);
+            is_first     = 0;
+        } else {
+            if (tool_colon(argv[count]) != NULL) {
+                tool_misused("a file of this host is wanted (./NAME, if it has "
+                             "a colon), found ", argv[count]);
+            }
+            paths[count] = argv[count];
+        }
+        ++count;
+    }
+    if (count < argc) {
+        tool_misused("one path too many: ", argv[count]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    tool_t tool     = {.where = {.patience = 30}};
+    char *paths[2]  = {NULL, NULL};
+    const tool_command_t *command;
+    int ret;
+
+    tool_parse(argc, argv, &tool);
+    if (optind == argc) {
+        tool_misused("name a command", "");
+    }
+
+    for (command = tool_commands; (command->name != NULL) &&
+                                  (strcmp(command->name, argv[optind]) != 0);
+         ++command) {
+    }
+    if (command->name == NULL) {
+        tool_misused("there is no such command: ", argv[optind]);
+    }
+
+    nf_run_again(argv);
+    tool_take_paths(&tool, command, argc - optind - 1, &argv[optind + 1],
+                    paths);
+    if (nf_connect(&tool.where, &tool.server) != 0) {
+        return 1;
+    }
+
+    ret = command->run(&tool, paths);
+    nf_disconnect(tool.server);
+    if (fflush(stdout) != 0) {
+        nf_say("standard output: %m");
+        ret = 1;
+    }
+    return ret;
+}

@@ -1,0 +1,290 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * nprdma-filed: lets clients read and write the files of a directory, one-sided
+ * (seed 001, novad).
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/openat2.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FILED_CLIENTS  256
+#define FILED_FILES    1024
+#define FILED_THREADS  4      /* at most, if nobody says how many */
+
+typedef struct filed_options {
+    const char *directory;
+    const char *socket;
+    const char *token;
+    const char *listen[NF_LISTENERS];
+    unsigned   num_listen;
+    unsigned   threads;
+    unsigned   clients;
+    unsigned   files;
+    int        is_readonly;
+} filed_options_t;
+
+
+static void filed_usage(void)
+{
+    printf("Usage: nprdma-filed [OPTION...] DIRECTORY\n"
+           "Lets clients (nprdma-file) read and write the files in DIRECTORY "
+           "over nprdma.\n\n"
+           "  -r, --read-only        nothing is changed\n"
+           "  -s, --socket PATH      for clients of this host and user; "
+           "default: in\n"
+           "                         $XDG_RUNTIME_DIR, or /tmp\n"
+           "  -l, --listen PORT      and for those of other hosts that have the "
+           "token;\n"
+           "                         also ADDRESS:PORT; more than once\n"
+           "  -t, --token FILE       of the token, made if there is none; "
+           "default:\n"
+           "                         ~/.config/nprdma/token\n"
+           "  -j, --threads N        that serve; default: one per CPU, at most "
+           "%u\n"
+           "  -c, --clients N        at a time and thread; default: %u\n"
+           "  -f, --files N          that each may have open; default: %u\n"
+           "  -h, --help             show this text\n"
+           "      --version          show the version\n\n"
+           "See nprdma-filed(8).\n", FILED_THREADS, FILED_CLIENTS,
+           FILED_FILES);
+}
+
+static unsigned filed_number(const char *option, const char *text, unsigned max)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    if ((*end != '\0') || (end == text) || (value < 1) || (value > max)) {
+        nf_die("%s %s: a number from 1 to %u is needed", option, text, max);
+    }
+    return value;
+}
+
+static void filed_parse(int argc, char **argv, filed_options_t *options)
+{
+    static const struct option known[] = {
+        {"read-only", no_argument,       NULL, 'r'},
+        {"socket",    required_argument, NULL, 's'},
+        {"listen",    required_argument, NULL, 'l'},
+        {"token",     required_argument, NULL, 't'},
+        {"threads",   required_argument, NULL, 'j'},
+        {"clients",   required_argument, NULL, 'c'},
+        {"files",     required_argument, NULL, 'f'},
+        {"help",      no_argument,       NULL, 'h'},
+        {"version",   no_argument,       NULL, 'V'},
+        {NULL, 0, NULL, 0}
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "rs:l:t:j:c:f:h", known, NULL)) !=
+           -1) {
+        switch (option) {
+        case 'r':
+            options->is_readonly = 1;
+            break;
+        case 's':
+            options->socket = optarg;
+            break;
+        case 'l':
+            if (options->num_listen == (NF_LISTENERS - 1)) {
+                nf_die("--listen: no more than %d times", NF_LISTENERS - 1);
+            }
+            options->listen[options->num_listen++] = optarg;
+            break;
+        case 't':
+            options->token = optarg;
+            break;
+        case 'j':
+            options->threads = filed_number("--threads", optarg, 256);
+            break;
+        case 'c':
+            options->clients = filed_number("--clients", optarg, 65536);
+            break;
+        case 'f':
+            options->files = filed_number("--files", optarg, 1u << 20);
+            break;
+        case 'h':
+            filed_usage();
+            exit(0);
+        case 'V':
+            printf("nprdma-filed " NPRDMA_VERSION "\n");
+            exit(0);
+        default:
+            exit(2); /* getopt has said why */
+        }
+    }
+    if (optind != (argc - 1)) {
+        nf_say("%s", (optind == argc) ? "name the directory to share" :
+               "one directory is shared: name one");
+        fprintf(stderr, "Try 'nprdma-filed --help'\n");
+        exit(2);
+    }
+    options->directory = argv[optind];
+}
+
+/* The directory, and what the kernel must have */
+static int filed_open_root(const char *path)
+{
+    struct open_how how = {
+        .flags   = O_PATH | O_DIRECTORY | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH
+    };
+    int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    long fd;
+
+    if (root < 0) {
+        nf_die("'%s' cannot be shared: %m", path);
+    }
+
+    fd = syscall(SYS_openat2, root, ".", &how, sizeof(how));
+    if (fd < 0) {
+        nf_die("'%s' cannot be shared: openat2() failed: %m. Linux 5.6 or "
+               "later is needed, and a container that allows the call", path);
+    }
+    close(fd);
+    return root;
+}
+
+/* Each client's files need descriptors */
+static void filed_raise_limit(const filed_options_t *options)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* Signals that end it come as data; a file that is too large is an error */
+static int filed_signals(void)
+{
+    sigset_t set;
+    int fd;
+
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) {
+        nf_die("signalfd() failed: %m");
+    }
+    return fd;
+}
+
+static void filed_get_token(const filed_options_t *options, nf_door_t *door)
+{
+    char path[PATH_MAX];
+    int ret;
+
+    if (options->token != NULL) {
+        snprintf(path, sizeof(path), "%s", options->token);
+    } else if (!nf_default_token(path, sizeof(path))) {
+        nf_die("no home directory for a token: name its file with --token");
+    }
+
+    ret = nf_token_read(path, door->token);
+    if (ret == -ENOENT) {
+        ret = nf_token_make(path, door->token);
+        if (ret == 0) {
+            nf_say("a new token is in %s: clients of other hosts need a copy of "
+                   "it", path);
+        }
+    }
+    if (ret != 0) {
+        nf_die("no token from %s: %s", path,
+               (ret == -EPERM) ? "it must be yours, and nobody else may read "
+                                 "it (chmod 600)" :
+               (ret == -EINVAL) ? "it is no token. Remove it, and a new one is "
+                                  "made" : strerror(-ret));
+    }
+    door->has_token = 1;
+}
+
+static int filed_listen(const filed_options_t *options, nf_door_t *door)
+{
+    char path[PATH_MAX];
+    unsigned i;
+    int ret;
+
+    if (options->socket != NULL) {
+        snprintf(path, sizeof(path), "%s", options->socket);
+    } else if (!nf_default_socket(path, sizeof(path))) {
+        nf_die("$XDG_RUNTIME_DIR is too long for a socket's path: name one "
+               "with --socket");
+    }
+
+    ret = nf_door_listen_here(door, path);
+    if (options->num_listen > 0) {
+        filed_get_token(options, door);
+    }
+    for (i = 0; (i < options->num_listen) && (ret == 0); ++i) {
+        ret = nf_door_listen(door, options->listen[i]);
+    }
+    return ret;
+}
+
+int main(int argc, char **argv)
+{
+    const long num_cpus     = sysconf(_SC_NPROCESSORS_ONLN);
+    filed_options_t options = {
+        .threads = (num_cpus > FILED_THREADS) ? FILED_THREADS : num_cpus,
+        .clients = FILED_CLIENTS,
+        .files   = FILED_FILES
+    };
+    nf_export_t export      = {0};
+    nf_door_t door          = {0};
+    int signal_fd, ret;
+
+    nf_program = "nprdma-filed";
+    filed_parse(argc, argv, &options);
+    nf_run_again(argv);
+    export = (nf_export_t){
+        .root        = filed_open_root(options.directory),
+        .is_readonly = options.is_readonly,
+        .max_files   = options.files,
+        .max_clients = options.clients
+    };
+    filed_raise_limit(&options);
+    signal_fd = filed_signals();
+    if ((nf_context_create(&export.context) != 0) || (nf_door_open(&door) != 0)) {
+        return 1;
+    }
+
+    door.num_threads = options.threads;
+    door.threads     = nf_serve_start(&export, options.threads);
+    if (door.threads == NULL) {
+        return 1;
+    }
+
+    ret = filed_listen(&options, &door);
+    if (ret == 0) {
+        nf_say("'%s' is shared%s: %s", options.directory,
+               options.is_readonly ? ", for reading" : "", door.path);
+        nf_door_run(&door, signal_fd);
+    }
+    nf_door_close(&door);
+    nf_serve_stop(door.threads, options.threads);
+    ucp_cleanup(export.context);
+    return ret != 0;
+}

@@ -1,0 +1,377 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Open files: their keys, their size, and what is appended to them.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "opened.h"
+#include "path.h"
+
+#include <nprdma/nprdma_file_ucp.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Bytes that a key reaches at least: addresses of this process are taken for
+ * them, and not used again */
+#define NF_LIMIT_MIN  (16ull << 20)
+#define NF_LIMIT_MAX  (1ull << 43)
+
+/* The disk has room for so many bytes more than have been appended: they need
+ * not be asked for with each append */
+#define NF_AHEAD      (256ull << 10)
+
+/* Files are told apart by their inodes; two may have one lock */
+#define NF_LOCKS      64
+
+/* Of the files that something is appended to: who appends sees what is there,
+ * and may take back a part that it has written */
+static pthread_mutex_t nf_append_locks[NF_LOCKS] = {
+    [0 ... NF_LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER
+};
+
+
+/* How many bytes a key is to reach, for a file of this size: it may double */
+static uint64_t nf_opened_limit(uint64_t size)
+{
+    return (size > (NF_LIMIT_MAX / 2)) ? NF_LIMIT_MAX :
+           (size * 2 < NF_LIMIT_MIN) ? NF_LIMIT_MIN : (size * 2);
+}
+
+/* A key for a file that may become so large. The one that was there ends. */
+static int nf_opened_make_key(const nf_export_t *export, nf_opened_t *opened,
+                              uint64_t limit)
+{
+    const unsigned rights = NPRDMA_FILE_READ |
+                            ((opened->flags & NF_OPEN_WRITE) ?
+                             NPRDMA_FILE_WRITE : 0);
+    nprdma_filekey_t key;
+    nprdma_file_t *file;
+    ucs_status_t status;
+    size_t packed_len;
+    void *packed;
+    int ret;
+
+    ret = nprdma_file_create(limit, &file);
+    if (ret == 0) {
+        ret = nprdma_file_bind(file, opened->fd, rights);
+    }
+    if (ret == 0) {
+        ret = nprdma_file_key(file, rights, &key);
+    }
+    if (ret != 0) {
+        nprdma_file_destroy(file);
+        return ret;
+    }
+
+    status = nprdma_file_pack_key(export->context, &key, &packed, &packed_len);
+    if (status != UCS_OK) {
+        nprdma_file_destroy(file);
+        return -EIO;
+    }
+
+    nprdma_file_destroy(opened->file);
+    if (opened->packed != NULL) {
+        ucp_rkey_buffer_release(opened->packed);
+    }
+    opened->file       = file;
+    opened->packed     = packed;
+    opened->packed_len = packed_len;
+    opened->limit      = limit;
+    return 0;
+}
+
+static int nf_open_flags(unsigned flags)
+{
+    return ((flags & (NF_OPEN_WRITE | NF_OPEN_APPEND)) ? O_RDWR : O_RDONLY) |
+           ((flags & NF_OPEN_APPEND) ? O_APPEND : 0) |
+           ((flags & NF_OPEN_CREATE) ? O_CREAT : 0) |
+           ((flags & NF_OPEN_EXCLUSIVE) ? O_EXCL : 0) |
+           ((flags & NF_OPEN_TRUNCATE) ? O_TRUNC : 0) |
+           ((flags & NF_OPEN_DIRECTORY) ? O_DIRECTORY : 0) |
+           O_NOCTTY | O_NONBLOCK; /* a pipe is not waited for */
+}
+
+static int nf_open_check(const nf_export_t *export, unsigned flags)
+{
+    const unsigned writes = NF_OPEN_WRITE | NF_OPEN_APPEND;
+
+    if ((flags & ~NF_OPEN_ALL) || ((flags & writes) == writes) ||
+        (!(flags & writes) && (flags & (NF_OPEN_CREATE | NF_OPEN_TRUNCATE))) ||
+        ((flags & NF_OPEN_EXCLUSIVE) && !(flags & NF_OPEN_CREATE)) ||
+        ((flags & NF_OPEN_DIRECTORY) && (flags != NF_OPEN_DIRECTORY)) ||
+        ((flags & NF_OPEN_APPEND) && (flags & NF_OPEN_TRUNCATE))) {
+        return -EINVAL;
+    }
+
+    return (export->is_readonly && (flags & writes)) ? -EROFS : 0;
+}
+
+/* What is open now, a file or a directory */
+static int nf_opened_start(const nf_export_t *export, nf_opened_t *opened)
+{
+    struct stat st;
+
+    if (fstat(opened->fd, &st) != 0) {
+        return -errno;
+    }
+
+    if (opened->flags & NF_OPEN_DIRECTORY) {
+        opened->dir = fdopendir(opened->fd);
+        return (opened->dir == NULL) ? -errno : 0;
+    }
+
+    return S_ISDIR(st.st_mode) ? -EISDIR : !S_ISREG(st.st_mode) ? -EINVAL :
+           nf_opened_make_key(export, opened, nf_opened_limit(st.st_size));
+}
+
+int nf_opened_begin(const nf_export_t *export, const char *path, unsigned flags,
+                    mode_t mode, nf_opened_t **opened_p)
+{
+    int ret = nf_open_check(export, flags);
+    nf_opened_t *opened;
+
+    if (ret != 0) {
+        return ret;
+    }
+
+    opened = calloc(1, sizeof(*opened));
+    if (opened == NULL) {
+        return -ENOMEM;
+    }
+
+    opened->flags = flags;
+    opened->fd    = nf_path_open(export, path, nf_open_flags(flags), mode);
+    ret           = (opened->fd < 0) ? opened->fd :
+                    nf_opened_start(export, opened);
+    if (ret != 0) {
+        nf_opened_end(opened);
+        return ret;
+    }
+
+    *opened_p = opened;
+    return 0;
+}
+
+/* What the disk keeps for appends, and nobody has used. Some file systems keep
+ * it until the file is cut. */
+static void nf_opened_give_back(nf_opened_t *opened)
+{
+    struct stat st;
+
+    if ((opened->reserved > 0) && (fstat(opened->fd, &st) == 0) &&
+        (opened->reserved > (uint64_t)st.st_size)) {
+        (void)fallocate(opened->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        st.st_size, opened->reserved - st.st_size);
+    }
+}
+
+void nf_opened_end(nf_opened_t *opened)
+{
+    nprdma_file_destroy(opened->file);
+    if (opened->packed != NULL) {
+        ucp_rkey_buffer_release(opened->packed);
+    }
+    if (opened->dir != NULL) {
+        closedir(opened->dir);
+    } else if (opened->fd >= 0) {
+        nf_opened_give_back(opened);
+        close(opened->fd);
+    }
+    free(opened);
+}
+
+/* Make it longer, if it is not so long. By fallocate(): that cuts nothing which
+ * others have appended meanwhile. */
+static int nf_grow(nf_opened_t *opened, uint64_t size, unsigned flags)
+{
+    const uint64_t first = (flags & NF_RESIZE_ALLOCATE) ? 0 : (size - 1);
+    struct stat st;
+
+    if ((size == 0) || (fallocate(opened->fd, 0, first, size - first) == 0)) {
+        return 0;
+    }
+
+    if ((errno != EOPNOTSUPP) || (fstat(opened->fd, &st) != 0)) {
+        return -errno;
+    }
+
+    return ((uint64_t)st.st_size >= size) ? 0 :
+           (ftruncate(opened->fd, size) == 0) ? 0 : -errno;
+}
+
+int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
+                     uint64_t size, unsigned flags)
+{
+    const int has_new_key = size > opened->limit;
+    int ret               = 0;
+
+    if (flags & ~NF_RESIZE_ALL) {
+        return -EINVAL;
+    }
+
+    if ((opened->file == NULL) || !(opened->flags & NF_OPEN_WRITE)) {
+        return -EBADF;
+    }
+
+    if (size > NF_LIMIT_MAX) {
+        return -EFBIG;
+    }
+
+    if (has_new_key) {
+        ret = nf_opened_make_key(export, opened, nf_opened_limit(size));
+    }
+    if ((ret == 0) && !(flags & NF_RESIZE_GROW)) {
+        ret = nprdma_file_resize(opened->file, size);
+    }
+    if ((ret == 0) && (flags & (NF_RESIZE_GROW | NF_RESIZE_ALLOCATE))) {
+        ret = nf_grow(opened, size, flags);
+    }
+    return (ret != 0) ? ret : has_new_key;
+}
+
+/* The disk has room for what is to be appended, or says that it has not */
+static int nf_append_reserve(nf_opened_t *opened, uint64_t end, size_t len)
+{
+    const uint64_t ahead = (len < NF_AHEAD) ? NF_AHEAD : len;
+
+    if ((end + len) <= opened->reserved) {
+        return 0;
+    }
+
+    if (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, end, ahead) == 0) {
+        opened->reserved = end + ahead;
+        return 0;
+    }
+
+    /* without a word about room the write says it */
+    return ((errno != ENOSPC) && (errno != EDQUOT)) ? 0 :
+           (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, end, len) == 0) ? 0 :
+           -errno;
+}
+
+/* With the file's lock */
+static int nf_append_locked(nf_opened_t *opened, const void *data, size_t len,
+                            uint64_t *at)
+{
+    struct stat st;
+    ssize_t done;
+    int ret;
+
+    if (fstat(opened->fd, &st) != 0) {
+        return -errno;
+    }
+
+    ret = nf_append_reserve(opened, st.st_size, len);
+    if (ret != 0) {
+        return ret;
+    }
+
+    done = write(opened->fd, data, len);
+    if (done == (ssize_t)len) {
+        *at = lseek(opened->fd, 0, SEEK_CUR) - len;
+        return 0;
+    }
+
+    ret = (done < 0) ? -errno : -ENOSPC;
+    if (done > 0) {
+        *at = lseek(opened->fd, 0, SEEK_CUR) - done;
+        if (ftruncate(opened->fd, *at) != 0) {
+            ret = -EIO;
+        }
+    }
+    return ret;
+}
+
+int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
+                     uint64_t *at)
+{
+    pthread_mutex_t *lock;
+    struct stat st;
+    int ret;
+
+    if (!(opened->flags & NF_OPEN_APPEND)) {
+        return -EBADF;
+    }
+
+    if ((len == 0) || (len > NF_APPEND_MAX)) {
+        return (len == 0) ? -EINVAL : -EMSGSIZE;
+    }
+
+    if (fstat(opened->fd, &st) != 0) {
+        return -errno;
+    }
+
+    lock = &nf_append_locks[(st.st_ino ^ st.st_dev) % NF_LOCKS];
+    pthread_mutex_lock(lock);
+    ret = nf_append_locked(opened, data, len, at);
+    pthread_mutex_unlock(lock);
+    return ret;
+}
+
+int nf_opened_commit(nf_opened_t *opened)
+{
+    return ((opened->file != NULL) ? fdatasync(opened->fd) :
+            fsync(opened->fd)) == 0 ? 0 : -errno;
+}
+
+int nf_opened_stat(const nf_opened_t *opened, nf_stat_t *stat)
+{
+    struct stat st;
+
+    if (fstat(opened->fd, &st) != 0) {
+        return -errno;
+    }
+
+    nf_path_fill(&st, stat);
+    return 0;
+}
+
+ssize_t nf_opened_list(nf_opened_t *opened, void *entries, size_t size)
+{
+    struct dirent *entry;
+    nf_entry_t head;
+    size_t len = 0;
+    long before;
+
+    if (opened->dir == NULL) {
+        return -ENOTDIR;
+    }
+
+    for (;;) {
+        before = telldir(opened->dir);
+        errno  = 0;
+        entry  = readdir(opened->dir);
+        if (entry == NULL) {
+            return (errno != 0) ? -errno : (ssize_t)len;
+        }
+
+        if ((strcmp(entry->d_name, ".") == 0) ||
+            (strcmp(entry->d_name, "..") == 0)) {
+            continue;
+        }
+
+        head = (nf_entry_t){
+            .type     = entry->d_type,
+            .name_len = strlen(entry->d_name)
+        };
+        if ((len + sizeof(head) + head.name_len) > size) {
+            seekdir(opened->dir, before);
+            return len;
+        }
+
+        memcpy((char*)entries + len, &head, sizeof(head));
+        memcpy((char*)entries + len + sizeof(head), entry->d_name,
+               head.name_len);
+        len += sizeof(head) + head.name_len;
+    }
+}

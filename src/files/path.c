@@ -1,0 +1,172 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Paths of an export. The kernel resolves them beneath its root (openat2), so
+ * that nobody has to think of "..", of symbolic links, or of who renames what
+ * between a check and its use.
+ */
+
+#ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+#endif
+
+#include "opened.h"
+#include "path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+
+int nf_path_open(const nf_export_t *export, const char *path, int flags,
+                 mode_t mode)
+{
+    struct open_how how = {
+        .flags   = flags | O_CLOEXEC,
+        .mode    = (flags & O_CREAT) ? (mode & 0777) : 0,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+    };
+    long fd;
+
+    path += strspn(path, "/");
+    do {
+        fd = syscall(SYS_openat2, export->root, (*path == '\0') ? "." : path,
+                     &how, sizeof(how));
+    } while ((fd < 0) && ((errno == EAGAIN) || (errno == EINTR)));
+    return (fd < 0) ? -errno : fd;
+}
+
+void nf_path_fill(const struct stat *st, nf_stat_t *stat)
+{
+    *stat = (nf_stat_t){
+        .device     = st->st_dev,
+        .inode      = st->st_ino,
+        .size       = st->st_size,
+        .mtime_sec  = st->st_mtim.tv_sec,
+        .mtime_nsec = st->st_mtim.tv_nsec,
+        .mode       = st->st_mode,
+        .uid        = st->st_uid,
+        .gid        = st->st_gid
+    };
+}
+
+/* The directory that a path's last name is in, and this name. Returns a
+ * descriptor or a negative errno. */
+static int nf_path_parent(const nf_export_t *export, const char *path,
+                          char name[NAME_MAX + 1])
+{
+    char parent[NF_PATH_MAX + 1];
+    const char *slash;
+    size_t len = strlen(path);
+
+    while ((len > 0) && (path[len - 1] == '/')) {
+        --len; /* as mkdir() takes it */
+    }
+    snprintf(parent, sizeof(parent), "%.*s", (int)len, path);
+    slash = strrchr(parent, '/');
+    slash = (slash == NULL) ? parent : (slash + 1);
+    len   = strlen(slash);
+    if ((len == 0) || (strcmp(slash, ".") == 0) || (strcmp(slash, "..") == 0)) {
+        return -EINVAL;
+    }
+
+    if (len > NAME_MAX) {
+        return -ENAMETOOLONG;
+    }
+
+    memcpy(name, slash, len + 1);
+    parent[slash - parent] = '\0';
+    return nf_path_open(export, parent, O_PATH | O_DIRECTORY, 0);
+}
+
+int nf_path_stat(const nf_export_t *export, const char *path, nf_stat_t *stat)
+{
+    int fd = nf_path_open(export, path, O_PATH, 0), ret;
+    struct stat st;
+
+    if (fd < 0) {
+        return fd;
+    }
+
+    ret = (fstat(fd, &st) == 0) ? 0 : -errno;
+    if (ret == 0) {
+        nf_path_fill(&st, stat);
+    }
+    close(fd);
+    return ret;
+}
+
+static int nf_path_may_write(const nf_export_t *export)
+{
+    return export->is_readonly ? -EROFS : 0;
+}
+
+int nf_path_mkdir(const nf_export_t *export, const char *path, mode_t mode)
+{
+    int ret = nf_path_may_write(export), parent;
+    char name[NAME_MAX + 1];
+
+    if (ret != 0) {
+        return ret;
+    }
+
+    parent = nf_path_parent(export, path, name);
+    if (parent < 0) {
+        return parent;
+    }
+
+    ret = (mkdirat(parent, name, mode & 0777) == 0) ? 0 : -errno;
+    close(parent);
+    return ret;
+}
+
+int nf_path_remove(const nf_export_t *export, const char *path, int is_dir)
+{
+    int ret = nf_path_may_write(export), parent;
+    char name[NAME_MAX + 1];
+
+    if (ret != 0) {
+        return ret;
+    }
+
+    parent = nf_path_parent(export, path, name);
+    if (parent < 0) {
+        return parent;
+    }
+
+    ret = (unlinkat(parent, name, is_dir ? AT_REMOVEDIR : 0) == 0) ? 0 : -errno;
+    close(parent);
+    return ret;
+}
+
+int nf_path_rename(const nf_export_t *export, const char *from, const char *to)
+{
+    char old_name[NAME_MAX + 1], new_name[NAME_MAX + 1];
+    int ret = nf_path_may_write(export), old_parent, new_parent;
+
+    if (ret != 0) {
+        return ret;
+    }
+
+    old_parent = nf_path_parent(export, from, old_name);
+    if (old_parent < 0) {
+        return old_parent;
+    }
+
+    new_parent = nf_path_parent(export, to, new_name);
+    if (new_parent < 0) {
+        close(old_parent);
+        return new_parent;
+    }
+
+    ret = (renameat(old_parent, old_name, new_parent, new_name) == 0) ? 0 :
+          -errno;
+    close(new_parent);
+    close(old_parent);
+    return ret;
+}

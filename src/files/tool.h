@@ -1,0 +1,56 @@
+/*
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * nprdma-file: what its commands have in common.
+ */
+
+#ifndef NF_TOOL_H_
+#define NF_TOOL_H_
+
+#include "client.h"
+
+#include <stdint.h>
+
+/** What the command line says */
+typedef struct tool {
+    nf_where_t  where;
+    nf_server_t *server;
+    int         is_json;
+    int         is_long;    /**< ls: more than names */
+    int         is_quiet;   /**< no progress */
+    int         by_lines;   /**< append: each line by itself */
+    int         is_durable; /**< it is on the disk before the command ends */
+    int         is_dir;     /**< rm: a directory */
+} tool_t;
+
+/** How far a copy is; shown on a terminal alone */
+typedef struct tool_progress {
+    const char *name;
+    uint64_t   total;       /**< bytes; 0: nobody knows */
+    uint64_t   done;
+    uint64_t   begin, shown; /**< nf_now() */
+    int        is_shown;
+} tool_progress_t;
+
+/** A line that says what has failed, and why. Returns 1, to exit with. */
+int tool_fail(const char *what, const char *path, int error);
+
+void tool_progress_begin(const tool_t *tool, tool_progress_t *progress,
+                         const char *name, uint64_t total);
+void tool_progress_add(tool_progress_t *progress, uint64_t bytes);
+
+/** And what it was in all */
+void tool_progress_end(const tool_t *tool, tool_progress_t *progress);
+
+/** A string as JSON has it, with its quotes */
+void tool_print_json(const char *text);
+
+/** Copies between a server's file and one of ours; "-": standard output or
+ *  input. Return what to exit with. */
+int tool_get(tool_t *tool, const char *remote, const char *local);
+int tool_put(tool_t *tool, const char *local, const char *remote);
+
+/** Append what a file of ours has; "-": standard input */
+int tool_append(tool_t *tool, const char *local, const char *remote);
+
+#endif
