@@ -11,6 +11,7 @@
 #include "connect.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,8 +96,8 @@ static int nf_remote_ready(nf_remote_t *file)
         return ret;
     }
 
-    return ((file->stat.inode != was.inode) ||
-            (file->stat.device != was.device)) ? -ESTALE : 0;
+    return (memcmp(&file->stat, &was, offsetof(nf_stat_t, size)) != 0) ?
+           -ESTALE : 0;
 }
 
 /* Ask for something that may be done twice */

@@ -122,7 +122,7 @@ static int tool_move_window(nf_remote_t *remote, int is_put, char *window,
                nf_pwrite(remote, window + done, part, offset + done) :
                nf_pread(remote, window + done, part, offset + done);
         if (ret != (ssize_t)part) {
-            return (ret < 0) ? ret : -EIO; /* it was cut meanwhile */
+            return (ret < 0) ? ret : -ENODATA;
         }
         tool_progress_add(progress, part);
     }

@@ -48,6 +48,7 @@ int tool_fail(const char *what, const char *path, int error)
                                      "whether it has been done" :
             (error == -EMSGSIZE) ? "more than 64 MiB are no single append: try "
                                    "--lines" :
+            (error == -ENODATA) ? "it became shorter meanwhile" :
             (error == -EROFS) ? "the server shares it for reading" :
             strerror(-error);
 

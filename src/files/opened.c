@@ -326,14 +326,7 @@ int nf_opened_commit(nf_opened_t *opened)
 
 int nf_opened_stat(const nf_opened_t *opened, nf_stat_t *stat)
 {
-    struct stat st;
-
-    if (fstat(opened->fd, &st) != 0) {
-        return -errno;
-    }
-
-    nf_path_fill(&st, stat);
-    return 0;
+    return nf_path_fill(opened->fd, stat);
 }
 
 ssize_t nf_opened_list(nf_opened_t *opened, void *entries, size_t size)

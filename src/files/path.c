@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 
@@ -41,18 +42,30 @@ int nf_path_open(const nf_export_t *export, const char *path, int flags,
     return (fd < 0) ? -errno : fd;
 }
 
-void nf_path_fill(const struct stat *st, nf_stat_t *stat)
+int nf_path_fill(int fd, nf_stat_t *stat)
 {
+    struct statx st;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) !=
+        0) {
+        return -errno;
+    }
+
     *stat = (nf_stat_t){
-        .device     = st->st_dev,
-        .inode      = st->st_ino,
-        .size       = st->st_size,
-        .mtime_sec  = st->st_mtim.tv_sec,
-        .mtime_nsec = st->st_mtim.tv_nsec,
-        .mode       = st->st_mode,
-        .uid        = st->st_uid,
-        .gid        = st->st_gid
+        .device     = makedev(st.stx_dev_major, st.stx_dev_minor),
+        .inode      = st.stx_ino,
+        .size       = st.stx_size,
+        .mtime_sec  = st.stx_mtime.tv_sec,
+        .mtime_nsec = st.stx_mtime.tv_nsec,
+        .mode       = st.stx_mode,
+        .uid        = st.stx_uid,
+        .gid        = st.stx_gid
     };
+    if (st.stx_mask & STATX_BTIME) {
+        stat->birth_sec  = st.stx_btime.tv_sec;
+        stat->birth_nsec = st.stx_btime.tv_nsec;
+    }
+    return 0;
 }
 
 /* The directory that a path's last name is in, and this name. Returns a
@@ -87,16 +100,12 @@ static int nf_path_parent(const nf_export_t *export, const char *path,
 int nf_path_stat(const nf_export_t *export, const char *path, nf_stat_t *stat)
 {
     int fd = nf_path_open(export, path, O_PATH, 0), ret;
-    struct stat st;
 
     if (fd < 0) {
         return fd;
     }
 
-    ret = (fstat(fd, &st) == 0) ? 0 : -errno;
-    if (ret == 0) {
-        nf_path_fill(&st, stat);
-    }
+    ret = nf_path_fill(fd, stat);
     close(fd);
     return ret;
 }

@@ -9,14 +9,12 @@
 
 #include "opened.h"
 
-#include <sys/stat.h>
-
 /** As open(), with its flags, beneath the root. Returns a descriptor, which is
  *  closed by exec, or a negative errno. */
 int nf_path_open(const nf_export_t *export, const char *path, int flags,
                  mode_t mode);
 
-/** What the wire says of a file */
-void nf_path_fill(const struct stat *st, nf_stat_t *stat);
+/** What the wire says of an open file. Returns 0 or a negative errno. */
+int nf_path_fill(int fd, nf_stat_t *stat);
 
 #endif

@@ -115,10 +115,13 @@ typedef struct nf_request {
     uint32_t reserved;
 } nf_request_t;
 
-/** What stat() says, as far as clients want it */
+/** What statx() says, as far as clients want it. A file is known by its first
+ *  four words: its inode may be another file's when it is gone. */
 typedef struct nf_stat {
     uint64_t device;
     uint64_t inode;
+    int64_t  birth_sec;    /**< with birth_nsec: 0 where nobody knows */
+    uint64_t birth_nsec;
     uint64_t size;
     int64_t  mtime_sec;
     uint32_t mtime_nsec;
