@@ -330,8 +330,8 @@ int nf_stat(nf_server_t *server, const char *path, nf_stat_t *stat)
     return ret;
 }
 
-int nf_list(nf_remote_t *dir, int (*each)(void *arg, const char *name, int type),
-            void *arg)
+int nf_list(nf_remote_t *dir,
+            int (*each)(void *arg, const char *name, int type), void *arg)
 {
     nf_server_t *server  = dir->server;
     nf_request_t request = {.op = NF_OP_LIST, .handle = dir->handle};

@@ -73,8 +73,8 @@ int nf_stat(nf_server_t *server, const char *path, nf_stat_t *stat);
 
 /** Tell @a each of all in a directory, until it returns other than 0, which is
  *  returned then. @a type as d_type. */
-int nf_list(nf_remote_t *dir, int (*each)(void *arg, const char *name, int type),
-            void *arg);
+int nf_list(nf_remote_t *dir,
+            int (*each)(void *arg, const char *name, int type), void *arg);
 
 int nf_mkdir(nf_server_t *server, const char *path, mode_t mode);
 int nf_rename(nf_server_t *server, const char *from, const char *to);

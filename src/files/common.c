@@ -342,10 +342,11 @@ int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
                        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                        UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address     = address,
-        .err_mode    = nf_error_mode(),
-        .err_handler = {.cb = on_error, .arg = arg}
+        .err_mode    = nf_error_mode()
     };
 
+    params.err_handler.cb  = on_error;
+    params.err_handler.arg = arg;
     return nf_errno(ucp_ep_create(worker->worker, &params, ep));
 }
 

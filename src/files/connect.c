@@ -28,8 +28,8 @@
 /* It looks so often whether the server is there while it sleeps, ms */
 #define NF_LOOK        1000
 
-/* A server that dies fails what is under way, and its socket ends: so far apart,
- * ms */
+/* A server that dies fails what is under way, and its socket ends: so far
+ * apart, ms */
 #define NF_DEATH       200
 
 /* Until a server that is away is tried again, us */

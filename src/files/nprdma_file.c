@@ -300,19 +300,19 @@ static int tool_mkdir(tool_t *tool, char **paths)
 }
 
 static const tool_command_t tool_commands[] = {
-    {"ls",     "r",   tool_ls,         "list a directory (-l: more)"},
-    {"stat",   "r",   tool_stat,       "what is known of a file"},
-    {"cat",    "r",   tool_cat,        "write a file to standard output"},
-    {"get",    "r?l", tool_run_get,    "copy a file to here"},
-    {"put",    "lr",  tool_run_put,    "copy a file from here; -: standard "
+    {"ls", "r", tool_ls, "list a directory (-l: more)"},
+    {"stat", "r", tool_stat, "what is known of a file"},
+    {"cat", "r", tool_cat, "write a file to standard output"},
+    {"get", "r?l", tool_run_get, "copy a file to here"},
+    {"put", "lr", tool_run_put, "copy a file from here; -: standard "
                                        "input"},
-    {"append", "lr",  tool_run_append, "append a file, in one piece (-L: by "
+    {"append", "lr", tool_run_append, "append a file, in one piece (-L: by "
                                        "lines)"},
-    {"mv",     "rr",  tool_mv,         "rename"},
-    {"rm",     "r",   tool_rm,         "remove a file (-d: a directory that is "
+    {"mv", "rr", tool_mv, "rename"},
+    {"rm", "r", tool_rm, "remove a file (-d: a directory that is "
                                        "empty)"},
-    {"mkdir",  "r",   tool_mkdir,      "make a directory"},
-    {NULL}
+    {"mkdir", "r", tool_mkdir, "make a directory"},
+    {NULL},
 };
 
 static void tool_usage(void)
@@ -342,24 +342,61 @@ static void tool_usage(void)
            "See nprdma-file(1).\n", NF_PORT);
 }
 
+static unsigned tool_seconds(const char *text)
+{
+    char *end;
+    unsigned long seconds = strtoul(text, &end, 10);
+
+    if ((*end != '\0') || (end == text) || (seconds > UINT32_MAX)) {
+        nf_die("--wait %s: a number of seconds is needed", text);
+    }
+    return seconds;
+}
+
+/* An option that has no argument */
+static void tool_flag(tool_t *tool, int option)
+{
+    switch (option) {
+    case 'D':
+        tool->is_durable = 1;
+        break;
+    case 'l':
+        tool->is_long = 1;
+        break;
+    case 'L':
+        tool->by_lines = 1;
+        break;
+    case 'd':
+        tool->is_dir = 1;
+        break;
+    case 'j':
+        tool->is_json = 1;
+        break;
+    case 'q':
+        tool->is_quiet = 1;
+        break;
+    default:
+        exit(2); /* getopt has said why */
+    }
+}
+
 static void tool_parse(int argc, char **argv, tool_t *tool)
 {
     static const struct option known[] = {
-        {"port",      required_argument, NULL, 'p'},
-        {"token",     required_argument, NULL, 't'},
-        {"socket",    required_argument, NULL, 's'},
-        {"wait",      required_argument, NULL, 'w'},
-        {"durable",   no_argument,       NULL, 'D'},
-        {"long",      no_argument,       NULL, 'l'},
-        {"lines",     no_argument,       NULL, 'L'},
-        {"directory", no_argument,       NULL, 'd'},
-        {"json",      no_argument,       NULL, 'j'},
-        {"quiet",     no_argument,       NULL, 'q'},
-        {"help",      no_argument,       NULL, 'h'},
-        {"version",   no_argument,       NULL, 'V'},
-        {NULL, 0, NULL, 0}
+        {"port", required_argument, NULL, 'p'},
+        {"token", required_argument, NULL, 't'},
+        {"socket", required_argument, NULL, 's'},
+        {"wait", required_argument, NULL, 'w'},
+        {"durable", no_argument, NULL, 'D'},
+        {"long", no_argument, NULL, 'l'},
+        {"lines", no_argument, NULL, 'L'},
+        {"directory", no_argument, NULL, 'd'},
+        {"json", no_argument, NULL, 'j'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
     };
-    char *end;
     int option;
 
     while ((option = getopt_long(argc, argv, "p:t:s:w:DlLdjqh", known,
@@ -375,28 +412,7 @@ static void tool_parse(int argc, char **argv, tool_t *tool)
             tool->where.socket = optarg;
             break;
         case 'w':
-            tool->where.patience = strtoul(optarg, &end, 10);
-            if ((*end != '\0') || (end == optarg)) {
-                nf_die("--wait %s: a number of seconds is needed", optarg);
-            }
-            break;
-        case 'D':
-            tool->is_durable = 1;
-            break;
-        case 'l':
-            tool->is_long = 1;
-            break;
-        case 'L':
-            tool->by_lines = 1;
-            break;
-        case 'd':
-            tool->is_dir = 1;
-            break;
-        case 'j':
-            tool->is_json = 1;
-            break;
-        case 'q':
-            tool->is_quiet = 1;
+            tool->where.patience = tool_seconds(optarg);
             break;
         case 'h':
             tool_usage();
@@ -405,7 +421,7 @@ static void tool_parse(int argc, char **argv, tool_t *tool)
             printf("nprdma-file " NPRDMA_VERSION "\n");
             exit(0);
         default:
-            exit(2); /* getopt has said why */
+            tool_flag(tool, option);
         }
     }
 }

@@ -50,8 +50,8 @@ static void filed_usage(void)
            "  -s, --socket PATH      for clients of this host and user; "
            "default: in\n"
            "                         $XDG_RUNTIME_DIR, or /tmp\n"
-           "  -l, --listen PORT      and for those of other hosts that have the "
-           "token;\n"
+           "  -l, --listen PORT      and for those of other hosts that have "
+           "the token;\n"
            "                         also ADDRESS:PORT; more than once\n"
            "  -t, --token FILE       of the token, made if there is none; "
            "default:\n"
@@ -80,16 +80,16 @@ static unsigned filed_number(const char *option, const char *text, unsigned max)
 static void filed_parse(int argc, char **argv, filed_options_t *options)
 {
     static const struct option known[] = {
-        {"read-only", no_argument,       NULL, 'r'},
-        {"socket",    required_argument, NULL, 's'},
-        {"listen",    required_argument, NULL, 'l'},
-        {"token",     required_argument, NULL, 't'},
-        {"threads",   required_argument, NULL, 'j'},
-        {"clients",   required_argument, NULL, 'c'},
-        {"files",     required_argument, NULL, 'f'},
-        {"help",      no_argument,       NULL, 'h'},
-        {"version",   no_argument,       NULL, 'V'},
-        {NULL, 0, NULL, 0}
+        {"read-only", no_argument, NULL, 'r'},
+        {"socket", required_argument, NULL, 's'},
+        {"listen", required_argument, NULL, 'l'},
+        {"token", required_argument, NULL, 't'},
+        {"threads", required_argument, NULL, 'j'},
+        {"clients", required_argument, NULL, 'c'},
+        {"files", required_argument, NULL, 'f'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
     };
     int option;
 
@@ -130,13 +130,17 @@ static void filed_parse(int argc, char **argv, filed_options_t *options)
             exit(2); /* getopt has said why */
         }
     }
+}
+
+static const char *filed_take_directory(int argc, char **argv)
+{
     if (optind != (argc - 1)) {
         nf_say("%s", (optind == argc) ? "name the directory to share" :
                "one directory is shared: name one");
         fprintf(stderr, "Try 'nprdma-filed --help'\n");
         exit(2);
     }
-    options->directory = argv[optind];
+    return argv[optind];
 }
 
 /* The directory, and what the kernel must have */
@@ -207,8 +211,8 @@ static void filed_get_token(const filed_options_t *options, nf_door_t *door)
     if (ret == -ENOENT) {
         ret = nf_token_make(path, door->token);
         if (ret == 0) {
-            nf_say("a new token is in %s: clients of other hosts need a copy of "
-                   "it", path);
+            nf_say("a new token is in %s: clients of other hosts need a copy "
+                   "of it", path);
         }
     }
     if (ret != 0) {
@@ -258,6 +262,7 @@ int main(int argc, char **argv)
 
     nf_program = "nprdma-filed";
     filed_parse(argc, argv, &options);
+    options.directory = filed_take_directory(argc, argv);
     nf_run_again(argv);
     export = (nf_export_t){
         .root        = filed_open_root(options.directory),
@@ -267,7 +272,8 @@ int main(int argc, char **argv)
     };
     filed_raise_limit(&options);
     signal_fd = filed_signals();
-    if ((nf_context_create(&export.context) != 0) || (nf_door_open(&door) != 0)) {
+    if ((nf_context_create(&export.context) != 0) ||
+        (nf_door_open(&door) != 0)) {
         return 1;
     }
 

@@ -205,16 +205,16 @@ static const struct {
     int rest;
     int (*run)(nf_asked_t *asked, nf_answer_t *answer);
 } nf_ops[NF_OP_LAST] = {
-    [NF_OP_OPEN]   = {NF_REST_PATH,  nf_do_open},
-    [NF_OP_CLOSE]  = {NF_REST_NONE,  nf_do_close},
-    [NF_OP_STAT]   = {NF_REST_PATH,  nf_do_stat},
-    [NF_OP_LIST]   = {NF_REST_NONE,  nf_do_list},
-    [NF_OP_MKDIR]  = {NF_REST_PATH,  nf_do_mkdir},
+    [NF_OP_OPEN]   = {NF_REST_PATH, nf_do_open},
+    [NF_OP_CLOSE]  = {NF_REST_NONE, nf_do_close},
+    [NF_OP_STAT]   = {NF_REST_PATH, nf_do_stat},
+    [NF_OP_LIST]   = {NF_REST_NONE, nf_do_list},
+    [NF_OP_MKDIR]  = {NF_REST_PATH, nf_do_mkdir},
     [NF_OP_RENAME] = {NF_REST_PATHS, nf_do_rename},
-    [NF_OP_REMOVE] = {NF_REST_PATH,  nf_do_remove},
-    [NF_OP_RESIZE] = {NF_REST_NONE,  nf_do_resize},
-    [NF_OP_APPEND] = {NF_REST_DATA,  nf_do_append},
-    [NF_OP_COMMIT] = {NF_REST_NONE,  nf_do_commit}
+    [NF_OP_REMOVE] = {NF_REST_PATH, nf_do_remove},
+    [NF_OP_RESIZE] = {NF_REST_NONE, nf_do_resize},
+    [NF_OP_APPEND] = {NF_REST_DATA, nf_do_append},
+    [NF_OP_COMMIT] = {NF_REST_NONE, nf_do_commit},
 };
 
 /* Take apart what follows. Returns 0 or a negative errno. */

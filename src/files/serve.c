@@ -90,7 +90,6 @@ static void nf_session_close_ep(nf_session_t *session)
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
         .flags        = UCP_EP_CLOSE_FLAG_FORCE,
-        .cb           = {.send = nf_session_closed},
         .user_data    = session
     };
     ucs_status_ptr_t request;
@@ -100,6 +99,7 @@ static void nf_session_close_ep(nf_session_t *session)
     }
 
     ++session->uses;
+    param.cb.send = nf_session_closed;
     request = ucp_ep_close_nbx(session->ep, &param);
     if (UCS_PTR_IS_ERR(request)) {
         /* an endpoint without error handling is not closed by force */
@@ -260,8 +260,7 @@ static void nf_answer_send(nf_session_t *session, const nf_answer_t *answer)
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = UCP_AM_SEND_FLAG_EAGER,
-        .cb           = {.send = nf_answer_sent}
+        .flags        = UCP_AM_SEND_FLAG_EAGER
     };
     ucs_status_ptr_t request;
     nf_sent_t *sent;
@@ -279,6 +278,7 @@ static void nf_answer_send(nf_session_t *session, const nf_answer_t *answer)
     sent->session = session;
     sent->reply   = answer->reply;
     memcpy(sent->data, answer->data, answer->data_len);
+    param.cb.send   = nf_answer_sent;
     param.user_data = sent;
     ++session->uses;
     ++session->num_answers;
@@ -340,8 +340,7 @@ nf_session_receive(nf_session_t *session, const nf_request_t *request,
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb           = {.recv_am = nf_coming_received}
+                        UCP_OP_ATTR_FIELD_USER_DATA
     };
     int error                 = nf_request_check_append(session, request, len);
     ucs_status_ptr_t receiving;
@@ -353,10 +352,11 @@ nf_session_receive(nf_session_t *session, const nf_request_t *request,
         return UCS_OK;
     }
 
-    coming->session = session;
-    coming->request = *request;
-    coming->len     = len;
-    param.user_data = coming;
+    coming->session  = session;
+    coming->request  = *request;
+    coming->len      = len;
+    param.cb.recv_am = nf_coming_received;
+    param.user_data  = coming;
     ++session->uses;
     receiving = ucp_am_recv_data_nbx(session->thread->worker.worker, data,
                                      coming->data, len, &param);

@@ -66,6 +66,7 @@ USES = {
     'src/ucp-hooks': FACE,
     'src/api': ['src/nprdma', 'src/nprdma/extension'],
     'src/tools': FACE,
+    'src/files': [],
 }
 
 # Texts of licenses; what has no place for a license is named in REUSE.toml

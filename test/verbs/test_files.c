@@ -29,6 +29,7 @@ static const size_t sizes[] = {1, 8, 80, 4096, 5000, 20000, 100000, 1 << 20,
 static np_file_t *file;
 static int fd;
 static uint8_t *bytes;           /* of the file, as its owner maps it */
+static int has_module;
 
 
 static ucs_log_func_rc_t
@@ -57,7 +58,7 @@ static uint64_t use_key(unsigned rights)
 }
 
 /* Returns 0: something is wrong */
-static int start(int has_module)
+static int start(void)
 {
     setenv("UCX_TLS", "nprdma", 1); /* else there is a warning */
     ucs_log_push_handler(drop_errors);
@@ -102,12 +103,12 @@ static ucs_status_t add(uint64_t value, uint64_t offset, uint64_t *was)
 }
 
 /* Every size, to the end and not beyond it */
-static int is_reached(int has_module)
+static int is_reached(void)
 {
     uint64_t was, word;
     unsigned i, mrs;
 
-    TAP_CHILD_CHECK(start(has_module));
+    TAP_CHILD_CHECK(start());
     TAP_CHILD_CHECK(use_key(NP_FILE_READ | NP_FILE_WRITE) != 0);
     memset(mine, 0, MOCKED_AREA);
     TAP_CHILD_CHECK(move(NP_DIR_GET, MOCKED_AREA / 2, 0) == UCS_OK);
@@ -122,7 +123,8 @@ static int is_reached(int has_module)
         TAP_CHILD_CHECK(move(NP_DIR_GET, sizes[i], FILE_SIZE - sizes[i]) ==
                         UCS_OK);
         TAP_CHILD_CHECK(mock_live_mrs() <= mrs);
-        TAP_CHILD_CHECK((mine[0] == (i + 1)) && (mine[sizes[i] - 1] == (i + 1)));
+        TAP_CHILD_CHECK((mine[0] == (i + 1)) &&
+                        (mine[sizes[i] - 1] == (i + 1)));
         TAP_CHILD_CHECK(move(NP_DIR_GET, sizes[i],
                              FILE_SIZE - sizes[i] + 1) == UCS_ERR_INVALID_ADDR);
     }
@@ -139,9 +141,9 @@ static int is_reached(int has_module)
 }
 
 /* It grows, and is cut: what is gone is an error, no signal */
-static int is_resized(int has_module)
+static int is_resized(void)
 {
-    TAP_CHILD_CHECK(start(has_module));
+    TAP_CHILD_CHECK(start());
     TAP_CHILD_CHECK(use_key(NP_FILE_READ | NP_FILE_WRITE) != 0);
     memset(mine, 9, MOCKED_AREA);
     TAP_CHILD_CHECK(move(NP_DIR_PUT, 1 << 20, 2 << 20) == UCS_OK);
@@ -160,11 +162,11 @@ static int is_resized(int has_module)
 }
 
 /* What its right does not allow, and what it did before it was revoked */
-static int is_refused(int has_module)
+static int is_refused(void)
 {
     uint64_t was, at;
 
-    TAP_CHILD_CHECK(start(has_module));
+    TAP_CHILD_CHECK(start());
     memset(bytes, 7, FILE_SIZE);
     TAP_CHILD_CHECK(use_key(NP_FILE_READ) != 0);
     memset(mine, 1, MOCKED_AREA);
@@ -185,11 +187,11 @@ static int is_refused(int has_module)
 }
 
 /* A small put has completed when it is refused: that ends its link */
-static int small_put_ends_its_link(int has_module)
+static int small_put_ends_its_link(void)
 {
     ucs_status_t status;
 
-    TAP_CHILD_CHECK(start(has_module));
+    TAP_CHILD_CHECK(start());
     TAP_CHILD_CHECK(use_key(NP_FILE_READ) != 0);
     MOCKED_POST(status, np_ep_put_copied(&link_.flight, key, "12345678", 8, 0));
     TAP_CHILD_CHECK((status == UCS_OK) && (mocked_flush() != UCS_OK));
@@ -197,32 +199,23 @@ static int small_put_ends_its_link(int has_module)
     return 0;
 }
 
-/* Each in a process of its own */
-#define BOTH_WAYS(_test) \
-    static int _test##_bare(void) \
-    { \
-        return _test(0); \
-    } \
-    static int _test##_module(void) \
-    { \
-        return _test(1); \
-    }
-
-BOTH_WAYS(is_reached)
-BOTH_WAYS(is_resized)
-BOTH_WAYS(is_refused)
-BOTH_WAYS(small_put_ends_its_link)
+/* Each in a process of its own: where there are views, and where not */
+static int is_right(int (*test)(void), int with_module)
+{
+    has_module = with_module;
+    return tap_child(test);
+}
 
 void test_files(void)
 {
-    TAP_CHECK(tap_child(is_reached_bare), "a file is read and written");
-    TAP_CHECK(tap_child(is_reached_module), "and where there are views");
-    TAP_CHECK(tap_child(is_resized_bare), "it grows and shrinks");
-    TAP_CHECK(tap_child(is_resized_module), "and where there are views");
-    TAP_CHECK(tap_child(is_refused_bare), "what its key forbids is refused");
-    TAP_CHECK(tap_child(is_refused_module), "and where there are views");
-    TAP_CHECK(tap_child(small_put_ends_its_link_bare),
+    TAP_CHECK(is_right(is_reached, 0), "a file is read and written");
+    TAP_CHECK(is_right(is_reached, 1), "and where there are views");
+    TAP_CHECK(is_right(is_resized, 0), "it grows and shrinks");
+    TAP_CHECK(is_right(is_resized, 1), "and where there are views");
+    TAP_CHECK(is_right(is_refused, 0), "what its key forbids is refused");
+    TAP_CHECK(is_right(is_refused, 1), "and where there are views");
+    TAP_CHECK(is_right(small_put_ends_its_link, 0),
               "the refusal of a small put ends its link");
-    TAP_CHECK(tap_child(small_put_ends_its_link_module),
+    TAP_CHECK(is_right(small_put_ends_its_link, 1),
               "and where there are views");
 }

@@ -236,8 +236,8 @@ static int np_stage_is_swapped(const np_iov_t *memory)
     return np_swap_range_touches((uintptr_t)memory->base, memory->len);
 }
 
-/* Copy what peers reach of a file (file.h). Who takes it from them waits for the
- * end of the copy, and no later one begins. */
+/* Copy what peers reach of a file (file.h). Who takes it from them waits for
+ * the end of the copy, and no later one begins. */
 static ucs_status_t
 np_stage_file(np_stage_t *stage, const np_iov_t *memory, void *data,
               int to_memory, int may_sleep)

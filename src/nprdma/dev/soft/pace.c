@@ -15,6 +15,7 @@
 #include "../../clock.h"
 #include "../../mem/space.h"
 #include "../../trace.h"
+#include "../../seldom.h"
 
 
 /* Our own memory, not before @a not_before */
@@ -79,10 +80,11 @@ static void np_pace_refused(np_link_t *link, const np_chunks_t *chunks,
     }
 
     NP_STATS_INC(link->port->flights.stats, naks);
-    np_error("process %d has no memory to %s at %#lx..%#lx: %s",
-             link->process.pid, (chunks->dir == NP_DIR_PUT) ? "write" : "read",
-             chunks->remote, chunks->remote + chunks->len,
-             ucs_status_string(status));
+    np_error_seldom("process %d has no memory to %s at %#lx..%#lx: %s",
+                    link->process.pid,
+                    (chunks->dir == NP_DIR_PUT) ? "write" : "read",
+                    chunks->remote, chunks->remote + chunks->len,
+                    ucs_status_string(status));
 }
 
 /* Take its answer. UCS_INPROGRESS: not yet. */

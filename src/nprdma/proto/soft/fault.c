@@ -27,6 +27,7 @@
 #include "../../mem/stage.h"
 #include "../../pause.h"
 #include "../../trace.h"
+#include "../../seldom.h"
 
 #include <string.h>
 
@@ -468,8 +469,8 @@ static int np_fault_is_reverse(const np_sop_t *op)
     return !(op->ask.fault.flags & (NP_FAULT_INLINE | NP_FAULT_RETRY));
 }
 
-/* NAK of a transfer, or of a part of it: one line each. UCP may forget to tell
- * its user (its newer protocols forget it for a read). */
+/* NAK of a transfer, or of a part of it: a line, but not for each of many. UCP
+ * may forget to tell its user (its newer protocols forget it for a read). */
 static void
 np_fault_refused(np_link_t *link, const np_sop_t *op, int is_first)
 {
@@ -479,10 +480,11 @@ np_fault_refused(np_link_t *link, const np_sop_t *op, int is_first)
     if (!is_first) {
         return;
     }
-    np_error("process %d has no memory to %s at %#lx..%#lx: %s", link->process.pid,
-             (asked->flags & NP_FAULT_PUT) ? "write" : "read",
-             asked->remote, asked->remote + asked->len,
-             ucs_status_string(op->super.status));
+    np_error_seldom("process %d has no memory to %s at %#lx..%#lx: %s",
+                    link->process.pid,
+                    (asked->flags & NP_FAULT_PUT) ? "write" : "read",
+                    asked->remote, asked->remote + asked->len,
+                    ucs_status_string(op->super.status));
 }
 
 /* A piece of a copy */

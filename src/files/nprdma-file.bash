@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Completion of nprdma-file and nprdma-filed for bash.
+# shellcheck shell=bash disable=SC2207
+
+_nprdma_file_options() { # of a program, as its help has them
+    "$1" --help 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-zA-Z][a-z-]*' |
+        tr -d ' ,'
+}
+
+# Paths of a server: its list of the directory that has been typed
+_nprdma_file_remote() {
+    local word=$1 dir name
+
+    dir=${word%"${word##*[:/]}"}
+    while read -r name; do
+        printf '%s\n' "${dir#*:}$name"
+    done < <(nprdma-file --wait 0 --quiet ls "$dir" 2>/dev/null)
+}
+
+_nprdma_file() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local commands='ls stat cat get put append mv rm mkdir' word has=no
+
+    case $prev in
+    -t | --token | -s | --socket)
+        COMPREPLY=($(compgen -f -- "$cur"))
+        return
+        ;;
+    -p | --port | -w | --wait) return ;;
+    esac
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD - 1}"; do
+        [[ " $commands " != *" $word "* ]] || has=yes
+    done
+    if [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$(_nprdma_file_options nprdma-file)" -- \
+            "$cur"))
+    elif [ "$has" = no ]; then
+        COMPREPLY=($(compgen -W "$commands" -- "$cur"))
+    elif [[ $COMP_LINE =~ [^[:space:]]*:[^[:space:]]*$ ]]; then
+        # readline has taken the word apart at its colon
+        word=${BASH_REMATCH[0]}
+        COMPREPLY=($(compgen -W "$(_nprdma_file_remote "$word")" -- \
+            "${word#*:}"))
+    else
+        COMPREPLY=($(compgen -f -- "$cur"))
+    fi
+}
+
+_nprdma_filed() {
+    local cur=${COMP_WORDS[COMP_CWORD]}
+
+    if [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$(_nprdma_file_options nprdma-filed)" -- \
+            "$cur"))
+    else
+        COMPREPLY=($(compgen -d -- "$cur"))
+    fi
+}
+
+complete -o filenames -F _nprdma_file nprdma-file
+complete -o filenames -F _nprdma_filed nprdma-filed
