@@ -24,6 +24,9 @@
 #define TOOL_WINDOW  (64ull << 20)
 #define TOOL_BUFFER  (4ull << 20)
 
+/* Bytes of lines that are appended at a time, at most */
+#define TOOL_LINES   65536
+
 /* What is moved at a time: progress is shown after each */
 #define TOOL_PIECE   (8ull << 20)
 
@@ -308,31 +311,63 @@ int tool_put(tool_t *tool, const char *name, const char *path)
     return (ret == 0) ? 0 : tool_fail("write", path, ret);
 }
 
-static int tool_append_one(tool_t *tool, nf_remote_t *remote, const char *data,
-                           size_t len)
+static void tool_append_tell(const tool_t *tool, uint64_t at, size_t len)
 {
-    uint64_t at;
-    int ret = nf_append(remote, data, len, &at);
-
-    if ((ret == 0) && tool->is_json) {
+    if (tool->is_json) {
         printf("{\"offset\": %lu, \"bytes\": %zu}\n", at, len);
-    } else if ((ret == 0) && !tool->is_quiet) {
+    } else if (!tool->is_quiet) {
         printf("%lu\n", at);
+    }
+}
+
+/* Append what has whole lines, and tell where each is */
+static int tool_append_these(tool_t *tool, nf_remote_t *remote,
+                             const char *lines, size_t len)
+{
+    const char *line = lines, *end = lines + len, *next;
+    uint64_t at;
+    int ret;
+
+    if (len == 0) {
+        return 0;
+    }
+
+    ret = nf_append(remote, lines, len, &at);
+    for (; (ret == 0) && (line < end); line = next) {
+        next = tool->by_lines ? memchr(line, '\n', end - line) : NULL;
+        next = (next == NULL) ? end : (next + 1);
+        tool_append_tell(tool, at + (line - lines), next - line);
     }
     return ret;
 }
 
-static int tool_append_lines(tool_t *tool, nf_remote_t *remote, FILE *lines)
+/* Lines go as they come: as many at once as there are */
+static int tool_append_lines(tool_t *tool, nf_remote_t *remote, int fd)
 {
-    size_t size = 0;
-    char *line  = NULL;
-    int ret     = 0;
+    char *data  = malloc(NF_APPEND_MAX);
+    size_t have = 0, whole;
+    int is_over = 0, ret = (data == NULL) ? -ENOMEM : 0;
     ssize_t len;
+    char *last;
 
-    while ((ret == 0) && ((len = getline(&line, &size, lines)) > 0)) {
-        ret = tool_append_one(tool, remote, line, len);
+    while ((ret == 0) && !is_over) {
+        len = read(fd, data + have, nf_min(TOOL_LINES, NF_APPEND_MAX - have));
+        if (len < 0) {
+            ret = (errno == EINTR) ? 0 : -errno;
+            continue;
+        }
+
+        is_over = len == 0;
+        have   += len;
+        last    = memrchr(data, '\n', have);
+        whole   = is_over ? have : (last == NULL) ? 0 :
+                  (size_t)(last + 1 - data);
+        ret     = (!is_over && (have == NF_APPEND_MAX) && (whole == 0)) ?
+                  -EMSGSIZE : tool_append_these(tool, remote, data, whole);
+        have   -= whole;
+        memmove(data, data + whole, have);
     }
-    free(line);
+    free(data);
     return ret;
 }
 
@@ -349,7 +384,7 @@ static int tool_append_all(tool_t *tool, nf_remote_t *remote, int fd)
     len = tool_read(fd, data, NF_APPEND_MAX + 1);
     ret = (len < 0) ? len : (len == 0) ? 0 :
           (len > NF_APPEND_MAX) ? -EMSGSIZE :
-          tool_append_one(tool, remote, data, len);
+          tool_append_these(tool, remote, data, len);
     free(data);
     return ret;
 }
@@ -358,7 +393,6 @@ int tool_append(tool_t *tool, const char *name, const char *path)
 {
     nf_remote_t *remote;
     tool_local_t local;
-    FILE *lines;
     int ret;
 
     ret = tool_local_open(&local, name, O_RDONLY, STDIN_FILENO);
@@ -370,13 +404,8 @@ int tool_append(tool_t *tool, const char *name, const char *path)
     ret = nf_open(tool->server, path, NF_OPEN_APPEND | NF_OPEN_CREATE, 0666,
                   &remote);
     if (ret == 0) {
-        lines = tool->by_lines ? fdopen(dup(local.fd), "r") : NULL;
-        ret   = !tool->by_lines ? tool_append_all(tool, remote, local.fd) :
-                (lines == NULL) ? -ENOMEM :
-                tool_append_lines(tool, remote, lines);
-        if (lines != NULL) {
-            fclose(lines);
-        }
+        ret = tool->by_lines ? tool_append_lines(tool, remote, local.fd) :
+              tool_append_all(tool, remote, local.fd);
         if ((ret == 0) && tool->is_durable) {
             ret = nf_commit(remote);
         }

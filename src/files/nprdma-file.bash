@@ -19,7 +19,7 @@ _nprdma_file_remote() {
 
 _nprdma_file() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local commands='ls stat cat get put append mv rm mkdir' word has=no
+    local commands='ls stat cat get put append mv rm mkdir bench' word has=no
 
     case $prev in
     -t | --token | -s | --socket)

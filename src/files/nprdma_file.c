@@ -299,6 +299,11 @@ static int tool_mkdir(tool_t *tool, char **paths)
     return (ret == 0) ? 0 : tool_fail("make", paths[0], ret);
 }
 
+static int tool_run_bench(tool_t *tool, char **paths)
+{
+    return tool_bench(tool, paths[0], paths[1]);
+}
+
 static const tool_command_t tool_commands[] = {
     {"ls", "r", tool_ls, "list a directory (-l: more)"},
     {"stat", "r", tool_stat, "what is known of a file"},
@@ -312,6 +317,8 @@ static const tool_command_t tool_commands[] = {
     {"rm", "r", tool_rm, "remove a file (-d: a directory that is "
                                        "empty)"},
     {"mkdir", "r", tool_mkdir, "make a directory"},
+    {"bench", "r?l", tool_run_bench, "what its calls take; if the file has a "
+                                     "name here: beside system calls"},
     {NULL},
 };
 

@@ -130,6 +130,7 @@ static int nf_opened_start(const nf_export_t *export, nf_opened_t *opened)
         return (opened->dir == NULL) ? -errno : 0;
     }
 
+    opened->lock = (st.st_ino ^ st.st_dev) % NF_LOCKS;
     return S_ISDIR(st.st_mode) ? -EISDIR : !S_ISREG(st.st_mode) ? -EINVAL :
            nf_opened_make_key(export, opened, nf_opened_limit(st.st_size));
 }
@@ -239,15 +240,23 @@ int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
     return (ret != 0) ? ret : has_new_key;
 }
 
-/* The disk has room for what is to be appended, or says that it has not */
-static int nf_append_reserve(nf_opened_t *opened, uint64_t end, size_t len)
+/* The disk has room for what is to be appended, or says that it has not. As far
+ * as is known: others may have taken it, and then the write says so. */
+static int nf_append_reserve(nf_opened_t *opened, size_t len)
 {
     const uint64_t ahead = (len < NF_AHEAD) ? NF_AHEAD : len;
+    struct stat st;
+    uint64_t end;
 
-    if ((end + len) <= opened->reserved) {
+    if ((opened->end + len) <= opened->reserved) {
         return 0;
     }
 
+    if (fstat(opened->fd, &st) != 0) {
+        return -errno;
+    }
+
+    end = st.st_size;
     if (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, end, ahead) == 0) {
         opened->reserved = end + ahead;
         return 0;
@@ -263,40 +272,30 @@ static int nf_append_reserve(nf_opened_t *opened, uint64_t end, size_t len)
 static int nf_append_locked(nf_opened_t *opened, const void *data, size_t len,
                             uint64_t *at)
 {
-    struct stat st;
     ssize_t done;
     int ret;
 
-    if (fstat(opened->fd, &st) != 0) {
-        return -errno;
-    }
-
-    ret = nf_append_reserve(opened, st.st_size, len);
+    ret = nf_append_reserve(opened, len);
     if (ret != 0) {
         return ret;
     }
 
     done = write(opened->fd, data, len);
-    if (done == (ssize_t)len) {
-        *at = lseek(opened->fd, 0, SEEK_CUR) - len;
-        return 0;
+    if (done < 0) {
+        return -errno;
     }
 
-    ret = (done < 0) ? -errno : -ENOSPC;
-    if (done > 0) {
-        *at = lseek(opened->fd, 0, SEEK_CUR) - done;
-        if (ftruncate(opened->fd, *at) != 0) {
-            ret = -EIO;
-        }
+    opened->end = lseek(opened->fd, 0, SEEK_CUR);
+    *at         = opened->end - done;
+    if (done == (ssize_t)len) {
+        return 0;
     }
-    return ret;
+    return (ftruncate(opened->fd, *at) == 0) ? -ENOSPC : -EIO;
 }
 
 int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
                      uint64_t *at)
 {
-    pthread_mutex_t *lock;
-    struct stat st;
     int ret;
 
     if (!(opened->flags & NF_OPEN_APPEND)) {
@@ -307,14 +306,9 @@ int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
         return (len == 0) ? -EINVAL : -EMSGSIZE;
     }
 
-    if (fstat(opened->fd, &st) != 0) {
-        return -errno;
-    }
-
-    lock = &nf_append_locks[(st.st_ino ^ st.st_dev) % NF_LOCKS];
-    pthread_mutex_lock(lock);
+    pthread_mutex_lock(&nf_append_locks[opened->lock]);
     ret = nf_append_locked(opened, data, len, at);
-    pthread_mutex_unlock(lock);
+    pthread_mutex_unlock(&nf_append_locks[opened->lock]);
     return ret;
 }
 

@@ -36,6 +36,8 @@ typedef struct nf_opened {
     void          *packed;     /**< its key */
     size_t        packed_len;
     uint64_t      reserved;    /**< the disk has room up to here, for appends */
+    uint64_t      end;         /**< of the last append */
+    unsigned      lock;        /**< that appends to this file take */
 } nf_opened_t;
 
 /*

@@ -53,4 +53,8 @@ int tool_put(tool_t *tool, const char *local, const char *remote);
 /** Append what a file of ours has; "-": standard input */
 int tool_append(tool_t *tool, const char *local, const char *remote);
 
+/** Measure calls for a file of the server; system calls as well, if it is at
+ *  @a here on this host, not NULL */
+int tool_bench(tool_t *tool, const char *remote, const char *here);
+
 #endif
