@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Shows what files that peers reach by offset cost on this machine: to make a
 # key, and to read and write, beside the same of memory, and beside the system
-# calls of a process that has the file itself.
+# calls of a process that has the file itself; and what nprdma-filed's clients
+# wait for, beside libpmemlog, where that is installed, and cp.
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,7 +13,7 @@ prefix=
 out=$nprdma_top/build/files
 
 usage() {
-    sed -n '3,5s/^# //p' "$0"
+    sed -n '3,6s/^# //p' "$0"
     cat <<END
 
 Usage: bench-files.sh [OPTION...]
@@ -20,7 +21,8 @@ Usage: bench-files.sh [OPTION...]
                 it
   --prefix DIR  what is measured (default: set up, build, and measure
                 build/install)
-  --out DIR     where files.txt and table.txt go (default: build/files)
+  --out DIR     where files.txt, calls.txt, copies.txt and table.txt go
+                (default: build/files)
 END
 }
 
@@ -58,6 +60,59 @@ UCX_TLS=nprdma timeout -k 5 300 "$prefix/bin/nprdma-run" "$bench" -n "$mib" \
     -c "${cpus[0]},${cpus[1]}" >"$out/files.txt" ||
     nprdma_die "'$bench' failed: see above"
 
+# The server's files are in memory, so that no disk is measured
+share=$(mktemp -d /dev/shm/nprdma-bench.XXXXXX)
+server=
+end() {
+    [ -z "$server" ] || kill "$server" 2>/dev/null || true
+    rm -rf "$share"
+}
+trap end EXIT
+mkdir "$share/files"
+echo "measuring the server: some 20 s" >&2
+taskset -c "${cpus[0]}" "$prefix/bin/nprdma-filed" --threads 1 \
+    --socket "$share/socket" "$share/files" 2>"$out/server.txt" &
+server=$!
+for ((i = 0; i < 300; ++i)); do
+    ! grep -q 'is shared' "$out/server.txt" || break
+    kill -0 "$server" 2>/dev/null || nprdma_die "$(tail -n 1 "$out/server.txt")"
+    sleep 0.05
+done
+client=(taskset -c "${cpus[1]}" timeout -k 5 120 "$prefix/bin/nprdma-file"
+    --socket "$share/socket")
+"${client[@]}" bench :/bench "$share/files/bench" >"$out/calls.txt" ||
+    nprdma_die "nprdma-file bench failed: see above"
+rm "$share"/files/*
+
+# seconds COMMAND...: that it takes
+seconds() {
+    local begin=${EPOCHREALTIME/./}
+
+    "$@"
+    echo "$((${EPOCHREALTIME/./} - begin))e-6"
+}
+
+# copy NAME COMMAND...: what nprdma-file says that it took
+copy() {
+    "${client[@]}" --json "$@" | sed 's/.*"seconds": \(.*\)}/\1/'
+}
+
+head -c $((mib * 8))M /dev/urandom >"$share/source"
+rounds=9
+: >"$out/copies.txt"
+for ((i = 0; i <= rounds; ++i)); do
+    {
+        seconds taskset -c "${cpus[1]}" cp "$share/source" "$share/files/a"
+        copy put "$share/source" :/b
+        seconds taskset -c "${cpus[1]}" cp "$share/files/b" "$share/c"
+        copy get :/b "$share/d"
+    } | paste -s >>"$out/copies.txt"
+    cmp "$share/source" "$share/d" || nprdma_die "what was copied differs"
+    rm "$share"/files/* "$share"/[cd]
+done
+end
+server=
+
 {
     echo "soft0, measured; us, medians of rounds in turn. self: the file" \
         "against itself"
@@ -74,5 +129,32 @@ UCX_TLS=nprdma timeout -k 5 300 "$prefix/bin/nprdma-run" "$bench" -n "$mib" \
         }
         { printf "%4s %8d %9.3f %9.3f %9.3f %12.2f %10.2f %5.2f\n", $1, $2,
                  $3, $4, $5, $6, $7, $8 }' "$out/files.txt"
+    echo
+    echo "nprdma-filed's client, us a call; medians of rounds in turn:"
+    cat "$out/calls.txt"
+    # the first round is not taken
+    tail -n +2 "$out/copies.txt" | awk -v mib=$((mib * 8)) '
+        function median(column,    i, j, list, t) {
+            for (i = 1; i <= NR; ++i) {
+                list[i] = all[i, column]
+            }
+            for (i = 1; i <= NR; ++i) {
+                for (j = i + 1; j <= NR; ++j) {
+                    if (list[j] < list[i]) {
+                        t = list[i]; list[i] = list[j]; list[j] = t
+                    }
+                }
+            }
+            return list[int((NR + 1) / 2)]
+        }
+        { for (i = 1; i <= 4; ++i) all[NR, i] = $i }
+        END {
+            printf "a copy of %d MiB to the server: %.3f s, cp %.3f s; " \
+                   "cp/copy %.2f\n", mib, median(2), median(1),
+                   median(1) / median(2)
+            printf "a copy of %d MiB from it:       %.3f s, cp %.3f s; " \
+                   "cp/copy %.2f\n", mib, median(4), median(3),
+                   median(3) / median(4)
+        }'
     echo "$(date +%F), load $(cut -d ' ' -f 1 /proc/loadavg); all of it in $out"
 } | tee "$out/table.txt"

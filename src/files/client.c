@@ -19,6 +19,10 @@
  * call */
 #define NF_ROUNDS  4
 
+/* Bytes of a part of a large transfer, and parts that are under way */
+#define NF_PART    (1u << 20)
+#define NF_DEPTH   4
+
 struct nf_remote {
     nf_server_t *server;
     char        *path;
@@ -215,19 +219,42 @@ static int nf_remote_refresh(nf_remote_t *file, uint64_t end)
     return ret;
 }
 
-/* One-sided, all of it */
-static int nf_remote_move(nf_remote_t *file, int is_put, void *data, size_t len,
+static ucs_status_ptr_t
+nf_remote_begin_move(nf_remote_t *file, int is_put, void *data, size_t len,
+                     uint64_t offset)
+{
+    const ucp_request_param_t param = {0};
+    ucp_ep_h ep                     = file->server->ep;
+
+    return is_put ? ucp_put_nbx(ep, data, len, offset, file->rkey, &param) :
+           ucp_get_nbx(ep, data, len, offset, file->rkey, &param);
+}
+
+/* One-sided, all of it. In parts, some at a time: while one is copied the
+ * server brings in the pages of the next. */
+static int nf_remote_move(nf_remote_t *file, int is_put, char *data, size_t len,
                           uint64_t offset)
 {
     const ucp_request_param_t param = {0};
     nf_server_t *server             = file->server;
-    int ret;
+    ucs_status_ptr_t parts[NF_DEPTH];
+    unsigned begun = 0, ended = 0;
+    size_t done = 0, part;
+    int ret = 0, status;
 
-    ret = nf_server_finish(server, is_put ?
-                           ucp_put_nbx(server->ep, data, len, offset,
-                                       file->rkey, &param) :
-                           ucp_get_nbx(server->ep, data, len, offset,
-                                       file->rkey, &param));
+    while ((ended < begun) || ((done < len) && (ret == 0))) {
+        if ((done < len) && (ret == 0) && ((begun - ended) < NF_DEPTH)) {
+            part  = nf_min(len - done, NF_PART);
+            parts[begun++ % NF_DEPTH] =
+                    nf_remote_begin_move(file, is_put, data + done, part,
+                                         offset + done);
+            done += part;
+        } else {
+            status = nf_server_finish(server, parts[ended++ % NF_DEPTH]);
+            ret    = (ret == 0) ? status : ret;
+        }
+    }
+
     if ((ret == 0) && is_put) {
         ret = nf_server_finish(server, ucp_ep_flush_nbx(server->ep, &param));
     }
