@@ -204,22 +204,20 @@ static int bench_open_here(bench_t *bench, const char *path)
 {
     char name[PATH_MAX];
 
-    bench->log_fd = bench->file_fd = -1;
     if (path == NULL) {
         return 0;
     }
 
     snprintf(name, sizeof(name), "%s.calls", path);
-    bench->log_fd  = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
-                          0600);
+    bench->log_fd  = open(name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND |
+                          O_CLOEXEC, 0600);
     bench->file_fd = open(path, O_RDWR | O_CLOEXEC);
     if ((bench->log_fd < 0) || (bench->file_fd < 0)) {
         return -errno;
     }
 
     snprintf(name, sizeof(name), "%s.pool", path);
-    (void)unlink(name);
-    bench_open_pool(bench, name);
+    bench_open_pool(bench, name); /* which replaces nothing */
     return 0;
 }
 
@@ -229,26 +227,46 @@ static int bench_open_there(bench_t *bench)
     int ret;
 
     snprintf(name, sizeof(name), "%s.log", bench->path);
-    ret = nf_open(bench->tool->server, name, NF_OPEN_APPEND | NF_OPEN_CREATE,
-                  0600, &bench->log);
+    ret = nf_open(bench->tool->server, name,
+                  NF_OPEN_APPEND | NF_OPEN_CREATE | NF_OPEN_EXCLUSIVE, 0600,
+                  &bench->log);
     if (ret != 0) {
         return ret;
     }
 
     ret = nf_open(bench->tool->server, bench->path,
-                  NF_OPEN_WRITE | NF_OPEN_CREATE, 0600, &bench->file);
+                  NF_OPEN_WRITE | NF_OPEN_CREATE | NF_OPEN_EXCLUSIVE, 0600,
+                  &bench->file);
     if (ret != 0) {
         nf_close(bench->log);
+        (void)nf_remove(bench->tool->server, name, 0);
         return ret;
     }
 
-    ret = nf_resize(bench->file, (uint64_t)BENCH_BLOCKS * BENCH_BLOCK,
-                    NF_RESIZE_GROW | NF_RESIZE_ALLOCATE);
-    if (ret != 0) {
+    return nf_resize(bench->file, (uint64_t)BENCH_BLOCKS * BENCH_BLOCK,
+                     NF_RESIZE_GROW | NF_RESIZE_ALLOCATE);
+}
+
+/* What was made goes */
+static void bench_close(bench_t *bench, const char *here)
+{
+    char name[PATH_MAX];
+
+    if (bench->file != NULL) {
         nf_close(bench->file);
         nf_close(bench->log);
+        (void)nf_remove(bench->tool->server, bench->path, 0);
+        snprintf(name, sizeof(name), "%s.log", bench->path);
+        (void)nf_remove(bench->tool->server, name, 0);
     }
-    return ret;
+    if (bench->log_fd >= 0) {
+        snprintf(name, sizeof(name), "%s.calls", here);
+        (void)unlink(name);
+    }
+    if (bench->pool != NULL) {
+        snprintf(name, sizeof(name), "%s.pool", here);
+        (void)unlink(name);
+    }
 }
 
 static bench_case_t
@@ -294,14 +312,16 @@ int tool_bench(tool_t *tool, const char *path, const char *here)
     static bench_case_t cases[16];
     int ret;
 
-    bench = (bench_t){.tool = tool, .path = path, .random = 1};
+    bench = (bench_t){
+        .tool    = tool,
+        .path    = path,
+        .log_fd  = -1,
+        .file_fd = -1,
+        .random  = 1
+    };
     memset(bench.data, 'b', sizeof(bench.data));
     ret = bench_open_there(&bench);
-    if (ret != 0) {
-        return tool_fail("measure with", path, ret);
-    }
-
-    ret = bench_open_here(&bench, here);
+    ret = (ret != 0) ? ret : bench_open_here(&bench, here);
     if (ret == 0) {
         if (!tool->is_json) {
             printf("%-8s %-12s %9s %9s %9s\n", "call", "how", "us", "least",
@@ -309,7 +329,6 @@ int tool_bench(tool_t *tool, const char *path, const char *here)
         }
         ret = bench_run(&bench, cases, bench_cases(&bench, cases));
     }
-    nf_close(bench.file);
-    nf_close(bench.log);
+    bench_close(&bench, here);
     return (ret == 0) ? 0 : tool_fail("measure with", path, ret);
 }

@@ -31,6 +31,8 @@ struct nf_remote {
     uint32_t    handle;
     ucp_rkey_h  rkey;       /* NULL: a directory */
     uint64_t    limit;      /* bytes that the key reaches */
+    int         is_dirty;   /* something of ours may not be on the disk */
+    uint64_t    boot;       /* of the host then */
     nf_stat_t   stat;       /* as it was last told */
 };
 
@@ -82,26 +84,48 @@ static int nf_remote_begin(nf_remote_t *file, mode_t mode)
 
     file->handle = file->server->reply.handle;
     file->epoch  = file->server->epoch;
+    if (file->rkey != NULL) {
+        ucp_rkey_destroy(file->rkey); /* of another connection, or handle */
+        file->rkey = NULL;
+    }
     return nf_remote_take(file);
 }
 
-/* It is open by the connection that there is now */
+/* It is open by the connection that there is now. If its name is another file's
+ * by then, or what was written may be lost with its host, it is not, and stays
+ * so. */
 static int nf_remote_ready(nf_remote_t *file)
 {
-    const nf_stat_t was = file->stat;
+    nf_server_t *server  = file->server;
+    const nf_stat_t was  = file->stat;
+    nf_request_t request = {.op = NF_OP_CLOSE};
     int ret;
 
-    if (file->epoch == file->server->epoch) {
-        return file->server->is_broken ? -ECONNRESET : 0;
+    if (file->epoch == server->epoch) {
+        return nf_server_check(server);
+    }
+
+    if (file->is_dirty && (file->boot != server->boot)) {
+        return -ESTALE;
     }
 
     ret = nf_remote_begin(file, 0);
-    if (ret != 0) {
+    if ((ret != 0) ||
+        (memcmp(&file->stat, &was, offsetof(nf_stat_t, size)) == 0)) {
         return ret;
     }
 
-    return (memcmp(&file->stat, &was, offsetof(nf_stat_t, size)) != 0) ?
-           -ESTALE : 0;
+    request.handle = file->handle;
+    (void)nf_server_ask(server, &request, NULL, 0);
+    file->stat  = was;
+    file->epoch = 0;
+    return -ESTALE;
+}
+
+static void nf_remote_changed(nf_remote_t *file)
+{
+    file->is_dirty = 1;
+    file->boot     = file->server->boot;
 }
 
 /* Ask for something that may be done twice */
@@ -201,22 +225,19 @@ int nf_resize(nf_remote_t *file, uint64_t size, unsigned flags)
         .flags  = flags,
         .length = size
     };
-    int ret              = nf_remote_ask(file, &request);
+    int ret;
 
-    return (ret != 0) ? ret : nf_remote_take(file);
-}
-
-/* Its size may have changed, and its key may not reach so far */
-static int nf_remote_refresh(nf_remote_t *file, uint64_t end)
-{
-    nf_stat_t stat;
-    int ret = nf_fstat(file, &stat);
-
-    if ((ret == 0) && (nf_min(end, stat.size) > file->limit)) {
-        file->epoch = 0; /* opened again it has a key for all of it */
-        ret         = nf_remote_ready(file);
+    if (flags & NF_RESIZE_GROW) {
+        ret = nf_remote_ask(file, &request);
+    } else {
+        /* once: a second time it may cut what others have appended since */
+        ret = nf_remote_ready(file);
+        if (ret == 0) {
+            request.handle = file->handle;
+            ret            = nf_server_ask(file->server, &request, NULL, 0);
+        }
     }
-    return ret;
+    return (ret != 0) ? ret : nf_remote_take(file);
 }
 
 static ucs_status_ptr_t
@@ -258,6 +279,10 @@ static int nf_remote_move(nf_remote_t *file, int is_put, char *data, size_t len,
     if ((ret == 0) && is_put) {
         ret = nf_server_finish(server, ucp_ep_flush_nbx(server->ep, &param));
     }
+    if (ret == 0) {
+        server->resets = 0;
+        server->used   = nf_now();
+    }
     return nf_server_judge(server, ret);
 }
 
@@ -265,18 +290,19 @@ ssize_t nf_pread(nf_remote_t *file, void *data, size_t len, uint64_t offset)
 {
     const uint64_t end = offset + len;
     unsigned round     = 0;
-    uint64_t part;
+    uint64_t part      = 0;
+    nf_stat_t stat;
     int ret;
 
-    if (file->rkey == NULL) {
-        return -EISDIR;
+    if (file->flags & (NF_OPEN_APPEND | NF_OPEN_DIRECTORY)) {
+        return -EBADF;
     }
 
     do {
         ret = nf_remote_ready(file);
         /* what is behind the size that is known may be there by now */
         if ((ret == 0) && ((end > file->stat.size) || (round > 0))) {
-            ret = nf_remote_refresh(file, end);
+            ret = nf_fstat(file, &stat);
         }
         part = (offset >= file->stat.size) ? 0 :
                nf_min(len, file->stat.size - offset);
@@ -295,12 +321,15 @@ ssize_t nf_pwrite(nf_remote_t *file, const void *data, size_t len,
     unsigned round     = 0;
     int ret;
 
-    if ((file->rkey == NULL) || !(file->flags & NF_OPEN_WRITE)) {
+    if (!(file->flags & NF_OPEN_WRITE)) {
         return -EBADF;
     }
 
     do {
         ret = nf_remote_ready(file);
+        if (ret == 0) {
+            nf_remote_changed(file);
+        }
         if ((ret == 0) &&
             ((end > file->stat.size) || (end > file->limit) || (round > 0))) {
             ret = nf_resize(file, end, NF_RESIZE_GROW);
@@ -329,6 +358,7 @@ int nf_append(nf_remote_t *file, const void *data, size_t len, uint64_t *at)
         return ret;
     }
 
+    nf_remote_changed(file);
     request.handle = file->handle;
     ret            = nf_server_ask(file->server, &request, data, len);
     if (ret == 0) {
@@ -340,8 +370,10 @@ int nf_append(nf_remote_t *file, const void *data, size_t len, uint64_t *at)
 int nf_commit(nf_remote_t *file)
 {
     nf_request_t request = {.op = NF_OP_COMMIT};
+    int ret              = nf_remote_ask(file, &request);
 
-    return nf_remote_ask(file, &request);
+    file->is_dirty = file->is_dirty && (ret != 0);
+    return ret;
 }
 
 int nf_stat(nf_server_t *server, const char *path, nf_stat_t *stat)

@@ -292,7 +292,7 @@ int nf_worker_create(ucp_context_h context, nf_worker_t *worker)
 {
     ucp_worker_params_t params = {
         .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SINGLE
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED
     };
     ucs_status_t status;
 

@@ -67,8 +67,8 @@ int nf_recv(int fd, void *data, size_t len);
 /** An errno for what UCX says, negative; 0 for UCS_OK */
 int nf_errno(ucs_status_t status);
 
-/** UCP for files, and a worker of it that can sleep. Owner: the thread that has
- *  made it; used by that alone. */
+/** UCP for files, and a worker of it that can sleep. Used by one thread, which
+ *  need not be the one that has made it. */
 typedef struct nf_worker {
     ucp_worker_h  worker;
     ucp_address_t *address;

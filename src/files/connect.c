@@ -36,7 +36,13 @@
 #define NF_TRY_PAUSE   100000
 
 /* UCX has so long to give up what was under way, ns */
-#define NF_DOWN_LIMIT  2000000000
+#define NF_DOWN_LIMIT  UINT64_C(5000000000)
+
+/* A server that was silent for so long may be gone, ns */
+#define NF_SILENCE     10000000
+
+/* Connections that may end one after the other with nothing answered */
+#define NF_RESETS      3
 
 
 static void nf_server_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -82,6 +88,38 @@ static int nf_server_wait(nf_server_t *server,
     return 0;
 }
 
+/* What is under way ends, with an error */
+static void nf_server_down(nf_server_t *server)
+{
+    const uint64_t end        = nf_now() + NF_DOWN_LIMIT;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = server->is_broken ? UCP_EP_CLOSE_FLAG_FORCE : 0
+    };
+    ucs_status_ptr_t request;
+
+    if (server->ep != NULL) {
+        request = ucp_ep_close_nbx(server->ep, &param);
+        if (UCS_PTR_IS_ERR(request)) {
+            param.flags = 0; /* without error handling there is no force */
+            request     = ucp_ep_close_nbx(server->ep, &param);
+        }
+        if (UCS_PTR_IS_PTR(request)) {
+            while ((ucp_request_check_status(request) == UCS_INPROGRESS) &&
+                   (nf_now() < end)) {
+                ucp_worker_progress(server->worker.worker);
+            }
+            ucp_request_free(request);
+        }
+        server->ep = NULL;
+    }
+    if (server->fd >= 0) {
+        close(server->fd);
+        server->fd = -1;
+    }
+    server->is_broken = 1;
+}
+
 static int nf_request_is_done(nf_server_t *server, void *request)
 {
     return ucp_request_check_status(request) != UCS_INPROGRESS;
@@ -89,6 +127,7 @@ static int nf_request_is_done(nf_server_t *server, void *request)
 
 int nf_server_finish(nf_server_t *server, ucs_status_ptr_t request)
 {
+    uint64_t end;
     int ret;
 
     if (!UCS_PTR_IS_PTR(request)) {
@@ -98,8 +137,19 @@ int nf_server_finish(nf_server_t *server, ucs_status_ptr_t request)
     ret = nf_server_wait(server, nf_request_is_done, request);
     if (ret == 0) {
         ret = nf_errno(ucp_request_check_status(request));
+    } else {
+        /* its memory is the caller's again only when UCX has let it go */
+        nf_server_down(server);
+        for (end = nf_now() + NF_DOWN_LIMIT;
+             !nf_request_is_done(server, request) && (nf_now() < end);) {
+            ucp_worker_progress(server->worker.worker);
+        }
+        if (!nf_request_is_done(server, request)) {
+            nf_die("the server is gone, and UCX does not give up what it had "
+                   "to do with it");
+        }
     }
-    ucp_request_free(request); /* or when UCX is done with it */
+    ucp_request_free(request);
     return ret;
 }
 
@@ -136,7 +186,11 @@ static int nf_server_has_answer(nf_server_t *server, void *arg)
 int nf_server_ask(nf_server_t *server, nf_request_t *request, const void *rest,
                   size_t len)
 {
-    const ucp_request_param_t param = {0};
+    const ucp_request_param_t param = {
+        .op_attr_mask = (request->op == NF_OP_APPEND) ? 0 :
+                        UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_AM_SEND_FLAG_EAGER /* data alone may come later */
+    };
     int ret;
 
     if (server->is_broken) {
@@ -153,7 +207,36 @@ int nf_server_ask(nf_server_t *server, nf_request_t *request, const void *rest,
     if (ret == 0) {
         ret = nf_server_wait(server, nf_server_has_answer, NULL);
     }
-    return (ret != 0) ? nf_server_judge(server, ret) : server->reply.status;
+    if (ret != 0) {
+        return nf_server_judge(server, ret);
+    }
+
+    server->resets = 0;
+    server->used   = nf_now();
+    /* what it says is not what has become of the connection */
+    return (server->reply.status == -ECONNRESET) ? -EIO : server->reply.status;
+}
+
+int nf_server_check(nf_server_t *server)
+{
+    return ((nf_now() - server->used) < NF_SILENCE) ?
+           (server->is_broken ? -ECONNRESET : 0) :
+           (nf_server_is_gone(server, 0) ? -ECONNRESET : 0);
+}
+
+/* connect() waits no longer than this, and a host that goes without a word is
+ * noticed */
+static void nf_dial_limit(int fd)
+{
+    const struct timeval limit = {.tv_sec = NF_CONNECT_LIMIT};
+    const int on = 1, idle = 5, interval = 5, count = 3;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
+                     sizeof(interval));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
 static int nf_dial_here(const nf_where_t *where)
@@ -175,6 +258,7 @@ static int nf_dial_here(const nf_where_t *where)
 
     strcpy(addr.sun_path, path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    nf_dial_limit(fd);
     if (connect(fd, (struct sockaddr*)&addr, sizeof(addr)) != 0) {
         ret = -errno;
         close(fd);
@@ -205,6 +289,9 @@ static int nf_dial_host(const nf_where_t *where)
 
     for (one = found; (one != NULL) && (fd < 0); one = one->ai_next) {
         fd = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0) {
+            nf_dial_limit(fd);
+        }
         if ((fd >= 0) && (connect(fd, one->ai_addr, one->ai_addrlen) != 0)) {
             ret = -errno;
             close(fd);
@@ -285,41 +372,10 @@ static int nf_server_greet(nf_server_t *server, void **address)
 
     server->session = welcome.session;
     server->secret  = welcome.secret;
-    *address        = malloc(welcome.address_len);
+    server->boot    = welcome.boot;
+    *address        = calloc(1, NF_ADDRESS_ROOM);
     return (*address == NULL) ? -ENOMEM :
            nf_recv(server->fd, *address, welcome.address_len);
-}
-
-/* What is under way ends, with an error */
-static void nf_server_down(nf_server_t *server)
-{
-    const uint64_t end        = nf_now() + NF_DOWN_LIMIT;
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = server->is_broken ? UCP_EP_CLOSE_FLAG_FORCE : 0
-    };
-    ucs_status_ptr_t request;
-
-    if (server->ep != NULL) {
-        request = ucp_ep_close_nbx(server->ep, &param);
-        if (UCS_PTR_IS_ERR(request)) {
-            param.flags = 0; /* without error handling there is no force */
-            request     = ucp_ep_close_nbx(server->ep, &param);
-        }
-        if (UCS_PTR_IS_PTR(request)) {
-            while ((ucp_request_check_status(request) == UCS_INPROGRESS) &&
-                   (nf_now() < end)) {
-                ucp_worker_progress(server->worker.worker);
-            }
-            ucp_request_free(request);
-        }
-        server->ep = NULL;
-    }
-    if (server->fd >= 0) {
-        close(server->fd);
-        server->fd = -1;
-    }
-    server->is_broken = 1;
 }
 
 /* Returns 0 or a negative errno */
@@ -393,6 +449,13 @@ int nf_server_is_again(nf_server_t *server, int ret)
     int said           = 0, error;
 
     if ((ret != -ECONNRESET) || (server->where->patience == 0)) {
+        return 0;
+    }
+
+    if (++server->resets > NF_RESETS) {
+        nf_say("the server lets us in, but each request ends the connection: "
+               "is there a way for nprdma between the hosts? Try nprdma_info "
+               "on both");
         return 0;
     }
 

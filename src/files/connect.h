@@ -17,6 +17,9 @@ struct nf_server {
     ucp_ep_h         ep;
     int              is_broken;  /**< the server is gone */
     unsigned         epoch;      /**< connections so far */
+    unsigned         resets;     /**< since a request has been answered */
+    uint64_t         boot;       /**< of its host */
+    uint64_t         used;       /**< nf_now() of the last request */
     uint32_t         session;
     uint64_t         secret;
     uint32_t         seq;        /**< of the last request */
@@ -44,6 +47,10 @@ int nf_server_judge(nf_server_t *server, int ret);
  */
 int nf_server_ask(nf_server_t *server, nf_request_t *request, const void *rest,
                   size_t len);
+
+/** Is it still there, as far as its socket knows? Looked at where nothing has
+ *  been asked for some time. Returns 0 or -ECONNRESET. */
+int nf_server_check(nf_server_t *server);
 
 /** A call has returned @a ret: is it to be made again? Waits until the server
  *  is there again. */

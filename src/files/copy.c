@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,9 @@ typedef struct tool_local {
     const char *name;
     int        fd;
     int        is_mapped;  /* else its bytes go through a buffer */
-    uint64_t   size;       /* to be, or as it is */
+    uint64_t   size;       /* if it is mapped: to be, or as it is */
+    uint64_t   device;
+    uint64_t   inode;
     char       *buffer;
 } tool_local_t;
 
@@ -56,9 +59,33 @@ static int tool_local_open(tool_local_t *local, const char *name, int flags,
         return -EISDIR;
     }
 
-    local->is_mapped = S_ISREG(st.st_mode) && (strcmp(name, "-") != 0);
-    local->size      = S_ISREG(st.st_mode) ? st.st_size : 0;
+    /* /proc has files that say that they are empty */
+    local->is_mapped = S_ISREG(st.st_mode) && (strcmp(name, "-") != 0) &&
+                       ((standard == STDOUT_FILENO) || (st.st_size > 0));
+    local->size      = local->is_mapped ? st.st_size : 0;
+    local->device    = st.st_dev;
+    local->inode     = st.st_ino;
     return 0;
+}
+
+/* Is it the very file that it is to be copied to or from? */
+static int tool_is_same(const tool_t *tool, const tool_local_t *local,
+                        const nf_stat_t *stat)
+{
+    return (tool->where.host == NULL) && (local->device == stat->device) &&
+           (local->inode == stat->inode);
+}
+
+/* What is mapped may go: the file is cut by others, or its disk is full */
+static void tool_on_sigbus(int signal)
+{
+    static const char text[] = "nprdma-file: a file of this host has become "
+                               "shorter meanwhile, or its disk is full\n";
+
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) > 0) {
+        _exit(1);
+    }
+    _exit(1);
 }
 
 static int tool_local_close(tool_local_t *local)
@@ -146,7 +173,7 @@ static int tool_move_mapped(nf_remote_t *remote, int is_put,
         len    = nf_min(local->size - offset, TOOL_WINDOW);
         window = mmap(NULL, len, prot, MAP_SHARED, local->fd, offset);
         if (window == MAP_FAILED) {
-            return -errno;
+            return -errno; /* of the first: -ENODEV, it cannot be */
         }
 
         ret = tool_move_window(remote, is_put, window, len, offset, progress);
@@ -197,19 +224,36 @@ static int tool_put_by_buffer(nf_remote_t *remote, tool_local_t *local,
     return ret;
 }
 
-/* A file of ours gets room for all that comes: a full disk is an error now */
+/* A file of ours is emptied, and gets room for all that comes: a full disk is
+ * an error now. Where room cannot be had before, its bytes are written. */
 static int tool_make_room(tool_local_t *local, uint64_t size)
 {
-    local->size = size;
-    if (!local->is_mapped || (size == 0)) {
+    if (!local->is_mapped) {
         return 0;
     }
 
-    if ((fallocate(local->fd, 0, 0, size) == 0) ||
-        ((errno == EOPNOTSUPP) && (ftruncate(local->fd, size) == 0))) {
+    local->size = size;
+    if (ftruncate(local->fd, 0) != 0) {
+        return -errno;
+    }
+
+    if ((size == 0) || (fallocate(local->fd, 0, 0, size) == 0)) {
         return 0;
     }
-    return -errno;
+
+    local->is_mapped = 0;
+    return (errno == EOPNOTSUPP) ? 0 : -errno;
+}
+
+static int tool_move(nf_remote_t *remote, int is_put, tool_local_t *local,
+                     tool_progress_t *progress)
+{
+    int ret = local->is_mapped ?
+              tool_move_mapped(remote, is_put, local, progress) : -ENODEV;
+
+    return (ret != -ENODEV) ? ret :
+           is_put ? tool_put_by_buffer(remote, local, progress) :
+           tool_get_by_buffer(remote, local, progress);
 }
 
 int tool_get(tool_t *tool, const char *path, const char *name)
@@ -231,10 +275,10 @@ int tool_get(tool_t *tool, const char *path, const char *name)
         return tool_fail("read", path, ret);
     }
 
-    ret = tool_local_open(&local, name, O_RDWR | O_CREAT | O_TRUNC,
-                          STDOUT_FILENO);
+    ret = tool_local_open(&local, name, O_RDWR | O_CREAT, STDOUT_FILENO);
     if (ret == 0) {
-        ret = tool_make_room(&local, stat.size);
+        ret = tool_is_same(tool, &local, &stat) ? -EEXIST :
+              tool_make_room(&local, stat.size);
     }
     if (ret != 0) {
         (void)tool_local_close(&local);
@@ -242,9 +286,9 @@ int tool_get(tool_t *tool, const char *path, const char *name)
         return tool_fail("write", name, ret);
     }
 
+    signal(SIGBUS, tool_on_sigbus);
     tool_progress_begin(tool, &progress, path, stat.size);
-    ret = local.is_mapped ? tool_move_mapped(remote, 0, &local, &progress) :
-          tool_get_by_buffer(remote, &local, &progress);
+    ret = tool_move(remote, 0, &local, &progress);
     if ((ret == 0) && tool->is_durable && (fdatasync(local.fd) != 0)) {
         ret = -errno;
     }
@@ -277,8 +321,7 @@ static int tool_put_all(tool_t *tool, tool_local_t *local, nf_remote_t *remote,
     }
 
     tool_progress_begin(tool, &progress, name, local->size);
-    ret = local->is_mapped ? tool_move_mapped(remote, 1, local, &progress) :
-          tool_put_by_buffer(remote, local, &progress);
+    ret = tool_move(remote, 1, local, &progress);
     if ((ret == 0) && tool->is_durable) {
         ret = nf_commit(remote);
     }
@@ -292,6 +335,7 @@ int tool_put(tool_t *tool, const char *name, const char *path)
 {
     nf_remote_t *remote;
     tool_local_t local;
+    nf_stat_t stat;
     int ret;
 
     ret = tool_local_open(&local, name, O_RDONLY, STDIN_FILENO);
@@ -300,6 +344,13 @@ int tool_put(tool_t *tool, const char *name, const char *path)
         return tool_fail("read", name, ret);
     }
 
+    if ((nf_stat(tool->server, path, &stat) == 0) &&
+        tool_is_same(tool, &local, &stat)) {
+        (void)tool_local_close(&local);
+        return tool_fail("write", path, -EEXIST);
+    }
+
+    signal(SIGBUS, tool_on_sigbus);
     ret = nf_open(tool->server, path,
                   NF_OPEN_WRITE | NF_OPEN_CREATE | NF_OPEN_TRUNCATE, 0666,
                   &remote);

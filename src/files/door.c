@@ -11,6 +11,7 @@
 #include "door.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -26,8 +28,11 @@
 #define NF_BACKLOG      64
 #define NF_EVENTS       32
 
-/* Guests at a time: what they send is kept */
-#define NF_GUESTS_MAX   256
+/* Guests at a time, of this host, and of others: what they send is kept */
+#define NF_GUESTS_MAX   128
+
+/* Without descriptors nobody is let in for so long, us */
+#define NF_DOOR_PAUSE   100000
 
 /* How often it is looked whether a guest takes too long, ms */
 #define NF_GUEST_LOOK   1000
@@ -80,6 +85,7 @@ static void nf_door_forget(nf_door_t *door, int fd)
 
 int nf_door_open(nf_door_t *door)
 {
+    door->lock  = -1;
     door->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (door->epoll < 0) {
         nf_say("epoll_create1() failed: %m");
@@ -108,14 +114,25 @@ static int nf_door_add_listener(nf_door_t *door, int fd, const char *name)
     return 0;
 }
 
-/* Does somebody listen there? */
-static int nf_is_served(const struct sockaddr_un *addr)
+/* Who has this lock has the socket: of a server that was killed it may be
+ * removed. The file stays. Returns 0: another one has it, or there is none. */
+static int nf_door_lock(nf_door_t *door, const char *path)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), ret;
+    char name[PATH_MAX];
 
-    ret = connect(fd, (const struct sockaddr*)addr, sizeof(*addr));
-    close(fd);
-    return ret == 0;
+    snprintf(name, sizeof(name), "%s.lock", path);
+    door->lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (door->lock < 0) {
+        nf_say("'%s' cannot be made: %m", name);
+        return 0;
+    }
+
+    if (flock(door->lock, LOCK_EX | LOCK_NB) != 0) {
+        nf_say("'%s' is listened on already: a server runs. Stop it, or name "
+               "another path with --socket", path);
+        return 0;
+    }
+    return 1;
 }
 
 int nf_door_listen_here(nf_door_t *door, const char *path)
@@ -132,9 +149,7 @@ int nf_door_listen_here(nf_door_t *door, const char *path)
     }
 
     strcpy(addr.sun_path, path);
-    if (nf_is_served(&addr)) {
-        nf_say("'%s' is listened on already: a server runs. Stop it, or name "
-               "another path with --socket", path);
+    if (!nf_door_lock(door, path)) {
         return -EADDRINUSE;
     }
 
@@ -190,7 +205,7 @@ int nf_door_listen(nf_door_t *door, const char *address)
         return -EINVAL;
     }
 
-    ret = -EADDRNOTAVAIL;
+    ret = -EAFNOSUPPORT; /* each that can be made says more */
     for (one = found; one != NULL; one = one->ai_next) {
         fd = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
                     0);
@@ -214,6 +229,9 @@ int nf_door_listen(nf_door_t *door, const char *address)
         }
     }
     freeaddrinfo(found);
+    if (ret == -EAFNOSUPPORT) {
+        nf_say("--listen %s: this host has no such network", address);
+    }
     return ret;
 }
 
@@ -314,7 +332,7 @@ static int nf_guest_enter(nf_door_t *door, nf_guest_t *guest)
                                 .data = {.ptr = watched}};
 
     if ((watched != NULL) && (session != NULL)) {
-        session->address = malloc(guest->hello.address_len);
+        session->address = calloc(1, NF_ADDRESS_ROOM);
     }
     if ((session == NULL) || (session->address == NULL)) {
         free(session);
@@ -370,13 +388,14 @@ static void nf_guest_read(nf_door_t *door, nf_guest_t *guest)
     }
 }
 
-static unsigned nf_door_num_guests(const nf_door_t *door)
+/* Those of this host do not wait for those of others */
+static unsigned nf_door_num_guests(const nf_door_t *door, int is_here)
 {
     const nf_guest_t *guest;
     unsigned count = 0;
 
     for (guest = door->guests; guest != NULL; guest = guest->next) {
-        ++count;
+        count += guest->is_here == is_here;
     }
     return count;
 }
@@ -403,10 +422,14 @@ static void nf_door_accept(nf_door_t *door, int listener)
     nf_guest_t *guest = NULL;
 
     if (fd < 0) {
+        if ((errno == EMFILE) || (errno == ENFILE)) {
+            usleep(NF_DOOR_PAUSE); /* they are still there then */
+        }
         return;
     }
 
-    if (nf_door_num_guests(door) < NF_GUESTS_MAX) {
+    (void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len);
+    if (nf_door_num_guests(door, domain == AF_UNIX) < NF_GUESTS_MAX) {
         guest = malloc(sizeof(*guest));
     }
     if (guest == NULL) {
@@ -414,7 +437,6 @@ static void nf_door_accept(nf_door_t *door, int listener)
         return;
     }
 
-    (void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len);
     if (domain != AF_UNIX) {
         nf_door_keep_alive(fd);
     }
@@ -502,6 +524,9 @@ void nf_door_close(nf_door_t *door)
     }
     if (door->path[0] != '\0') {
         (void)unlink(door->path);
+    }
+    if (door->lock >= 0) {
+        close(door->lock);
     }
     close(door->epoll);
 }

@@ -18,6 +18,7 @@ typedef struct nf_door {
     int         fds[NF_LISTENERS]; /**< that are listened on */
     unsigned    num_fds;
     char        path[PATH_MAX];    /**< of the socket of this host; "": none */
+    int         lock;              /**< a locked file beside it; -1: none */
     int         has_token;
     uint8_t     token[NF_TOKEN_BYTES];
     nf_thread_t *threads;

@@ -49,6 +49,10 @@ int tool_fail(const char *what, const char *path, int error)
             (error == -EMSGSIZE) ? "more than 64 MiB are no single append: try "
                                    "--lines" :
             (error == -ENODATA) ? "it became shorter meanwhile" :
+            (error == -EEXIST) ? "it is the same file, or there is one of this "
+                                 "name already" :
+            (error == -EADDRNOTAVAIL) ? "the server has used up its addresses: "
+                                        "start it again" :
             (error == -EROFS) ? "the server shares it for reading" :
             strerror(-error);
 
@@ -129,8 +133,10 @@ static void tool_show_stat(const tool_t *tool, const char *name,
     char when[32];
     struct tm tm;
 
-    strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds,
-                                                                  &tm));
+    if ((localtime_r(&seconds, &tm) == NULL) ||
+        (strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm) == 0)) {
+        strcpy(when, "?");
+    }
     if (tool->is_json) {
         printf("{\"name\": ");
         tool_print_json(name);
@@ -165,12 +171,13 @@ static int tool_names_compare(const void *name1, const void *name2)
     return strcmp(*(char *const*)name1, *(char *const*)name2);
 }
 
-/* One of a directory; it may have gone meanwhile */
+/* One of a directory; it may have gone meanwhile, or lead out of it */
 static void
 tool_show_name(const tool_t *tool, const char *dir, const char *name)
 {
     char path[2 * NF_PATH_MAX];
     nf_stat_t stat;
+    int ret;
 
     if (!tool->is_long && !tool->is_json) {
         printf("%s\n", name);
@@ -178,8 +185,11 @@ tool_show_name(const tool_t *tool, const char *dir, const char *name)
     }
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    if (nf_stat(tool->server, path, &stat) == 0) {
+    ret = nf_stat(tool->server, path, &stat);
+    if (ret == 0) {
         tool_show_stat(tool, name, &stat);
+    } else {
+        (void)tool_fail("look at", path, ret);
     }
 }
 

@@ -201,6 +201,10 @@ static void filed_get_token(const filed_options_t *options, nf_door_t *door)
     char path[PATH_MAX];
     int ret;
 
+    if (options->num_listen == 0) {
+        return;
+    }
+
     if (options->token != NULL) {
         snprintf(path, sizeof(path), "%s", options->token);
     } else if (!nf_default_token(path, sizeof(path))) {
@@ -225,6 +229,36 @@ static void filed_get_token(const filed_options_t *options, nf_door_t *door)
     door->has_token = 1;
 }
 
+/* UCX may use nothing that takes a file's offsets for addresses; and of the
+ * server's memory clients reach what is registered for them, and no more */
+static void filed_set_ucx(void)
+{
+    const char *tls = getenv("UCX_TLS");
+
+    if ((tls == NULL) || (strcmp(tls, "nprdma") != 0)) {
+        nf_die("UCX_TLS is '%s': other transports take a file's offsets for "
+               "addresses. Unset it, or set it to nprdma",
+               (tls == NULL) ? "" : tls);
+    }
+    setenv("UCX_NPRDMA_MR_SCOPE", "exact", 0);
+}
+
+/* A number that is another one when the host has been started anew */
+static uint64_t filed_boot(void)
+{
+    FILE *file    = fopen("/proc/sys/kernel/random/boot_id", "r");
+    uint64_t boot = 0;
+    int byte;
+
+    while ((file != NULL) && ((byte = fgetc(file)) != EOF)) {
+        boot = (boot * UINT64_C(0x100000001b3)) ^ byte; /* FNV */
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return boot;
+}
+
 static int filed_listen(const filed_options_t *options, nf_door_t *door)
 {
     char path[PATH_MAX];
@@ -239,9 +273,6 @@ static int filed_listen(const filed_options_t *options, nf_door_t *door)
     }
 
     ret = nf_door_listen_here(door, path);
-    if (options->num_listen > 0) {
-        filed_get_token(options, door);
-    }
     for (i = 0; (i < options->num_listen) && (ret == 0); ++i) {
         ret = nf_door_listen(door, options->listen[i]);
     }
@@ -264,7 +295,10 @@ int main(int argc, char **argv)
     filed_parse(argc, argv, &options);
     options.directory = filed_take_directory(argc, argv);
     nf_run_again(argv);
+    filed_set_ucx();
+    filed_get_token(&options, &door);
     export = (nf_export_t){
+        .boot        = filed_boot(),
         .root        = filed_open_root(options.directory),
         .is_readonly = options.is_readonly,
         .max_files   = options.files,

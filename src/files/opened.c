@@ -8,6 +8,7 @@
 #  define _GNU_SOURCE
 #endif
 
+#include "common.h"
 #include "opened.h"
 #include "path.h"
 
@@ -21,10 +22,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Bytes that a key reaches at least: addresses of this process are taken for
- * them, and not used again */
-#define NF_LIMIT_MIN  (16ull << 20)
-#define NF_LIMIT_MAX  (1ull << 43)
+/* Bytes that a key reaches at least, to write and to read: addresses of this
+ * process are taken for them, and not used again */
+#define NF_LIMIT_WRITE  (16ull << 20)
+#define NF_LIMIT_READ   (1ull << 20)
+#define NF_LIMIT_MAX    (1ull << 43)
+
+/* A file may grow between a look at its size and its key: so often */
+#define NF_KEY_TRIES    4
 
 /* The disk has room for so many bytes more than have been appended: they need
  * not be asked for with each append */
@@ -40,11 +45,16 @@ static pthread_mutex_t nf_append_locks[NF_LOCKS] = {
 };
 
 
-/* How many bytes a key is to reach, for a file of this size: it may double */
-static uint64_t nf_opened_limit(uint64_t size)
+/* How many bytes a key is to reach, for a file of this size: one that is
+ * written may double */
+static uint64_t nf_opened_limit(const nf_opened_t *opened, uint64_t size)
 {
+    const int is_written = opened->flags & NF_OPEN_WRITE;
+    const uint64_t least = is_written ? NF_LIMIT_WRITE : NF_LIMIT_READ;
+    const uint64_t limit = is_written ? (size * 2) : size;
+
     return (size > (NF_LIMIT_MAX / 2)) ? NF_LIMIT_MAX :
-           (size * 2 < NF_LIMIT_MIN) ? NF_LIMIT_MIN : (size * 2);
+           (limit < least) ? least : limit;
 }
 
 /* A key for a file that may become so large. The one that was there ends. */
@@ -70,6 +80,11 @@ static int nf_opened_make_key(const nf_export_t *export, nf_opened_t *opened,
     }
     if (ret != 0) {
         nprdma_file_destroy(file);
+        if (ret == -ENOSPC) {
+            nf_say("all addresses for keys of files are used up: start the "
+                   "server again");
+            ret = -EADDRNOTAVAIL; /* ENOSPC is the disk's */
+        }
         return ret;
     }
 
@@ -87,7 +102,39 @@ static int nf_opened_make_key(const nf_export_t *export, nf_opened_t *opened,
     opened->packed     = packed;
     opened->packed_len = packed_len;
     opened->limit      = limit;
+    opened->is_told    = 0;
     return 0;
+}
+
+/* A key that reaches all of the file, and to @a size if that is more */
+static int nf_opened_make_key_for(const nf_export_t *export,
+                                  nf_opened_t *opened, uint64_t size)
+{
+    struct stat st;
+    unsigned i;
+    int ret;
+
+    for (i = 0, ret = -EFBIG; (i < NF_KEY_TRIES) && (ret == -EFBIG); ++i) {
+        if (fstat(opened->fd, &st) != 0) {
+            return -errno;
+        }
+        size = ((uint64_t)st.st_size > size) ? (uint64_t)st.st_size : size;
+        ret  = nf_opened_make_key(export, opened,
+                                  nf_opened_limit(opened, size));
+    }
+    return ret;
+}
+
+int nf_opened_follow(const nf_export_t *export, nf_opened_t *opened)
+{
+    struct stat st;
+
+    if ((opened->file == NULL) || (fstat(opened->fd, &st) != 0) ||
+        ((uint64_t)st.st_size <= opened->limit)) {
+        return 0;
+    }
+
+    return nf_opened_make_key_for(export, opened, 0);
 }
 
 static int nf_open_flags(unsigned flags)
@@ -96,7 +143,6 @@ static int nf_open_flags(unsigned flags)
            ((flags & NF_OPEN_APPEND) ? O_APPEND : 0) |
            ((flags & NF_OPEN_CREATE) ? O_CREAT : 0) |
            ((flags & NF_OPEN_EXCLUSIVE) ? O_EXCL : 0) |
-           ((flags & NF_OPEN_TRUNCATE) ? O_TRUNC : 0) |
            ((flags & NF_OPEN_DIRECTORY) ? O_DIRECTORY : 0) |
            O_NOCTTY | O_NONBLOCK; /* a pipe is not waited for */
 }
@@ -120,6 +166,7 @@ static int nf_open_check(const nf_export_t *export, unsigned flags)
 static int nf_opened_start(const nf_export_t *export, nf_opened_t *opened)
 {
     struct stat st;
+    int ret;
 
     if (fstat(opened->fd, &st) != 0) {
         return -errno;
@@ -131,8 +178,18 @@ static int nf_opened_start(const nf_export_t *export, nf_opened_t *opened)
     }
 
     opened->lock = (st.st_ino ^ st.st_dev) % NF_LOCKS;
-    return S_ISDIR(st.st_mode) ? -EISDIR : !S_ISREG(st.st_mode) ? -EINVAL :
-           nf_opened_make_key(export, opened, nf_opened_limit(st.st_size));
+    if (!S_ISREG(st.st_mode)) {
+        return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    }
+
+    if (opened->flags & NF_OPEN_APPEND) {
+        return 0; /* nobody reads or writes it by a key */
+    }
+
+    /* what is there stays until all else is right */
+    ret = nf_opened_make_key_for(export, opened, 0);
+    return ((ret != 0) || !(opened->flags & NF_OPEN_TRUNCATE)) ? ret :
+           nprdma_file_resize(opened->file, 0);
 }
 
 int nf_opened_begin(const nf_export_t *export, const char *path, unsigned flags,
@@ -163,19 +220,6 @@ int nf_opened_begin(const nf_export_t *export, const char *path, unsigned flags,
     return 0;
 }
 
-/* What the disk keeps for appends, and nobody has used. Some file systems keep
- * it until the file is cut. */
-static void nf_opened_give_back(nf_opened_t *opened)
-{
-    struct stat st;
-
-    if ((opened->reserved > 0) && (fstat(opened->fd, &st) == 0) &&
-        (opened->reserved > (uint64_t)st.st_size)) {
-        (void)fallocate(opened->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        st.st_size, opened->reserved - st.st_size);
-    }
-}
-
 void nf_opened_end(nf_opened_t *opened)
 {
     nprdma_file_destroy(opened->file);
@@ -185,36 +229,42 @@ void nf_opened_end(nf_opened_t *opened)
     if (opened->dir != NULL) {
         closedir(opened->dir);
     } else if (opened->fd >= 0) {
-        nf_opened_give_back(opened);
+        /* the room that it has behind its end stays its: others may be about to
+         * append there */
         close(opened->fd);
     }
     free(opened);
 }
 
 /* Make it longer, if it is not so long. By fallocate(): that cuts nothing which
- * others have appended meanwhile. */
+ * others have appended meanwhile. Where there is none, programs beside the
+ * server must not append at the same time. */
 static int nf_grow(nf_opened_t *opened, uint64_t size, unsigned flags)
 {
     const uint64_t first = (flags & NF_RESIZE_ALLOCATE) ? 0 : (size - 1);
     struct stat st;
+    int ret;
 
     if ((size == 0) || (fallocate(opened->fd, 0, first, size - first) == 0)) {
         return 0;
     }
 
-    if ((errno != EOPNOTSUPP) || (fstat(opened->fd, &st) != 0)) {
+    if (errno != EOPNOTSUPP) {
         return -errno;
     }
 
-    return ((uint64_t)st.st_size >= size) ? 0 :
-           (ftruncate(opened->fd, size) == 0) ? 0 : -errno;
+    pthread_mutex_lock(&nf_append_locks[opened->lock]);
+    ret = (fstat(opened->fd, &st) != 0) ? -errno :
+          ((uint64_t)st.st_size >= size) ? 0 :
+          (ftruncate(opened->fd, size) == 0) ? 0 : -errno;
+    pthread_mutex_unlock(&nf_append_locks[opened->lock]);
+    return ret;
 }
 
 int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
                      uint64_t size, unsigned flags)
 {
-    const int has_new_key = size > opened->limit;
-    int ret               = 0;
+    int ret = 0;
 
     if (flags & ~NF_RESIZE_ALL) {
         return -EINVAL;
@@ -228,8 +278,8 @@ int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
         return -EFBIG;
     }
 
-    if (has_new_key) {
-        ret = nf_opened_make_key(export, opened, nf_opened_limit(size));
+    if (size > opened->limit) {
+        ret = nf_opened_make_key_for(export, opened, size);
     }
     if ((ret == 0) && !(flags & NF_RESIZE_GROW)) {
         ret = nprdma_file_resize(opened->file, size);
@@ -237,26 +287,25 @@ int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
     if ((ret == 0) && (flags & (NF_RESIZE_GROW | NF_RESIZE_ALLOCATE))) {
         ret = nf_grow(opened, size, flags);
     }
-    return (ret != 0) ? ret : has_new_key;
+    return ret;
 }
 
-/* The disk has room for what is to be appended, or says that it has not. As far
- * as is known: others may have taken it, and then the write says so. */
+/* The disk has room for what is to be appended, or says that it has not */
 static int nf_append_reserve(nf_opened_t *opened, size_t len)
 {
     const uint64_t ahead = (len < NF_AHEAD) ? NF_AHEAD : len;
     struct stat st;
     uint64_t end;
 
-    if ((opened->end + len) <= opened->reserved) {
-        return 0;
-    }
-
     if (fstat(opened->fd, &st) != 0) {
         return -errno;
     }
 
     end = st.st_size;
+    if ((end + len) <= opened->reserved) {
+        return 0;
+    }
+
     if (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, end, ahead) == 0) {
         opened->reserved = end + ahead;
         return 0;
@@ -272,6 +321,7 @@ static int nf_append_reserve(nf_opened_t *opened, size_t len)
 static int nf_append_locked(nf_opened_t *opened, const void *data, size_t len,
                             uint64_t *at)
 {
+    struct stat st;
     ssize_t done;
     int ret;
 
@@ -285,12 +335,19 @@ static int nf_append_locked(nf_opened_t *opened, const void *data, size_t len,
         return -errno;
     }
 
-    opened->end = lseek(opened->fd, 0, SEEK_CUR);
-    *at         = opened->end - done;
+    *at = lseek(opened->fd, 0, SEEK_CUR) - done;
     if (done == (ssize_t)len) {
         return 0;
     }
-    return (ftruncate(opened->fd, *at) == 0) ? -ENOSPC : -EIO;
+
+    /* a part of it: taken back, if no other program has appended since */
+    if ((fstat(opened->fd, &st) != 0) ||
+        ((uint64_t)st.st_size != (*at + done)) ||
+        (ftruncate(opened->fd, *at) != 0)) {
+        nf_say("%zd bytes of an append of %zu stay in the file", done, len);
+        return -EIO;
+    }
+    return -ENOSPC;
 }
 
 int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
@@ -314,7 +371,7 @@ int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
 
 int nf_opened_commit(nf_opened_t *opened)
 {
-    return ((opened->file != NULL) ? fdatasync(opened->fd) :
+    return ((opened->dir == NULL) ? fdatasync(opened->fd) :
             fsync(opened->fd)) == 0 ? 0 : -errno;
 }
 

@@ -23,6 +23,7 @@ typedef struct nf_export {
     int           is_readonly;
     unsigned      max_files;   /**< that a client may have open */
     unsigned      max_clients;
+    uint64_t      boot;        /**< tells one run of the host from the next */
 } nf_export_t;
 
 /** An open file, or a directory. Owner: its session, in whose thread it is
@@ -31,12 +32,12 @@ typedef struct nf_opened {
     int           fd;
     DIR           *dir;        /**< of a directory, which has fd then */
     unsigned      flags;       /**< NF_OPEN_.. */
-    nprdma_file_t *file;       /**< NULL: a directory */
+    nprdma_file_t *file;       /**< NULL: a directory, or to append to */
     uint64_t      limit;       /**< bytes that its key reaches */
     void          *packed;     /**< its key */
     size_t        packed_len;
+    int           is_told;     /**< the client has this key */
     uint64_t      reserved;    /**< the disk has room up to here, for appends */
-    uint64_t      end;         /**< of the last append */
     unsigned      lock;        /**< that appends to this file take */
 } nf_opened_t;
 
@@ -53,7 +54,7 @@ void nf_opened_end(nf_opened_t *opened);
  * Resize it, as NF_RESIZE_.. say. If the new size is beyond its key's limit it
  * gets another key, and the old one ends.
  *
- * @return besides, 1: there is a new key.
+ * @return as all. There may be a new key all the same.
  */
 int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
                      uint64_t size, unsigned flags);
@@ -67,6 +68,9 @@ int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
                      uint64_t *at);
 
 int nf_opened_commit(nf_opened_t *opened);
+
+/** Others may have made it longer than its key reaches: it gets another one */
+int nf_opened_follow(const nf_export_t *export, nf_opened_t *opened);
 
 int nf_opened_stat(const nf_opened_t *opened, nf_stat_t *stat);
 

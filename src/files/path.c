@@ -23,6 +23,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+/* The kernel may say that a path is to be resolved again: so often */
+#define NF_PATH_TRIES  32
+
 
 int nf_path_open(const nf_export_t *export, const char *path, int flags,
                  mode_t mode)
@@ -32,13 +35,17 @@ int nf_path_open(const nf_export_t *export, const char *path, int flags,
         .mode    = (flags & O_CREAT) ? (mode & 0777) : 0,
         .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
     };
+    unsigned tries = 0;
     long fd;
 
     path += strspn(path, "/");
     do {
+        /* EAGAIN: somebody renames; a lease of another program is not waited
+         * for */
         fd = syscall(SYS_openat2, export->root, (*path == '\0') ? "." : path,
                      &how, sizeof(how));
-    } while ((fd < 0) && ((errno == EAGAIN) || (errno == EINTR)));
+    } while ((fd < 0) && ((errno == EAGAIN) || (errno == EINTR)) &&
+             (++tries < NF_PATH_TRIES));
     return (fd < 0) ? -errno : fd;
 }
 

@@ -57,20 +57,23 @@ static nf_opened_t *nf_asked_opened(const nf_asked_t *asked)
     return nf_find_opened(asked->session, asked->request->handle);
 }
 
-/* The file as it is now, and its key */
-static int nf_tell_opened(const nf_opened_t *opened, int with_key,
-                          nf_answer_t *answer)
+/* The file as it is now, and its key if the client has not got it yet */
+static int nf_tell_opened(nf_opened_t *opened, nf_answer_t *answer)
 {
-    if (with_key && (opened->packed != NULL)) {
+    int ret;
+
+    answer->reply.limit = opened->limit;
+    ret = nf_opened_stat(opened, &answer->reply.stat);
+    if ((ret == 0) && (opened->packed != NULL) && !opened->is_told) {
         if (opened->packed_len > sizeof(answer->data)) {
             return -EIO;
         }
         memcpy(answer->data, opened->packed, opened->packed_len);
         answer->reply.key_len = opened->packed_len;
         answer->data_len      = opened->packed_len;
+        opened->is_told       = 1;
     }
-    answer->reply.limit = opened->limit;
-    return nf_opened_stat(opened, &answer->reply.stat);
+    return ret;
 }
 
 static int nf_do_open(nf_asked_t *asked, nf_answer_t *answer)
@@ -93,7 +96,7 @@ static int nf_do_open(nf_asked_t *asked, nf_answer_t *answer)
         return ret;
     }
 
-    ret = nf_tell_opened(opened, 1, answer);
+    ret = nf_tell_opened(opened, answer);
     if (ret != 0) {
         nf_opened_end(opened);
         return ret;
@@ -122,11 +125,14 @@ static int nf_do_close(nf_asked_t *asked, nf_answer_t *answer)
 static int nf_do_stat(nf_asked_t *asked, nf_answer_t *answer)
 {
     nf_opened_t *opened = nf_asked_opened(asked);
+    int ret;
 
     if (asked->request->path_len > 0) {
         return nf_path_stat(asked->export, asked->path, &answer->reply.stat);
     }
-    return (opened == NULL) ? -EBADF : nf_tell_opened(opened, 0, answer);
+
+    ret = (opened == NULL) ? -EBADF : nf_opened_follow(asked->export, opened);
+    return (ret != 0) ? ret : nf_tell_opened(opened, answer);
 }
 
 static int nf_do_list(nf_asked_t *asked, nf_answer_t *answer)
@@ -174,7 +180,7 @@ static int nf_do_resize(nf_asked_t *asked, nf_answer_t *answer)
 
     ret = nf_opened_resize(asked->export, opened, asked->request->length,
                            asked->request->flags);
-    return (ret < 0) ? ret : nf_tell_opened(opened, ret, answer);
+    return (ret != 0) ? ret : nf_tell_opened(opened, answer);
 }
 
 static int nf_do_append(nf_asked_t *asked, nf_answer_t *answer)
@@ -268,12 +274,19 @@ void nf_request_do(nf_session_t *session, const nf_request_t *request,
 int nf_request_check_append(const nf_session_t *session,
                             const nf_request_t *request, size_t len)
 {
+    const nf_opened_t *opened;
+
     if ((request->op != NF_OP_APPEND) || (request->path_len != 0)) {
         return -EINVAL;
     }
 
-    if (nf_find_opened(session, request->handle) == NULL) {
+    opened = nf_find_opened(session, request->handle);
+    if ((opened == NULL) || !(opened->flags & NF_OPEN_APPEND)) {
         return -EBADF;
+    }
+
+    if (session->is_coming) {
+        return -EBUSY; /* the last one's data is not here yet */
     }
 
     return (len > NF_APPEND_MAX) ? -EMSGSIZE : 0;

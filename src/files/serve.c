@@ -67,8 +67,11 @@ static void nf_session_put(nf_session_t *session)
 /* The door sees that its socket has ended, and says so */
 static void nf_session_fail(nf_session_t *session, const char *why)
 {
-    nf_say("client %u: %s: its session ends", session->index, why);
-    (void)shutdown(session->fd, SHUT_RDWR);
+    if (!session->is_failing) {
+        nf_say("client %u: %s: its session ends", session->index, why);
+        session->is_failing = 1;
+        (void)shutdown(session->fd, SHUT_RDWR);
+    }
 }
 
 static void nf_session_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -116,7 +119,8 @@ static void nf_session_over(nf_session_t *session)
 {
     nf_thread_t *thread = session->thread;
 
-    if (thread->sessions[session->index] == session) {
+    if ((session->index < thread->export->max_clients) &&
+        (thread->sessions[session->index] == session)) {
         thread->sessions[session->index] = NULL;
         nf_request_close_all(session);
         nf_session_close_ep(session);
@@ -133,6 +137,7 @@ static int nf_session_welcome(nf_session_t *session, int status)
         .status      = status,
         .session     = session->index,
         .secret      = session->secret,
+        .boot        = session->thread->export->boot,
         .address_len = (status == 0) ? worker->address_len : 0
     };
     int ret;
@@ -194,7 +199,12 @@ static unsigned nf_thread_take_told(nf_thread_t *thread)
     unsigned count = 0;
     int is_over;
 
+    if (!atomic_load_explicit(&thread->has_told, memory_order_relaxed)) {
+        return 0; /* or with the next look: the eventfd says so too */
+    }
+
     pthread_mutex_lock(&thread->lock);
+    atomic_store_explicit(&thread->has_told, 0, memory_order_relaxed);
     told         = thread->told;
     thread->told = NULL;
     pthread_mutex_unlock(&thread->lock);
@@ -228,6 +238,7 @@ static void nf_thread_tell(nf_session_t *session, int is_over)
         session->next_told = thread->told;
         thread->told       = session;
     }
+    atomic_store_explicit(&thread->has_told, 1, memory_order_relaxed);
     pthread_mutex_unlock(&thread->lock);
     (void)eventfd_write(thread->wake, 1);
 }
@@ -249,6 +260,9 @@ static void nf_answer_sent(void *request, ucs_status_t status, void *arg)
 
     if (request != NULL) {
         ucp_request_free(request);
+    }
+    if ((status != UCS_OK) && (sent->session->ep != NULL)) {
+        nf_session_fail(sent->session, ucs_status_string(status));
     }
     --sent->session->num_answers;
     nf_session_put(sent->session);
@@ -314,6 +328,7 @@ static void nf_coming_done(nf_coming_t *coming, ucs_status_t status)
 {
     nf_session_t *session = coming->session;
 
+    session->is_coming = 0;
     if (session->ep != NULL) {
         if (status == UCS_OK) {
             nf_session_serve(session, &coming->request, coming->data,
@@ -357,6 +372,7 @@ nf_session_receive(nf_session_t *session, const nf_request_t *request,
     coming->len      = len;
     param.cb.recv_am = nf_coming_received;
     param.user_data  = coming;
+    session->is_coming = 1;
     ++session->uses;
     receiving = ucp_am_recv_data_nbx(session->thread->worker.worker, data,
                                      coming->data, len, &param);
@@ -379,8 +395,8 @@ nf_thread_find(nf_thread_t *thread, const nf_request_t *request, size_t len)
     }
 
     session = thread->sessions[request->session];
-    return ((session != NULL) && (session->secret == request->secret)) ?
-           session : NULL;
+    return ((session != NULL) && !session->is_failing &&
+            (session->secret == request->secret)) ? session : NULL;
 }
 
 static ucs_status_t nf_thread_on_request(void *arg, const void *header,
@@ -431,13 +447,13 @@ static void *nf_thread_run(void *arg)
     eventfd_t count;
 
     while (!atomic_load_explicit(&thread->is_stopped, memory_order_relaxed)) {
-        if (ucp_worker_progress(thread->worker.worker) > 0) {
+        /* however much there is to do for those who are there already */
+        if ((nf_thread_take_told(thread) > 0) ||
+            (ucp_worker_progress(thread->worker.worker) > 0)) {
             idle_since = nf_now();
         } else if ((nf_now() - idle_since) > NF_SPIN) {
-            if (nf_thread_take_told(thread) == 0) {
-                nf_worker_sleep(&thread->worker, &thread->wake, 1, -1);
-                (void)eventfd_read(thread->wake, &count);
-            }
+            nf_worker_sleep(&thread->worker, &thread->wake, 1, -1);
+            (void)eventfd_read(thread->wake, &count);
             idle_since = nf_now();
         }
     }

@@ -34,6 +34,8 @@ typedef struct nf_session {
     unsigned         uses;        /**< by its thread, and by what UCX has still
                                        to complete */
     unsigned         num_answers; /**< that UCX has still to send */
+    int              is_coming;   /**< the data of an append is */
+    int              is_failing;  /**< it is not served any more */
 
     /* guarded by the thread's lock */
     struct nf_session *next_told;
@@ -48,6 +50,7 @@ struct nf_thread {
     pthread_t         thread;
     int               wake;       /**< an eventfd: something has been told */
     _Atomic int       is_stopped; /**< relaxed: looked at again and again */
+    _Atomic int       has_told;   /**< the same, and told is what counts */
     nf_session_t      **sessions; /**< by index; max_clients */
 
     pthread_mutex_t   lock;       /**< guards what follows */

@@ -34,6 +34,11 @@ enum {
 #define NF_AUTH_MAX     4096
 #define NF_ADDRESS_MAX  65536
 
+/** UCP reads an address as far as it says that it goes, and fails with one that
+ *  is none: who has shown who it is can end the server by that. There are
+ *  zeroes behind what has come. */
+#define NF_ADDRESS_ROOM (NF_ADDRESS_MAX + 4096)
+
 /** Bytes of a path, with no zero at its end */
 #define NF_PATH_MAX     4095
 
@@ -61,6 +66,8 @@ typedef struct nf_welcome {
     int32_t  status;       /**< 0, or a negative errno and nothing more */
     uint32_t session;
     uint64_t secret;
+    uint64_t boot;         /**< of the server's host: what was not on the disk
+                                is lost if it has another one */
     uint32_t address_len;  /**< bytes that follow */
     uint32_t reserved;
 } nf_welcome_t;

@@ -35,6 +35,7 @@ static ucp_ep_h ep;
 static nf_welcome_t welcome;
 static nf_reply_t reply;
 static int is_answered, is_down;
+static unsigned num_answers;
 static uint32_t seq;
 static uint64_t seed = 1;
 
@@ -94,6 +95,7 @@ static ucs_status_t on_reply(void *arg, const void *header, size_t header_len,
                              const ucp_am_recv_param_t *param)
 {
     memcpy(&reply, header, sizeof(reply));
+    ++num_answers;
     is_answered = reply.seq == seq;
     return UCS_OK;
 }
@@ -180,7 +182,7 @@ static void leave(int fd)
 /* At the door */
 static void test_door(void)
 {
-    nf_hello_t hello = good_hello();
+    nf_hello_t hello = good_hello(); /* a false address has UCP itself fail */
     char junk[NF_AUTH_MAX + NF_ADDRESS_MAX + 2];
     int fd;
 
@@ -212,8 +214,11 @@ static void test_door(void)
 
     /* half a hello, and away */
     fd = dial();
-    TAP_CHECK(nf_send(fd, &hello, sizeof(hello) / 2) == 0, "half a hello");
+    (void)nf_send(fd, &hello, sizeof(hello) / 2);
     close(fd);
+    fd = enter();
+    TAP_CHECK((fd >= 0) && is_served(), "an honest one comes in after all");
+    leave(fd);
 }
 
 /* What follows a good handshake */
@@ -223,10 +228,12 @@ static void test_requests(void)
     char path[2 * NF_PATH_MAX], *large = calloc(1, 1 << 20);
     nf_request_t request = {.op = NF_OP_STAT, .path_len = 1};
     int fd               = enter();
+    unsigned before;
 
     TAP_CHECK((fd >= 0) && is_served(), "an honest one is served");
 
     /* another one's session: no answer, and nothing is done */
+    before          = num_answers;
     request.session = welcome.session;
     request.secret  = welcome.secret + 1;
     request.seq     = ++seq;
@@ -238,7 +245,8 @@ static void test_requests(void)
     request.session = welcome.session;
     request.secret  = welcome.secret;
     TAP_CHECK(say(&request, 8, "/", 1), "a short request");
-    TAP_CHECK(is_served() && (reply.seq == seq), "none was answered");
+    TAP_CHECK(is_served() && (num_answers == (before + 1)),
+              "none was answered");
 
     memset(path, 'a', sizeof(path));
     TAP_CHECK(ask((nf_request_t){.op = NF_OP_LAST}, NULL, 0) == -ENOSYS,
@@ -334,8 +342,9 @@ static void test_anything(unsigned rounds)
     leave(fd);
 }
 
-/* It takes no answers: its session ends, and the server does not grow */
-static void test_deaf(void)
+/* It takes no answers, and goes with all that is under way. That the server
+ * goes on is for others to see. */
+static void go_deaf(void)
 {
     nf_request_t request = {.op = NF_OP_STAT, .path_len = 1};
     const ucp_request_param_t param = {0};
@@ -354,8 +363,6 @@ static void test_deaf(void)
         }
     }
     printf("# %u requests without taking an answer\n", i);
-    (void)shutdown(fd, SHUT_RDWR); /* gone, with all that is under way */
-    TAP_CHECK(nf_recv(fd, &byte, 1) != 0, "one that takes no answers goes");
     close(fd);
 }
 
@@ -385,7 +392,7 @@ int main(int argc, char **argv)
     test_door();
     test_requests();
     test_anything((argc > 2) ? atoi(argv[2]) : 20000);
-    test_deaf();
+    go_deaf();
     printf("1..%u\n", tap_count);
     fflush(stdout);
     _exit(tap_failures != 0); /* what is under way is the server's affair */

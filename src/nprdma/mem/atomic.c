@@ -134,6 +134,13 @@ np_atomic_execute_swapped(const np_atomic_t *request, uint64_t va,
     return (status == UCS_ERR_NO_PROGRESS) ? UCS_ERR_NO_RESOURCE : status;
 }
 
+/* A swapper waits for this, and who ends a file's region: not every device has
+ * its movers drained */
+static int np_atomic_hold(uint64_t va, uint64_t size)
+{
+    return np_file_has(va) ? np_swap_copy_begin() : np_swap_hold(va, size);
+}
+
 ucs_status_t np_atomic_execute(const np_atomic_t *request,
                                np_atomic_unit_t *unit, int may_sleep,
                                uint64_t *result)
@@ -178,8 +185,7 @@ ucs_status_t np_atomic_execute(const np_atomic_t *request,
         }
 
         NP_PAUSE(SERVE_MAPPED);
-        /* a swapper waits for this: not every device has its movers drained */
-        phase  = np_swap_hold(va, size);
+        phase  = np_atomic_hold(va, size);
         status = np_atomic_touch_mapped(request, va, unit, result);
         np_swap_let_go(phase);
         if (status == UCS_ERR_INVALID_ADDR) {
