@@ -82,7 +82,6 @@ client=(taskset -c "${cpus[1]}" timeout -k 5 120 "$prefix/bin/nprdma-file"
     --socket "$share/socket")
 "${client[@]}" bench :/bench "$share/files/bench" >"$out/calls.txt" ||
     nprdma_die "nprdma-file bench failed: see above"
-rm "$share"/files/*
 
 # seconds COMMAND...: that it takes
 seconds() {

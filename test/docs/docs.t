@@ -234,8 +234,9 @@ for command in nprdma_info contrib/bench.sh contrib/bench-paging.sh \
         sed "s|^|$command |"
 done | none "options that documents give commands are there"
 
-for command in nprdma_info nprdma-run nprdma-trace-plot; do
-    page=docs/man/$command.1
+for command in nprdma_info nprdma-run nprdma-trace-plot nprdma-file \
+    nprdma-filed; do
+    page=$(echo docs/man/"$command".[18])
     shown "$NPRDMA_PREFIX/bin/$command" > "$TAP_DIR/options"
     sed -n '/^\.SH OPTIONS/,/^\.SH [^O]/p' "$page" | sed 's/\\-/-/g' |
         grep -E '^\.(B|BI|BR|BI) "?-' | grep -oE -e '--?[a-z][a-z-]*' |
