@@ -26,7 +26,7 @@
  * registration and no translation of a file. Owner and peers run with
  * UCX_TLS=nprdma: another transport beside it takes remote addresses for
  * addresses (cma, knem, xpmem, self, and over tcp the owner's UCP), and must
- * not be chosen for a file. So does UCP, in UCX 1.16 to 1.18, for gets of
+ * not be chosen for a file. So does UCP, from UCX 1.16 on, for gets of
  * endpoints with UCP_ERR_HANDLING_MODE_PEER: use endpoints without there.
  *
  * All functions but nprdma_file_destroy(): any thread at any time, but not in a

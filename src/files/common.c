@@ -322,16 +322,16 @@ void nf_worker_destroy(nf_worker_t *worker)
     ucp_worker_destroy(worker->worker);
 }
 
-/* UCX 1.16 to 1.18 have no one-sided gets for endpoints with error handling:
- * they ask the owner's UCP, which knows nothing of offsets. The others tell of
- * errors all the same. */
+/* From UCX 1.16 on there may be no one-sided gets for endpoints with error
+ * handling (1.16 to 1.18, and later with arena scope): they ask the owner's UCP,
+ * which knows nothing of offsets. The others tell of errors all the same. */
 static ucp_err_handling_mode_t nf_error_mode(void)
 {
     unsigned major, minor, release;
 
     ucp_get_version(&major, &minor, &release);
-    return ((major == 1) && (minor >= 16) && (minor <= 18)) ?
-           UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
+    return ((major == 1) && (minor < 16)) ? UCP_ERR_HANDLING_MODE_PEER :
+           UCP_ERR_HANDLING_MODE_NONE;
 }
 
 int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
