@@ -269,6 +269,21 @@ int nf_errno(ucs_status_t status)
     }
 }
 
+/* Peers reach what is registered for them, and no more */
+static int nf_set_scope(void)
+{
+    const char *scope = getenv("UCX_NPRDMA_MR_SCOPE");
+
+    if ((scope != NULL) && (strcmp(scope, "exact") != 0)) {
+        nf_say("UCX_NPRDMA_MR_SCOPE is '%s': files need 'exact'. Unset it",
+               scope);
+        return -EINVAL;
+    }
+
+    setenv("UCX_NPRDMA_MR_SCOPE", "exact", 1);
+    return 0;
+}
+
 int nf_context_create(ucp_context_h *context)
 {
     ucp_params_t params = {
@@ -279,6 +294,10 @@ int nf_context_create(ucp_context_h *context)
         .mt_workers_shared = 1
     };
     ucs_status_t status;
+
+    if (nf_set_scope() != 0) {
+        return -EINVAL;
+    }
 
     status = ucp_init(&params, NULL, context);
     if (status != UCS_OK) {
@@ -322,16 +341,16 @@ void nf_worker_destroy(nf_worker_t *worker)
     ucp_worker_destroy(worker->worker);
 }
 
-/* From UCX 1.16 on there may be no one-sided gets for endpoints with error
- * handling (1.16 to 1.18, and later with arena scope): they ask the owner's UCP,
- * which knows nothing of offsets. The others tell of errors all the same. */
+/* UCX 1.16 to 1.18 have no one-sided gets for endpoints with error handling:
+ * they ask the owner's UCP, which knows nothing of offsets. Later ones have
+ * with exact scope (nf_set_scope). The others tell of errors too. */
 static ucp_err_handling_mode_t nf_error_mode(void)
 {
     unsigned major, minor, release;
 
     ucp_get_version(&major, &minor, &release);
-    return ((major == 1) && (minor < 16)) ? UCP_ERR_HANDLING_MODE_PEER :
-           UCP_ERR_HANDLING_MODE_NONE;
+    return ((major == 1) && (minor >= 16) && (minor <= 18)) ?
+           UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
 }
 
 int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,

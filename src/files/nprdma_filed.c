@@ -229,8 +229,7 @@ static void filed_get_token(const filed_options_t *options, nf_door_t *door)
     door->has_token = 1;
 }
 
-/* UCX may use nothing that takes a file's offsets for addresses; and of the
- * server's memory clients reach what is registered for them, and no more */
+/* UCX may use nothing that takes a file's offsets for addresses */
 static void filed_set_ucx(void)
 {
     const char *tls = getenv("UCX_TLS");
@@ -240,7 +239,6 @@ static void filed_set_ucx(void)
                "addresses. Unset it, or set it to nprdma",
                (tls == NULL) ? "" : tls);
     }
-    setenv("UCX_NPRDMA_MR_SCOPE", "exact", 0);
 }
 
 /* A number that is another one when the host has been started anew */

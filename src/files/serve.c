@@ -23,6 +23,9 @@
 /* Answers that a client may leave on their way: it waits for each */
 #define NF_ANSWERS_MAX  256
 
+/* Endpoints that UCX may keep until its worker is made anew */
+#define NF_KEPT_MAX     16
+
 /* A thread that has nothing to do looks again so long before it sleeps, ns */
 #define NF_SPIN         20000
 
@@ -105,9 +108,11 @@ static void nf_session_close_ep(nf_session_t *session)
     param.cb.send = nf_session_closed;
     request = ucp_ep_close_nbx(session->ep, &param);
     if (UCS_PTR_IS_ERR(request)) {
-        /* an endpoint without error handling is not closed by force */
+        /* an endpoint without error handling is not closed by force, and UCX
+         * keeps it as long as its worker */
         param.flags = 0;
         request     = ucp_ep_close_nbx(session->ep, &param);
+        ++session->thread->num_kept;
     }
     if (!UCS_PTR_IS_PTR(request)) {
         --session->uses;
@@ -122,6 +127,7 @@ static void nf_session_over(nf_session_t *session)
     if ((session->index < thread->export->max_clients) &&
         (thread->sessions[session->index] == session)) {
         thread->sessions[session->index] = NULL;
+        --thread->num_sessions;
         nf_request_close_all(session);
         nf_session_close_ep(session);
     }
@@ -186,6 +192,7 @@ static void nf_session_begin(nf_session_t *session)
     ret           = nf_session_start(session);
     if (ret == 0) {
         session->thread->sessions[session->index] = session;
+        ++session->thread->num_sessions;
     }
     if ((nf_session_welcome(session, ret) != 0) || (ret != 0)) {
         (void)shutdown(session->fd, SHUT_RDWR);
@@ -440,30 +447,9 @@ static void nf_thread_end_sessions(nf_thread_t *thread)
     }
 }
 
-static void *nf_thread_run(void *arg)
-{
-    nf_thread_t *thread = arg;
-    uint64_t idle_since = nf_now();
-    eventfd_t count;
-
-    while (!atomic_load_explicit(&thread->is_stopped, memory_order_relaxed)) {
-        /* however much there is to do for those who are there already */
-        if ((nf_thread_take_told(thread) > 0) ||
-            (ucp_worker_progress(thread->worker.worker) > 0)) {
-            idle_since = nf_now();
-        } else if ((nf_now() - idle_since) > NF_SPIN) {
-            nf_worker_sleep(&thread->worker, &thread->wake, 1, -1);
-            (void)eventfd_read(thread->wake, &count);
-            idle_since = nf_now();
-        }
-    }
-
-    nf_thread_end_sessions(thread);
-    return NULL;
-}
-
-/* Returns 0 or a negative errno; a line says why */
-static int nf_thread_start(nf_thread_t *thread, const nf_export_t *export)
+/* A worker, and what it takes. Returns 0 or a negative errno; a line says
+ * why. */
+static int nf_thread_open_worker(nf_thread_t *thread)
 {
     ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
@@ -478,6 +464,59 @@ static int nf_thread_start(nf_thread_t *thread, const nf_export_t *export)
     ucs_status_t status;
     int ret;
 
+    ret = nf_worker_create(thread->export->context, &thread->worker);
+    if (ret != 0) {
+        return ret;
+    }
+
+    status = ucp_worker_set_am_recv_handler(thread->worker.worker, &param);
+    if (status != UCS_OK) {
+        nf_say("UCX takes no active messages: %s", ucs_status_string(status));
+        nf_worker_destroy(&thread->worker);
+    }
+    return nf_errno(status);
+}
+
+/* Nobody is there: what UCX has kept of those who were goes with the worker */
+static void nf_thread_renew_worker(nf_thread_t *thread)
+{
+    nf_worker_destroy(&thread->worker);
+    thread->num_kept = 0;
+    if (nf_thread_open_worker(thread) != 0) {
+        exit(1);
+    }
+}
+
+static void *nf_thread_run(void *arg)
+{
+    nf_thread_t *thread = arg;
+    uint64_t idle_since = nf_now();
+    eventfd_t count;
+
+    while (!atomic_load_explicit(&thread->is_stopped, memory_order_relaxed)) {
+        /* however much there is to do for those who are there already */
+        if ((nf_thread_take_told(thread) > 0) ||
+            (ucp_worker_progress(thread->worker.worker) > 0)) {
+            idle_since = nf_now();
+        } else if ((thread->num_sessions == 0) &&
+                   (thread->num_kept >= NF_KEPT_MAX)) {
+            nf_thread_renew_worker(thread);
+        } else if ((nf_now() - idle_since) > NF_SPIN) {
+            nf_worker_sleep(&thread->worker, &thread->wake, 1, -1);
+            (void)eventfd_read(thread->wake, &count);
+            idle_since = nf_now();
+        }
+    }
+
+    nf_thread_end_sessions(thread);
+    return NULL;
+}
+
+/* Returns 0 or a negative errno; a line says why */
+static int nf_thread_start(nf_thread_t *thread, const nf_export_t *export)
+{
+    int ret;
+
     thread->export   = export;
     thread->wake     = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     thread->sessions = calloc(export->max_clients, sizeof(*thread->sessions));
@@ -487,14 +526,12 @@ static int nf_thread_start(nf_thread_t *thread, const nf_export_t *export)
     }
 
     pthread_mutex_init(&thread->lock, NULL);
-    ret = nf_worker_create(export->context, &thread->worker);
+    ret = nf_thread_open_worker(thread);
     if (ret != 0) {
         return ret;
     }
 
-    status = ucp_worker_set_am_recv_handler(thread->worker.worker, &param);
-    ret    = (status != UCS_OK) ? nf_errno(status) :
-             -pthread_create(&thread->thread, NULL, nf_thread_run, thread);
+    ret = -pthread_create(&thread->thread, NULL, nf_thread_run, thread);
     if (ret != 0) {
         nf_say("no thread can be started: %s", strerror(-ret));
         nf_worker_destroy(&thread->worker);

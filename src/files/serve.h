@@ -52,6 +52,8 @@ struct nf_thread {
     _Atomic int       is_stopped; /**< relaxed: looked at again and again */
     _Atomic int       has_told;   /**< the same, and told is what counts */
     nf_session_t      **sessions; /**< by index; max_clients */
+    unsigned          num_sessions;
+    unsigned          num_kept;   /**< endpoints that UCX keeps */
 
     pthread_mutex_t   lock;       /**< guards what follows */
     nf_session_t      *told;      /**< new ones, and those that are over */
