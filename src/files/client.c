@@ -227,7 +227,7 @@ int nf_resize(nf_remote_t *file, uint64_t size, unsigned flags)
     };
     int ret;
 
-    if (flags & NF_RESIZE_GROW) {
+    if (flags & (NF_RESIZE_GROW | NF_RESIZE_RESERVE)) {
         ret = nf_remote_ask(file, &request);
     } else {
         /* once: a second time it may cut what others have appended since */

@@ -63,6 +63,26 @@ void nf_die(const char *format, ...)
     exit(1);
 }
 
+void nf_misused(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    nf_say_args(format, args);
+    va_end(args);
+    fprintf(stderr, "Try '%s --help'\n", nf_program);
+    exit(2);
+}
+
+int nf_is_port(const char *text)
+{
+    char *end;
+    unsigned long port = strtoul(text, &end, 10);
+
+    return (text[0] >= '0') && (text[0] <= '9') && (*end == '\0') &&
+           (port > 0) && (port < 65536);
+}
+
 void nf_run_again(char **argv)
 {
     char self[PATH_MAX], run[PATH_MAX + 16], **args;

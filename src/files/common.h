@@ -31,6 +31,13 @@ void nf_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void nf_die(const char *format, ...)
         __attribute__((format(printf, 1, 2), noreturn));
 
+/** The same, for what is wrong with the command line */
+void nf_misused(const char *format, ...)
+        __attribute__((format(printf, 1, 2), noreturn));
+
+/** Is it the number of a port? */
+int nf_is_port(const char *text);
+
 /**
  * Start this program again by nprdma-run, which stands beside it or in PATH,
  * unless that has been done: UCX is told by its environment to use nprdma.

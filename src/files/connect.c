@@ -325,7 +325,7 @@ static int nf_server_get_token(const nf_where_t *where,
                (ret == -EPERM) ? "it must be yours, and nobody else may read "
                                  "it (chmod 600)" :
                (ret == -EINVAL) ? "there is no token in it" : strerror(-ret));
-        return ret;
+        return -ENOKEY; /* that was said */
     }
     return NF_TOKEN_BYTES;
 }
@@ -428,7 +428,10 @@ static const char *nf_server_why(const nf_where_t *where, int error)
     case EUSERS:
         return "it has as many clients as it may have (--clients)";
     case ENXIO:
-        return "no such host or port is known";
+        return "no such host is known";
+    case EHOSTUNREACH:
+        return "there is no way for nprdma to it: between hosts it needs RDMA "
+               "devices, on one host the same user";
     default:
         return strerror(-error);
     }
@@ -436,6 +439,10 @@ static const char *nf_server_why(const nf_where_t *where, int error)
 
 static void nf_server_say_why(const nf_where_t *where, int error)
 {
+    if (error == -ENOKEY) {
+        return;
+    }
+
     nf_say("no connection to %s%s: %s",
            (where->host != NULL) ? "the server on " : "a server of this host",
            (where->host != NULL) ? where->host : "",
@@ -462,6 +469,7 @@ int nf_server_is_again(nf_server_t *server, int ret)
     nf_server_down(server);
     while ((error = nf_server_up(server)) != 0) {
         if ((error == -EACCES) || (error == -EPROTONOSUPPORT) ||
+            (error == -ENOKEY) ||
             (nf_now() > end)) {
             nf_server_say_why(server->where, error);
             return 0;

@@ -170,7 +170,11 @@ static int tool_move_mapped(nf_remote_t *remote, int is_put,
     int ret;
 
     for (offset = 0; offset < local->size; offset += len) {
-        len    = nf_min(local->size - offset, TOOL_WINDOW);
+        len = nf_min(local->size - offset, TOOL_WINDOW);
+        if (!is_put && (ftruncate(local->fd, offset + len) != 0)) {
+            return -errno;
+        }
+
         window = mmap(NULL, len, prot, MAP_SHARED, local->fd, offset);
         if (window == MAP_FAILED) {
             return -errno; /* of the first: -ENODEV, it cannot be */
@@ -237,7 +241,8 @@ static int tool_make_room(tool_local_t *local, uint64_t size)
         return -errno;
     }
 
-    if ((size == 0) || (fallocate(local->fd, 0, 0, size) == 0)) {
+    if ((size == 0) ||
+        (fallocate(local->fd, FALLOC_FL_KEEP_SIZE, 0, size) == 0)) {
         return 0;
     }
 
@@ -277,7 +282,7 @@ int tool_get(tool_t *tool, const char *path, const char *name)
 
     ret = tool_local_open(&local, name, O_RDWR | O_CREAT, STDOUT_FILENO);
     if (ret == 0) {
-        ret = tool_is_same(tool, &local, &stat) ? -EEXIST :
+        ret = tool_is_same(tool, &local, &stat) ? -EDEADLK :
               tool_make_room(&local, stat.size);
     }
     if (ret != 0) {
@@ -289,6 +294,9 @@ int tool_get(tool_t *tool, const char *path, const char *name)
     signal(SIGBUS, tool_on_sigbus);
     tool_progress_begin(tool, &progress, path, stat.size);
     ret = tool_move(remote, 0, &local, &progress);
+    if ((ret != 0) && local.is_mapped) {
+        (void)!ftruncate(local.fd, progress.done); /* what is right */
+    }
     if ((ret == 0) && tool->is_durable && (fdatasync(local.fd) != 0)) {
         ret = -errno;
     }
@@ -312,10 +320,10 @@ static int tool_put_all(tool_t *tool, tool_local_t *local, nf_remote_t *remote,
     tool_progress_t progress;
     int ret;
 
-    /* room for all of it: a full disk is an error now, and each page is
-     * there */
+    /* a full disk is an error now; the file grows as it is written, so that one
+     * which is not whole is not as large */
     ret = (local->size == 0) ? 0 :
-          nf_resize(remote, local->size, NF_RESIZE_GROW | NF_RESIZE_ALLOCATE);
+          nf_resize(remote, local->size, NF_RESIZE_RESERVE);
     if (ret != 0) {
         return ret;
     }
@@ -347,7 +355,7 @@ int tool_put(tool_t *tool, const char *name, const char *path)
     if ((nf_stat(tool->server, path, &stat) == 0) &&
         tool_is_same(tool, &local, &stat)) {
         (void)tool_local_close(&local);
-        return tool_fail("write", path, -EEXIST);
+        return tool_fail("write", path, -EDEADLK);
     }
 
     signal(SIGBUS, tool_on_sigbus);

@@ -7,14 +7,16 @@ _nprdma_file_options() { # of a program, as its help has them
         tr -d ' ,'
 }
 
-# Paths of a server: its list of the directory that has been typed
+# Paths of a server: its list of the directory that has been typed. What a name
+# has in it is nobody's command: no word list, which bash would expand.
 _nprdma_file_remote() {
     local word=$1 dir name
 
     dir=${word%"${word##*[:/]}"}
-    while read -r name; do
-        printf '%s\n' "${dir#*:}$name"
-    done < <(nprdma-file --wait 0 --quiet ls "$dir" 2>/dev/null)
+    while IFS= read -r name; do
+        name=${dir#*:}$name
+        [[ $name != "${word#*:}"* ]] || COMPREPLY+=("$name")
+    done < <(timeout 2 nprdma-file --wait 0 --quiet ls "$dir" 2>/dev/null)
 }
 
 _nprdma_file() {
@@ -23,7 +25,7 @@ _nprdma_file() {
 
     case $prev in
     -t | --token | -s | --socket)
-        COMPREPLY=($(compgen -f -- "$cur"))
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;
     -p | --port | -w | --wait) return ;;
@@ -38,11 +40,10 @@ _nprdma_file() {
         COMPREPLY=($(compgen -W "$commands" -- "$cur"))
     elif [[ $COMP_LINE =~ [^[:space:]]*:[^[:space:]]*$ ]]; then
         # readline has taken the word apart at its colon
-        word=${BASH_REMATCH[0]}
-        COMPREPLY=($(compgen -W "$(_nprdma_file_remote "$word")" -- \
-            "${word#*:}"))
+        COMPREPLY=()
+        _nprdma_file_remote "${BASH_REMATCH[0]}"
     else
-        COMPREPLY=($(compgen -f -- "$cur"))
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     fi
 }
 
@@ -53,7 +54,7 @@ _nprdma_filed() {
         COMPREPLY=($(compgen -W "$(_nprdma_file_options nprdma-filed)" -- \
             "$cur"))
     else
-        COMPREPLY=($(compgen -d -- "$cur"))
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     fi
 }
 

@@ -46,11 +46,12 @@ int tool_fail(const char *what, const char *path, int error)
                                  "this name now" :
             (error == -ECONNRESET) ? "the server has gone meanwhile: look "
                                      "whether it has been done" :
-            (error == -EMSGSIZE) ? "more than 64 MiB are no single append: try "
-                                   "--lines" :
+            (error == -EMSGSIZE) ? "more than 64 MiB, or a line that is so "
+                                   "long, are no single append" :
             (error == -ENODATA) ? "it became shorter meanwhile" :
-            (error == -EEXIST) ? "it is the same file, or there is one of this "
-                                 "name already" :
+            (error == -EDEADLK) ? "it is the same file" :
+            (error == -EINVAL) ? "it is no file, or it cannot have such a "
+                                 "name" :
             (error == -EADDRNOTAVAIL) ? "the server has used up its addresses: "
                                         "start it again" :
             (error == -EROFS) ? "the server shares it for reading" :
@@ -60,19 +61,53 @@ int tool_fail(const char *what, const char *path, int error)
     return 1;
 }
 
+/* Bytes of the character of UTF-8 that a text begins with; 0: it is none */
+static unsigned tool_utf8(const unsigned char *text)
+{
+    const unsigned len = (text[0] < 0x80) ? 1 : (text[0] < 0xc2) ? 0 :
+                         (text[0] < 0xe0) ? 2 : (text[0] < 0xf0) ? 3 :
+                         (text[0] < 0xf5) ? 4 : 0;
+    unsigned i;
+
+    for (i = 1; i < len; ++i) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    return len;
+}
+
 void tool_print_json(const char *text)
 {
+    unsigned len;
+
     putchar('"');
-    for (; *text != '\0'; ++text) {
+    for (; *text != '\0'; text += (len > 0) ? len : 1) {
+        len = tool_utf8((const unsigned char*)text);
         if ((*text == '"') || (*text == '\\')) {
             printf("\\%c", *text);
+        } else if (len == 0) {
+            /* a name may be any bytes: as Python takes them */
+            printf("\\udc%02x", (unsigned char)*text);
         } else if ((unsigned char)*text < ' ') {
             printf("\\u%04x", *text);
         } else {
-            putchar(*text);
+            fwrite(text, len, 1, stdout);
         }
     }
     putchar('"');
+}
+
+/* A name; a terminal must not take it for a command */
+static void tool_print_name(const char *name)
+{
+    const int is_terminal = isatty(STDOUT_FILENO);
+
+    for (; *name != '\0'; ++name) {
+        putchar((is_terminal && (((unsigned char)*name < ' ') ||
+                                 (*name == 127))) ? '?' : *name);
+    }
+    putchar('\n');
 }
 
 void tool_progress_begin(const tool_t *tool, tool_progress_t *progress,
@@ -146,8 +181,9 @@ static void tool_show_stat(const tool_t *tool, const char *name,
                stat->uid, stat->gid, stat->mtime_sec, stat->mtime_nsec,
                stat->inode);
     } else {
-        printf("%c%04o %5u %5u %14lu %s %s\n", type, stat->mode & 07777,
-               stat->uid, stat->gid, stat->size, when, name);
+        printf("%c%04o %5u %5u %14lu %s ", type, stat->mode & 07777, stat->uid,
+               stat->gid, stat->size, when);
+        tool_print_name(name);
     }
 }
 
@@ -172,7 +208,7 @@ static int tool_names_compare(const void *name1, const void *name2)
 }
 
 /* One of a directory; it may have gone meanwhile, or lead out of it */
-static void
+static int
 tool_show_name(const tool_t *tool, const char *dir, const char *name)
 {
     char path[2 * NF_PATH_MAX];
@@ -180,25 +216,26 @@ tool_show_name(const tool_t *tool, const char *dir, const char *name)
     int ret;
 
     if (!tool->is_long && !tool->is_json) {
-        printf("%s\n", name);
-        return;
+        tool_print_name(name);
+        return 0;
     }
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     ret = nf_stat(tool->server, path, &stat);
-    if (ret == 0) {
-        tool_show_stat(tool, name, &stat);
-    } else {
-        (void)tool_fail("look at", path, ret);
+    if (ret != 0) {
+        return tool_fail("look at", path, ret);
     }
+
+    tool_show_stat(tool, name, &stat);
+    return 0;
 }
 
 static int tool_ls_dir(tool_t *tool, const char *path)
 {
     tool_names_t names = {0};
     nf_remote_t *dir;
+    int ret, failed = 0;
     size_t i;
-    int ret;
 
     ret = nf_open(tool->server, path, NF_OPEN_DIRECTORY, 0, &dir);
     if (ret == 0) {
@@ -208,12 +245,12 @@ static int tool_ls_dir(tool_t *tool, const char *path)
     qsort(names.names, names.count, sizeof(*names.names), tool_names_compare);
     for (i = 0; i < names.count; ++i) {
         if (ret == 0) {
-            tool_show_name(tool, path, names.names[i]);
+            failed |= tool_show_name(tool, path, names.names[i]);
         }
         free(names.names[i]);
     }
     free(names.names);
-    return (ret == 0) ? 0 : tool_fail("list", path, ret);
+    return (ret == 0) ? failed : tool_fail("list", path, ret);
 }
 
 static int tool_stat(tool_t *tool, char **paths)
@@ -365,7 +402,7 @@ static unsigned tool_seconds(const char *text)
     unsigned long seconds = strtoul(text, &end, 10);
 
     if ((*end != '\0') || (end == text) || (seconds > UINT32_MAX)) {
-        nf_die("--wait %s: a number of seconds is needed", text);
+        nf_misused("--wait %s: a number of seconds is needed", text);
     }
     return seconds;
 }
@@ -392,8 +429,9 @@ static void tool_flag(tool_t *tool, int option)
     case 'q':
         tool->is_quiet = 1;
         break;
-    default:
-        exit(2); /* getopt has said why */
+    default: /* getopt has said why */
+        fprintf(stderr, "Try 'nprdma-file --help'\n");
+        exit(2);
     }
 }
 
@@ -421,6 +459,10 @@ static void tool_parse(int argc, char **argv, tool_t *tool)
         switch (option) {
         case 'p':
             tool->where.port = optarg;
+            if (!nf_is_port(optarg)) {
+                nf_misused("--port %s: a port from 1 to 65535 is needed",
+                           optarg);
+            }
             break;
         case 't':
             tool->where.token = optarg;
@@ -443,14 +485,6 @@ static void tool_parse(int argc, char **argv, tool_t *tool)
     }
 }
 
-static void __attribute__((noreturn)) tool_misused(const char *why,
-                                                   const char *what)
-{
-    nf_say("%s%s", why, what);
-    fprintf(stderr, "Try 'nprdma-file --help'\n");
-    exit(2);
-}
-
 /* The colon of "[HOST]:PATH"; NULL: it is a file of ours */
 static char *tool_colon(char *path)
 {
@@ -467,8 +501,8 @@ static char *tool_remote(tool_t *tool, char *path, int is_first)
     char *colon = tool_colon(path), *host = path;
 
     if (colon == NULL) {
-        tool_misused("a path of a server has a colon before it, as in ':",
-                     path);
+        nf_misused("a path of a server has a colon before it, as in ':%s'",
+                   path);
     }
 
     *colon = '\0';
@@ -482,7 +516,7 @@ static char *tool_remote(tool_t *tool, char *path, int is_first)
     if (!is_first && ((host == NULL) != (tool->where.host == NULL) ||
                       ((host != NULL) &&
                        (strcmp(host, tool->where.host) != 0)))) {
-        tool_misused("both paths must be of one server", "");
+        nf_misused("both paths must be of one server");
     }
     tool->where.host = host;
     return colon + 1;
@@ -505,7 +539,7 @@ static void tool_take_paths(tool_t *tool, const tool_command_t *command,
             if (is_optional) {
                 break;
             }
-            tool_misused("too few paths for ", command->name);
+            nf_misused("too few paths for %s", command->name);
         }
 
         if (*kind == 'r') {
@@ -513,15 +547,15 @@ static void tool_take_paths(tool_t *tool, const tool_command_t *command,
             is_first     = 0;
         } else {
             if (tool_colon(argv[count]) != NULL) {
-                tool_misused("a file of this host is wanted (./NAME, if it has "
-                             "a colon), found ", argv[count]);
+                nf_misused("a file of this host is wanted (./NAME, if it has a "
+                           "colon), found %s", argv[count]);
             }
             paths[count] = argv[count];
         }
         ++count;
     }
     if (count < argc) {
-        tool_misused("one path too many: ", argv[count]);
+        nf_misused("one path too many: %s", argv[count]);
     }
 }
 
@@ -534,7 +568,7 @@ int main(int argc, char **argv)
 
     tool_parse(argc, argv, &tool);
     if (optind == argc) {
-        tool_misused("name a command", "");
+        nf_misused("name a command");
     }
 
     for (command = tool_commands; (command->name != NULL) &&
@@ -542,7 +576,7 @@ int main(int argc, char **argv)
          ++command) {
     }
     if (command->name == NULL) {
-        tool_misused("there is no such command: ", argv[optind]);
+        nf_misused("there is no such command: %s", argv[optind]);
     }
 
     nf_run_again(argv);

@@ -72,9 +72,19 @@ static unsigned filed_number(const char *option, const char *text, unsigned max)
     unsigned long value = strtoul(text, &end, 10);
 
     if ((*end != '\0') || (end == text) || (value < 1) || (value > max)) {
-        nf_die("%s %s: a number from 1 to %u is needed", option, text, max);
+        nf_misused("%s %s: a number from 1 to %u is needed", option, text, max);
     }
     return value;
+}
+
+static void filed_check_listen(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+
+    if (!nf_is_port((colon == NULL) ? address : (colon + 1))) {
+        nf_misused("--listen %s: a port from 1 to 65535 is needed, after an "
+                   "address and a colon, if any", address);
+    }
 }
 
 static void filed_parse(int argc, char **argv, filed_options_t *options)
@@ -106,6 +116,7 @@ static void filed_parse(int argc, char **argv, filed_options_t *options)
             if (options->num_listen == (NF_LISTENERS - 1)) {
                 nf_die("--listen: no more than %d times", NF_LISTENERS - 1);
             }
+            filed_check_listen(optarg);
             options->listen[options->num_listen++] = optarg;
             break;
         case 't':
@@ -135,10 +146,8 @@ static void filed_parse(int argc, char **argv, filed_options_t *options)
 static const char *filed_take_directory(int argc, char **argv)
 {
     if (optind != (argc - 1)) {
-        nf_say("%s", (optind == argc) ? "name the directory to share" :
-               "one directory is shared: name one");
-        fprintf(stderr, "Try 'nprdma-filed --help'\n");
-        exit(2);
+        nf_misused("%s", (optind == argc) ? "name the directory to share" :
+                   "one directory is shared: name one");
     }
     return argv[optind];
 }
@@ -288,6 +297,7 @@ int main(int argc, char **argv)
     nf_export_t export      = {0};
     nf_door_t door          = {0};
     int signal_fd, ret;
+    unsigned i;
 
     nf_program = "nprdma-filed";
     filed_parse(argc, argv, &options);
@@ -317,6 +327,9 @@ int main(int argc, char **argv)
 
     ret = filed_listen(&options, &door);
     if (ret == 0) {
+        for (i = 0; i < options.num_listen; ++i) {
+            nf_say("clients with the token come to %s", options.listen[i]);
+        }
         nf_say("'%s' is shared%s: %s", options.directory,
                options.is_readonly ? ", for reading" : "", door.path);
         nf_door_run(&door, signal_fd);

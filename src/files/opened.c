@@ -278,6 +278,12 @@ int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
         return -EFBIG;
     }
 
+    if (flags & NF_RESIZE_RESERVE) {
+        return ((size == 0) || (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, 0,
+                                          size) == 0) ||
+                (errno == EOPNOTSUPP)) ? 0 : -errno;
+    }
+
     if (size > opened->limit) {
         ret = nf_opened_make_key_for(export, opened, size);
     }

@@ -101,7 +101,8 @@ enum {
 enum {
     NF_RESIZE_GROW     = 1u << 0, /**< to this length, if it is shorter */
     NF_RESIZE_ALLOCATE = 1u << 1, /**< with room for all of it on the disk */
-    NF_RESIZE_ALL      = (1u << 2) - 1
+    NF_RESIZE_RESERVE  = 1u << 2, /**< such room alone: its size stays */
+    NF_RESIZE_ALL      = (1u << 3) - 1
 };
 
 enum {
