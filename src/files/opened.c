@@ -35,13 +35,22 @@
  * not be asked for with each append */
 #define NF_AHEAD      (256ull << 10)
 
-/* Files are told apart by their inodes; two may have one lock */
-#define NF_LOCKS      64
+/* Files are told apart by their inodes; two may have one log */
+#define NF_LOGS       64
 
-/* Of the files that something is appended to: who appends sees what is there,
- * and may take back a part that it has written */
-static pthread_mutex_t nf_append_locks[NF_LOCKS] = {
-    [0 ... NF_LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER
+/* A file that something is appended to. Who appends sees what is there, and may
+ * take back a part that it has written. */
+typedef struct nf_log {
+    pthread_mutex_t lock;      /* guards all of it, and our appends */
+    dev_t           device;    /* what is known is of this file; inode 0: of
+                                  none */
+    ino_t           inode;
+    uint64_t        end;       /* where we have appended last */
+    uint64_t        reserved;  /* the disk has room up to here */
+} nf_log_t;
+
+static nf_log_t nf_logs[NF_LOGS] = {
+    [0 ... NF_LOGS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
 };
 
 
@@ -177,7 +186,8 @@ static int nf_opened_start(const nf_export_t *export, nf_opened_t *opened)
         return (opened->dir == NULL) ? -errno : 0;
     }
 
-    opened->lock = (st.st_ino ^ st.st_dev) % NF_LOCKS;
+    opened->device = st.st_dev;
+    opened->inode  = st.st_ino;
     if (!S_ISREG(st.st_mode)) {
         return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
     }
@@ -236,6 +246,11 @@ void nf_opened_end(nf_opened_t *opened)
     free(opened);
 }
 
+static nf_log_t *nf_opened_log(const nf_opened_t *opened)
+{
+    return &nf_logs[(opened->inode ^ opened->device) % NF_LOGS];
+}
+
 /* Make it longer, if it is not so long. By fallocate(): that cuts nothing which
  * others have appended meanwhile. Where there is none, programs beside the
  * server must not append at the same time. */
@@ -253,11 +268,11 @@ static int nf_grow(nf_opened_t *opened, uint64_t size, unsigned flags)
         return -errno;
     }
 
-    pthread_mutex_lock(&nf_append_locks[opened->lock]);
+    pthread_mutex_lock(&nf_opened_log(opened)->lock);
     ret = (fstat(opened->fd, &st) != 0) ? -errno :
           ((uint64_t)st.st_size >= size) ? 0 :
           (ftruncate(opened->fd, size) == 0) ? 0 : -errno;
-    pthread_mutex_unlock(&nf_append_locks[opened->lock]);
+    pthread_mutex_unlock(&nf_opened_log(opened)->lock);
     return ret;
 }
 
@@ -296,57 +311,66 @@ int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
     return ret;
 }
 
-/* The disk has room for what is to be appended, or says that it has not */
-static int nf_append_reserve(nf_opened_t *opened, size_t len)
+/* The disk has room for what is to be appended, or says that it has not. As far
+ * as is known: if other programs append, or cut the file, the write says so. */
+static int nf_log_reserve(nf_log_t *log, const nf_opened_t *opened, size_t len)
 {
     const uint64_t ahead = (len < NF_AHEAD) ? NF_AHEAD : len;
+    const int is_known   = (log->inode == opened->inode) &&
+                           (log->device == opened->device);
     struct stat st;
-    uint64_t end;
+
+    if (is_known && ((log->end + len) <= log->reserved)) {
+        return 0;
+    }
 
     if (fstat(opened->fd, &st) != 0) {
         return -errno;
     }
 
-    end = st.st_size;
-    if ((end + len) <= opened->reserved) {
+    log->reserved = is_known ? log->reserved : 0;
+    log->device   = opened->device;
+    log->inode    = opened->inode;
+    log->end      = st.st_size;
+    if ((log->end + len) <= log->reserved) {
         return 0;
     }
 
-    if (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, end, ahead) == 0) {
-        opened->reserved = end + ahead;
+    if (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, log->end, ahead) == 0) {
+        log->reserved = log->end + ahead;
         return 0;
     }
 
     /* without a word about room the write says it */
     return ((errno != ENOSPC) && (errno != EDQUOT)) ? 0 :
-           (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, end, len) == 0) ? 0 :
-           -errno;
+           (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, log->end, len) == 0) ?
+           0 : -errno;
 }
 
-/* With the file's lock */
-static int nf_append_locked(nf_opened_t *opened, const void *data, size_t len,
-                            uint64_t *at)
+/* With the log's lock */
+static int nf_log_append(nf_log_t *log, const nf_opened_t *opened,
+                         const void *data, size_t len, uint64_t *at)
 {
+    const uint64_t end = log->end;
     struct stat st;
     ssize_t done;
-    int ret;
-
-    ret = nf_append_reserve(opened, len);
-    if (ret != 0) {
-        return ret;
-    }
 
     done = write(opened->fd, data, len);
     if (done < 0) {
         return -errno;
     }
 
-    *at = lseek(opened->fd, 0, SEEK_CUR) - done;
+    log->end = lseek(opened->fd, 0, SEEK_CUR);
+    *at      = log->end - done;
+    if (*at != end) {
+        log->inode = 0; /* others have been there: look the next time */
+    }
     if (done == (ssize_t)len) {
         return 0;
     }
 
     /* a part of it: taken back, if no other program has appended since */
+    log->inode = 0;
     if ((fstat(opened->fd, &st) != 0) ||
         ((uint64_t)st.st_size != (*at + done)) ||
         (ftruncate(opened->fd, *at) != 0)) {
@@ -359,6 +383,7 @@ static int nf_append_locked(nf_opened_t *opened, const void *data, size_t len,
 int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
                      uint64_t *at)
 {
+    nf_log_t *log = nf_opened_log(opened);
     int ret;
 
     if (!(opened->flags & NF_OPEN_APPEND)) {
@@ -369,9 +394,12 @@ int nf_opened_append(nf_opened_t *opened, const void *data, size_t len,
         return (len == 0) ? -EINVAL : -EMSGSIZE;
     }
 
-    pthread_mutex_lock(&nf_append_locks[opened->lock]);
-    ret = nf_append_locked(opened, data, len, at);
-    pthread_mutex_unlock(&nf_append_locks[opened->lock]);
+    pthread_mutex_lock(&log->lock);
+    ret = nf_log_reserve(log, opened, len);
+    if (ret == 0) {
+        ret = nf_log_append(log, opened, data, len, at);
+    }
+    pthread_mutex_unlock(&log->lock);
     return ret;
 }
 

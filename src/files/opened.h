@@ -37,8 +37,8 @@ typedef struct nf_opened {
     void          *packed;     /**< its key */
     size_t        packed_len;
     int           is_told;     /**< the client has this key */
-    uint64_t      reserved;    /**< the disk has room up to here, for appends */
-    unsigned      lock;        /**< that appends to this file take */
+    dev_t         device;
+    ino_t         inode;
 } nf_opened_t;
 
 /*
