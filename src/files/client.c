@@ -425,15 +425,23 @@ int nf_list(nf_remote_t *dir,
     }
 }
 
-int nf_mkdir(nf_server_t *server, const char *path, mode_t mode)
+/* Ask for something that has a path and is not to be done twice */
+static int nf_ask_path(nf_server_t *server, nf_op_t op, const char *path,
+                       unsigned flags, mode_t mode)
 {
     nf_request_t request = {
-        .op       = NF_OP_MKDIR,
+        .op       = op,
+        .flags    = flags,
         .mode     = mode,
         .path_len = strlen(path)
     };
 
     return nf_server_ask(server, &request, path, request.path_len);
+}
+
+int nf_mkdir(nf_server_t *server, const char *path, mode_t mode)
+{
+    return nf_ask_path(server, NF_OP_MKDIR, path, 0, mode);
 }
 
 int nf_rename(nf_server_t *server, const char *from, const char *to)
@@ -453,11 +461,5 @@ int nf_rename(nf_server_t *server, const char *from, const char *to)
 
 int nf_remove(nf_server_t *server, const char *path, unsigned flags)
 {
-    nf_request_t request = {
-        .op       = NF_OP_REMOVE,
-        .flags    = flags,
-        .path_len = strlen(path)
-    };
-
-    return nf_server_ask(server, &request, path, request.path_len);
+    return nf_ask_path(server, NF_OP_REMOVE, path, flags, 0);
 }

@@ -355,6 +355,28 @@ out:
     return nf_errno(status);
 }
 
+int nf_worker_listen(nf_worker_t *worker, unsigned id,
+                     ucp_am_recv_callback_t cb, void *arg)
+{
+    ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id         = id,
+        .flags      = UCP_AM_FLAG_WHOLE_MSG,
+        .cb         = cb,
+        .arg        = arg
+    };
+    ucs_status_t status;
+
+    status = ucp_worker_set_am_recv_handler(worker->worker, &param);
+    if (status != UCS_OK) {
+        nf_say("UCX takes no active messages: %s", ucs_status_string(status));
+    }
+    return nf_errno(status);
+}
+
 void nf_worker_destroy(nf_worker_t *worker)
 {
     ucp_worker_release_address(worker->worker, worker->address);

@@ -87,6 +87,11 @@ typedef struct nf_worker {
 int nf_context_create(ucp_context_h *context);
 int nf_worker_create(ucp_context_h context, nf_worker_t *worker);
 
+/** Whole messages with this id go to @a cb. Returns 0 or a negative errno; a
+ *  line says why. */
+int nf_worker_listen(nf_worker_t *worker, unsigned id,
+                     ucp_am_recv_callback_t cb, void *arg);
+
 void nf_worker_destroy(nf_worker_t *worker);
 
 /**

@@ -487,36 +487,33 @@ int nf_server_is_again(nf_server_t *server, int ret)
 /* Returns 0 or a negative errno; a line says why */
 static int nf_server_start(nf_server_t *server)
 {
-    ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id         = NF_AM_REPLY,
-        .flags      = UCP_AM_FLAG_WHOLE_MSG,
-        .cb         = nf_server_on_reply,
-        .arg        = server
-    };
-    int ret;
+    int ret = nf_context_create(&server->context);
 
-    ret = nf_context_create(&server->context);
     if (ret != 0) {
         return ret;
     }
 
     ret = nf_worker_create(server->context, &server->worker);
     if (ret != 0) {
-        ucp_cleanup(server->context);
-        return ret;
+        goto out_cleanup;
     }
 
-    (void)ucp_worker_set_am_recv_handler(server->worker.worker, &param);
-    ret = nf_server_up(server);
+    ret = nf_worker_listen(&server->worker, NF_AM_REPLY, nf_server_on_reply,
+                           server);
     if (ret != 0) {
-        nf_server_say_why(server->where, ret);
-        nf_worker_destroy(&server->worker);
-        ucp_cleanup(server->context);
+        goto out_destroy;
     }
+
+    ret = nf_server_up(server);
+    if (ret == 0) {
+        return 0;
+    }
+
+    nf_server_say_why(server->where, ret);
+out_destroy:
+    nf_worker_destroy(&server->worker);
+out_cleanup:
+    ucp_cleanup(server->context);
     return ret;
 }
 

@@ -122,7 +122,9 @@ static int nf_path_may_write(const nf_export_t *export)
     return export->is_readonly ? -EROFS : 0;
 }
 
-int nf_path_mkdir(const nf_export_t *export, const char *path, mode_t mode)
+/* Make a directory, or remove what has this name */
+static int nf_path_change(const nf_export_t *export, const char *path,
+                          int is_new, unsigned mode)
 {
     int ret = nf_path_may_write(export), parent;
     char name[NAME_MAX + 1];
@@ -136,28 +138,20 @@ int nf_path_mkdir(const nf_export_t *export, const char *path, mode_t mode)
         return parent;
     }
 
-    ret = (mkdirat(parent, name, mode & 0777) == 0) ? 0 : -errno;
+    ret = is_new ? mkdirat(parent, name, mode) : unlinkat(parent, name, mode);
+    ret = (ret == 0) ? 0 : -errno;
     close(parent);
     return ret;
 }
 
+int nf_path_mkdir(const nf_export_t *export, const char *path, mode_t mode)
+{
+    return nf_path_change(export, path, 1, mode & 0777);
+}
+
 int nf_path_remove(const nf_export_t *export, const char *path, int is_dir)
 {
-    int ret = nf_path_may_write(export), parent;
-    char name[NAME_MAX + 1];
-
-    if (ret != 0) {
-        return ret;
-    }
-
-    parent = nf_path_parent(export, path, name);
-    if (parent < 0) {
-        return parent;
-    }
-
-    ret = (unlinkat(parent, name, is_dir ? AT_REMOVEDIR : 0) == 0) ? 0 : -errno;
-    close(parent);
-    return ret;
+    return nf_path_change(export, path, 0, is_dir ? AT_REMOVEDIR : 0);
 }
 
 int nf_path_rename(const nf_export_t *export, const char *from, const char *to)

@@ -451,30 +451,18 @@ static void nf_thread_end_sessions(nf_thread_t *thread)
  * why. */
 static int nf_thread_open_worker(nf_thread_t *thread)
 {
-    ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id         = NF_AM_REQUEST,
-        .flags      = UCP_AM_FLAG_WHOLE_MSG,
-        .cb         = nf_thread_on_request,
-        .arg        = thread
-    };
-    ucs_status_t status;
-    int ret;
+    int ret = nf_worker_create(thread->export->context, &thread->worker);
 
-    ret = nf_worker_create(thread->export->context, &thread->worker);
     if (ret != 0) {
         return ret;
     }
 
-    status = ucp_worker_set_am_recv_handler(thread->worker.worker, &param);
-    if (status != UCS_OK) {
-        nf_say("UCX takes no active messages: %s", ucs_status_string(status));
+    ret = nf_worker_listen(&thread->worker, NF_AM_REQUEST, nf_thread_on_request,
+                           thread);
+    if (ret != 0) {
         nf_worker_destroy(&thread->worker);
     }
-    return nf_errno(status);
+    return ret;
 }
 
 /* Nobody is there: what UCX has kept of those who were goes with the worker */

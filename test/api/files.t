@@ -29,17 +29,6 @@ share() {
     sed 's/^/# /' "$TAP_DIR/share.out"
 }
 
-# wait_until SECONDS COMMAND...
-wait_until() {
-    local end=$((SECONDS + $1))
-
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.05
-    done
-}
-
 peer() { # TICKET OFFSET LENGTH
     run 30 "${RUN_PREFIX[@]}" "$TAP_DIR/read" "$@"
 }

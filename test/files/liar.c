@@ -368,15 +368,6 @@ static void go_deaf(void)
 
 int main(int argc, char **argv)
 {
-    ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB,
-        .id         = NF_AM_REPLY,
-        .flags      = UCP_AM_FLAG_WHOLE_MSG,
-        .cb         = on_reply
-    };
-
     if (argc < 2) {
         fprintf(stderr, "usage: files_liar SOCKET [ROUNDS]\n");
         return 2;
@@ -385,7 +376,7 @@ int main(int argc, char **argv)
     socket_path = argv[1];
     if ((nf_context_create(&context) != 0) ||
         (nf_worker_create(context, &worker) != 0) ||
-        (ucp_worker_set_am_recv_handler(worker.worker, &param) != UCS_OK)) {
+        (nf_worker_listen(&worker, NF_AM_REPLY, on_reply, NULL) != 0)) {
         return 1;
     }
 

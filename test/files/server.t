@@ -15,17 +15,6 @@ SERVER_OUT=$TAP_DIR/server.out
 SERVER=
 mkdir "$XDG_RUNTIME_DIR" "$HOME" "$SHARE"
 
-# wait_until SECONDS COMMAND...
-wait_until() {
-    local end=$((SECONDS + $1))
-
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.02
-    done
-}
-
 # server_start OPTION...: shares SHARE, or the directory that is named last
 server_start() {
     "$NPRDMA_PREFIX/bin/nprdma-filed" "$@" >"$SERVER_OUT" 2>&1 &

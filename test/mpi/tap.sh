@@ -89,6 +89,17 @@ else
     UCX_PROTOCOLS=(n y)
 fi
 
+# wait_until SECONDS COMMAND...
+wait_until() {
+    local end=$((SECONDS + $1))
+
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.02
+    done
+}
+
 # run SECONDS COMMAND...: output into TAP_OUT, exit code into RC (124 or 137
 # if time ran out).
 run() {
