@@ -17,9 +17,10 @@ mkdir "$XDG_RUNTIME_DIR" "$HOME" "$SHARE"
 
 # server_start OPTION...: shares SHARE, or the directory that is named last
 server_start() {
+    rm -f "$SERVER_OUT" # of the last one
     "$NPRDMA_PREFIX/bin/nprdma-filed" "$@" >"$SERVER_OUT" 2>&1 &
     SERVER=$!
-    wait_until 30 grep -q 'is shared' "$SERVER_OUT"
+    wait_until 30 grep -qs 'is shared' "$SERVER_OUT"
 }
 
 # server_stop NAME: and that was in order
@@ -296,7 +297,7 @@ file --lines append "$TAP_DIR/lines" :/held &
 client=$!
 exec 9>"$TAP_DIR/lines"
 echo first >&9
-wait_until 30 grep -q first "$SHARE/held"
+wait_until 30 grep -qs first "$SHARE/held"
 tap_check "lines are appended as they come" cmp <(echo first) "$SHARE/held"
 try ls :
 tap_expect_error "one more client" "it has as many clients as it may have"
@@ -380,11 +381,12 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     chown 65534 "$TAP_DIR/theirs"
     echo mine >"$TAP_DIR/theirs/root"
     chmod 600 "$TAP_DIR/theirs/root"
+    rm -f "$SERVER_OUT"
     "${as_nobody[@]}" "$NPRDMA_PREFIX/bin/nprdma-filed" \
         --socket "$TAP_DIR/theirs/socket" "$TAP_DIR/theirs" \
         >"$SERVER_OUT" 2>&1 &
     SERVER=$!
-    wait_until 30 grep -q 'is shared' "$SERVER_OUT"
+    wait_until 30 grep -qs 'is shared' "$SERVER_OUT"
     try -s "$TAP_DIR/theirs/socket" ls :
     tap_expect_error "another user's server" "it is another user's"
     run 60 "${as_nobody[@]}" "$NPRDMA_PREFIX/bin/nprdma-file" \
