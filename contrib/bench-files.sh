@@ -96,6 +96,12 @@ copy() {
     "${client[@]}" --json "$@" | sed 's/.*"seconds": \(.*\)}/\1/'
 }
 
+# median COLUMN: of the copies; the first round is not taken
+median() {
+    tail -n +2 "$out/copies.txt" | cut -f "$1" | sort -g |
+        sed -n "$(((rounds + 1) / 2))p"
+}
+
 head -c $((mib * 8))M /dev/urandom >"$share/source"
 rounds=9
 : >"$out/copies.txt"
@@ -131,29 +137,11 @@ server=
     echo
     echo "nprdma-filed's client, us a call; medians of rounds in turn:"
     cat "$out/calls.txt"
-    # the first round is not taken
-    tail -n +2 "$out/copies.txt" | awk -v mib=$((mib * 8)) '
-        function median(column,    i, j, list, t) {
-            for (i = 1; i <= NR; ++i) {
-                list[i] = all[i, column]
-            }
-            for (i = 1; i <= NR; ++i) {
-                for (j = i + 1; j <= NR; ++j) {
-                    if (list[j] < list[i]) {
-                        t = list[i]; list[i] = list[j]; list[j] = t
-                    }
-                }
-            }
-            return list[int((NR + 1) / 2)]
-        }
-        { for (i = 1; i <= 4; ++i) all[NR, i] = $i }
-        END {
-            printf "a copy of %d MiB to the server: %.3f s, cp %.3f s; " \
-                   "cp/copy %.2f\n", mib, median(2), median(1),
-                   median(1) / median(2)
-            printf "a copy of %d MiB from it:       %.3f s, cp %.3f s; " \
-                   "cp/copy %.2f\n", mib, median(4), median(3),
-                   median(3) / median(4)
-        }'
+    to_cp=$(median 1) to=$(median 2) from_cp=$(median 3) from=$(median 4)
+    awk -v mib=$((mib * 8)) "BEGIN {
+        text = \"a copy of %d MiB %-15s %.3f s, cp %.3f s; cp/copy %.2f\\n\"
+        printf text, mib, \"to the server:\", $to, $to_cp, $to_cp / $to
+        printf text, mib, \"from it:\", $from, $from_cp, $from_cp / $from
+    }"
     echo "$(date +%F), load $(cut -d ' ' -f 1 /proc/loadavg); all of it in $out"
 } | tee "$out/table.txt"

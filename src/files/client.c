@@ -155,6 +155,24 @@ static int nf_remote_ask(nf_remote_t *file, nf_request_t *request)
     return ret;
 }
 
+/* Ask for a change that must not be made twice */
+static int nf_remote_ask_once(nf_remote_t *file, nf_request_t *request,
+                              const void *data, size_t len)
+{
+    int ret;
+
+    do {
+        ret = nf_remote_ready(file); /* that may be done again */
+    } while (nf_server_is_again(file->server, ret));
+    if (ret != 0) {
+        return ret;
+    }
+
+    nf_remote_changed(file);
+    request->handle = file->handle;
+    return nf_server_ask(file->server, request, data, len);
+}
+
 int nf_open(nf_server_t *server, const char *path, unsigned flags, mode_t mode,
             nf_remote_t **file_p)
 {
@@ -227,16 +245,10 @@ int nf_resize(nf_remote_t *file, uint64_t size, unsigned flags)
     };
     int ret;
 
-    if (flags & (NF_RESIZE_GROW | NF_RESIZE_RESERVE)) {
-        ret = nf_remote_ask(file, &request);
-    } else {
-        /* once: a second time it may cut what others have appended since */
-        ret = nf_remote_ready(file);
-        if (ret == 0) {
-            request.handle = file->handle;
-            ret            = nf_server_ask(file->server, &request, NULL, 0);
-        }
-    }
+    /* a second time it may cut what others have appended since */
+    ret = (flags & (NF_RESIZE_GROW | NF_RESIZE_RESERVE)) ?
+          nf_remote_ask(file, &request) :
+          nf_remote_ask_once(file, &request, NULL, 0);
     return (ret != 0) ? ret : nf_remote_take(file);
 }
 
@@ -351,16 +363,7 @@ int nf_append(nf_remote_t *file, const void *data, size_t len, uint64_t *at)
         return -EBADF;
     }
 
-    do {
-        ret = nf_remote_ready(file); /* that may be done again */
-    } while (nf_server_is_again(file->server, ret));
-    if (ret != 0) {
-        return ret;
-    }
-
-    nf_remote_changed(file);
-    request.handle = file->handle;
-    ret            = nf_server_ask(file->server, &request, data, len);
+    ret = nf_remote_ask_once(file, &request, data, len);
     if (ret == 0) {
         *at = file->server->reply.value;
     }

@@ -12,6 +12,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,9 +28,6 @@
 
 /* Set by nf_run_again, for itself */
 #define NF_RUN_VARIABLE  "NPRDMA_FILE_RUNS"
-
-/* Descriptors that a thread sleeps on, beside its worker's */
-#define NF_SLEEP_FDS     4
 
 /* Digits of a token, and the end of the line */
 #define NF_TOKEN_LINE    ((2 * NF_TOKEN_BYTES) + 1)
@@ -264,6 +263,17 @@ int nf_recv(int fd, void *data, size_t len)
     return nf_transfer(fd, data, len, 0);
 }
 
+void nf_keep_alive(int fd)
+{
+    const int on = 1, idle = 5, interval = 5, count = 3;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
+                     sizeof(interval));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
 int nf_errno(ucs_status_t status)
 {
     switch (status) {
@@ -411,18 +421,15 @@ int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
     return nf_errno(ucp_ep_create(worker->worker, &params, ep));
 }
 
-void nf_worker_sleep(nf_worker_t *worker, const int *fds, unsigned num_fds,
-                     int timeout)
+void nf_worker_sleep(nf_worker_t *worker, int fd, int timeout)
 {
-    struct pollfd wait[NF_SLEEP_FDS + 1];
-    unsigned i;
+    struct pollfd wait[] = {
+        {.fd = worker->event_fd, .events = POLLIN},
+        {.fd = fd, .events = POLLIN},
+    };
 
-    wait[0] = (struct pollfd){.fd = worker->event_fd, .events = POLLIN};
-    for (i = 0; (i < num_fds) && (i < NF_SLEEP_FDS); ++i) {
-        wait[i + 1] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-    }
     if (ucp_worker_arm(worker->worker) == UCS_OK) {
-        (void)poll(wait, i + 1, timeout);
+        (void)poll(wait, 2, timeout);
     }
 }
 

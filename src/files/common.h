@@ -71,6 +71,9 @@ int nf_token_make(const char *path, uint8_t token[NF_TOKEN_BYTES]);
 int nf_send(int fd, const void *data, size_t len);
 int nf_recv(int fd, void *data, size_t len);
 
+/** A host that goes without a word is noticed: its TCP connection ends */
+void nf_keep_alive(int fd);
+
 /** An errno for what UCX says, negative; 0 for UCS_OK */
 int nf_errno(ucs_status_t status);
 
@@ -103,13 +106,12 @@ int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
                        ucp_err_handler_cb_t on_error, void *arg, ucp_ep_h *ep);
 
 /**
- * Sleep until the worker has something to do, one of @a fds is ready, or the
- * time is over. Its progress must have found nothing.
+ * Sleep until the worker has something to do, @a fd is ready, or the time is
+ * over. Its progress must have found nothing.
  *
  * @param [in] timeout  Milliseconds; -1: none.
  */
-void nf_worker_sleep(nf_worker_t *worker, const int *fds, unsigned num_fds,
-                     int timeout);
+void nf_worker_sleep(nf_worker_t *worker, int fd, int timeout);
 
 /** Nanoseconds of a clock that never goes back */
 uint64_t nf_now(void);

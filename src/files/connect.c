@@ -12,8 +12,6 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +80,7 @@ static int nf_server_wait(nf_server_t *server,
             if (nf_server_is_gone(server, 0)) {
                 return -ECONNRESET;
             }
-            nf_worker_sleep(&server->worker, &server->fd, 1, NF_LOOK);
+            nf_worker_sleep(&server->worker, server->fd, NF_LOOK);
         }
     }
     return 0;
@@ -224,19 +222,12 @@ int nf_server_check(nf_server_t *server)
            (nf_server_is_gone(server, 0) ? -ECONNRESET : 0);
 }
 
-/* connect() waits no longer than this, and a host that goes without a word is
- * noticed */
+/* connect() waits no longer than this */
 static void nf_dial_limit(int fd)
 {
     const struct timeval limit = {.tv_sec = NF_CONNECT_LIMIT};
-    const int on = 1, idle = 5, interval = 5, count = 3;
 
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
-                     sizeof(interval));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
 static int nf_dial_here(const nf_where_t *where)
@@ -291,6 +282,7 @@ static int nf_dial_host(const nf_where_t *where)
         fd = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd >= 0) {
             nf_dial_limit(fd);
+            nf_keep_alive(fd);
         }
         if ((fd >= 0) && (connect(fd, one->ai_addr, one->ai_addrlen) != 0)) {
             ret = -errno;

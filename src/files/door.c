@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -400,19 +399,6 @@ static unsigned nf_door_num_guests(const nf_door_t *door, int is_here)
     return count;
 }
 
-/* A client's host may go without a word */
-static void nf_door_keep_alive(int fd)
-{
-    const int on = 1, idle = 5, interval = 5, count = 3;
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
-                     sizeof(interval));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-}
-
 static void nf_door_accept(nf_door_t *door, int listener)
 {
     int fd            = accept4(listener, NULL, NULL,
@@ -438,7 +424,7 @@ static void nf_door_accept(nf_door_t *door, int listener)
     }
 
     if (domain != AF_UNIX) {
-        nf_door_keep_alive(fd);
+        nf_keep_alive(fd);
     }
     guest->watch    = (nf_watch_t){NF_KIND_GUEST, fd};
     guest->is_here  = domain == AF_UNIX;

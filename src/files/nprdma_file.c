@@ -77,7 +77,8 @@ static unsigned tool_utf8(const unsigned char *text)
     return len;
 }
 
-void tool_print_json(const char *text)
+/* A string as JSON has it, with its quotes */
+static void tool_print_json(const char *text)
 {
     unsigned len;
 

@@ -10,18 +10,17 @@
 #endif
 
 #include "door.h"
+#include "path.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define FILED_CLIENTS  256
@@ -153,30 +152,26 @@ static const char *filed_take_directory(int argc, char **argv)
 }
 
 /* The directory, and what the kernel must have */
-static int filed_open_root(const char *path)
+static void filed_open_root(nf_export_t *export, const char *path)
 {
-    struct open_how how = {
-        .flags   = O_PATH | O_DIRECTORY | O_CLOEXEC,
-        .resolve = RESOLVE_BENEATH
-    };
-    int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    long fd;
+    int fd;
 
-    if (root < 0) {
+    export->root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (export->root < 0) {
         nf_die("'%s' cannot be shared: %m", path);
     }
 
-    fd = syscall(SYS_openat2, root, ".", &how, sizeof(how));
+    fd = nf_path_open(export, "/", O_PATH | O_DIRECTORY, 0);
     if (fd < 0) {
-        nf_die("'%s' cannot be shared: openat2() failed: %m. Linux 5.6 or "
-               "later is needed, and a container that allows the call", path);
+        nf_die("'%s' cannot be shared: openat2() failed: %s. Linux 5.6 or "
+               "later is needed, and a container that allows the call", path,
+               strerror(-fd));
     }
     close(fd);
-    return root;
 }
 
 /* Each client's files need descriptors */
-static void filed_raise_limit(const filed_options_t *options)
+static void filed_raise_limit(void)
 {
     struct rlimit limit;
 
@@ -307,12 +302,12 @@ int main(int argc, char **argv)
     filed_get_token(&options, &door);
     export = (nf_export_t){
         .boot        = filed_boot(),
-        .root        = filed_open_root(options.directory),
         .is_readonly = options.is_readonly,
         .max_files   = options.files,
         .max_clients = options.clients
     };
-    filed_raise_limit(&options);
+    filed_open_root(&export, options.directory);
+    filed_raise_limit();
     signal_fd = filed_signals();
     if ((nf_context_create(&export.context) != 0) ||
         (nf_door_open(&door) != 0)) {

@@ -490,7 +490,7 @@ static void *nf_thread_run(void *arg)
                    (thread->num_kept >= NF_KEPT_MAX)) {
             nf_thread_renew_worker(thread);
         } else if ((nf_now() - idle_since) > NF_SPIN) {
-            nf_worker_sleep(&thread->worker, &thread->wake, 1, -1);
+            nf_worker_sleep(&thread->worker, thread->wake, -1);
             (void)eventfd_read(thread->wake, &count);
             idle_since = nf_now();
         }

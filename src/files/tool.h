@@ -42,9 +42,6 @@ void tool_progress_add(tool_progress_t *progress, uint64_t bytes);
 /** And what it was in all */
 void tool_progress_end(const tool_t *tool, tool_progress_t *progress);
 
-/** A string as JSON has it, with its quotes */
-void tool_print_json(const char *text);
-
 /** Copies between a server's file and one of ours; "-": standard output or
  *  input. Return what to exit with. */
 int tool_get(tool_t *tool, const char *remote, const char *local);
