@@ -53,10 +53,13 @@
 extern "C" {
 #endif
 
+/** Bytes of one append, at most */
+#define NPRDMA_REMOTE_APPEND_MAX (64u << 20)
+
 /** A server, as a client has it */
 typedef struct nprdma_server nprdma_server_t;
 
-/** An open file of it, or a directory */
+/** An open file of it */
 typedef struct nprdma_remote nprdma_remote_t;
 
 /** Where a server is. What is NULL or 0 has its default. */
@@ -126,12 +129,12 @@ unsigned nprdma_server_wait(nprdma_server_t *server, int timeout);
 size_t nprdma_server_pending(const nprdma_server_t *server);
 
 /**
- * Open a file of the server, or a directory.
+ * Open a file of the server.
  *
  * @param [in]  path   From the server's directory on; none leads out of it.
  * @param [in]  flags  O_RDONLY, O_RDWR, or O_WRONLY | O_APPEND, which can
  *                     append and nothing else; and of O_CREAT, O_EXCL,
- *                     O_TRUNC, O_DIRECTORY, O_CLOEXEC.
+ *                     O_TRUNC, O_CLOEXEC.
  * @param [in]  mode   With O_CREAT; the server's umask counts.
  * @param [out] file   NULL on error.
  *
@@ -191,13 +194,6 @@ int nprdma_remote_allocate(nprdma_remote_t *file, uint64_t size);
  *  device of the server; the rest is 0 */
 int nprdma_remote_fstat(nprdma_remote_t *file, struct stat *st);
 
-/** Tell @a each of all names in a directory but "." and "..", until it returns
- *  other than 0, which is returned then. @a type as d_type of readdir(). It may
- *  call others for the server. From the first name on, each time. */
-int nprdma_remote_list(nprdma_remote_t *directory,
-                       int (*each)(void *arg, const char *name, int type),
-                       void *arg);
-
 /** The same without blocking */
 int nprdma_remote_pread_nb(nprdma_remote_t *file, void *data, size_t length,
                            uint64_t offset, nprdma_remote_cb_t cb, void *arg);
@@ -208,6 +204,14 @@ int nprdma_remote_append_nb(nprdma_remote_t *file, const void *data,
                             size_t length, nprdma_remote_cb_t cb, void *arg);
 int nprdma_remote_fsync_nb(nprdma_remote_t *file, nprdma_remote_cb_t cb,
                            void *arg);
+
+/** Tell @a each of all names in a directory but "." and "..", until it returns
+ *  other than 0, which is returned then. @a type as d_type of readdir(). It may
+ *  make other calls for the server. -ECONNRESET: the server has gone between;
+ *  names may be told already. */
+int nprdma_remote_list(nprdma_server_t *server, const char *path,
+                       int (*each)(void *arg, const char *name, int type),
+                       void *arg);
 
 /** By paths, as the system calls of these names */
 int nprdma_remote_stat(nprdma_server_t *server, const char *path,

@@ -25,14 +25,15 @@
 #define BENCH_BATCH    16          /* records that go as one */
 #define BENCH_BLOCK    1024        /* of a random write: Figure 9 */
 #define BENCH_BLOCKS   16384       /* in the file */
+#define BENCH_SIZE     ((uint64_t)BENCH_BLOCKS * BENCH_BLOCK)
 #define BENCH_POOL     (256ul << 20)
 
 /* All that is measured */
 typedef struct bench {
     tool_t      *tool;
     const char  *path;             /* of the server, and beside it more */
-    nf_remote_t *log;
-    nf_remote_t *file;
+    nprdma_remote_t *log;
+    nprdma_remote_t *file;
     int         log_fd;            /* -1: none of ours */
     int         file_fd;
     void        *pool;             /* of libpmemlog; NULL: it is not there */
@@ -63,14 +64,14 @@ static int bench_append(bench_t *bench)
 {
     uint64_t at;
 
-    return nf_append(bench->log, bench->data, BENCH_RECORD, &at);
+    return nprdma_remote_append(bench->log, bench->data, BENCH_RECORD, &at);
 }
 
 static int bench_append_batch(bench_t *bench)
 {
     uint64_t at;
 
-    return nf_append(bench->log, bench->data, BENCH_BATCH * BENCH_RECORD, &at);
+    return nprdma_remote_append(bench->log, bench->data, BENCH_BATCH * BENCH_RECORD, &at);
 }
 
 static int bench_append_call(bench_t *bench)
@@ -87,7 +88,7 @@ static int bench_append_pool(bench_t *bench)
 
 static int bench_write(bench_t *bench)
 {
-    ssize_t ret = nf_pwrite(bench->file, bench->data, BENCH_BLOCK,
+    ssize_t ret = nprdma_remote_pwrite(bench->file, bench->data, BENCH_BLOCK,
                             bench_offset(bench));
 
     return (ret < 0) ? ret : 0;
@@ -101,7 +102,7 @@ static int bench_write_call(bench_t *bench)
 
 static int bench_read(bench_t *bench)
 {
-    ssize_t ret = nf_pread(bench->file, bench->data, BENCH_BLOCK,
+    ssize_t ret = nprdma_remote_pread(bench->file, bench->data, BENCH_BLOCK,
                            bench_offset(bench));
 
     return (ret < 0) ? ret : 0;
@@ -115,18 +116,19 @@ static int bench_read_call(bench_t *bench)
 
 static int bench_stat(bench_t *bench)
 {
-    nf_stat_t stat;
+    struct stat stat;
 
-    return nf_stat(bench->tool->server, bench->path, &stat);
+    return nprdma_remote_stat(bench->tool->server, bench->path, &stat);
 }
 
 static int bench_open(bench_t *bench)
 {
-    nf_remote_t *file;
-    int ret = nf_open(bench->tool->server, bench->path, 0, 0, &file);
+    nprdma_remote_t *file;
+    int ret = nprdma_remote_open(bench->tool->server, bench->path, O_RDONLY, 0,
+                                 &file);
 
     if (ret == 0) {
-        nf_close(file);
+        nprdma_remote_close(file);
     }
     return ret;
 }
@@ -223,28 +225,28 @@ static int bench_open_here(bench_t *bench, const char *path)
 
 static int bench_open_there(bench_t *bench)
 {
-    char name[NF_PATH_MAX + 1];
+    char name[TOOL_PATH_MAX + 1];
     int ret;
 
     snprintf(name, sizeof(name), "%s.log", bench->path);
-    ret = nf_open(bench->tool->server, name,
-                  NF_OPEN_APPEND | NF_OPEN_CREATE | NF_OPEN_EXCLUSIVE, 0600,
+    ret = nprdma_remote_open(bench->tool->server, name,
+                             O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600,
                   &bench->log);
     if (ret != 0) {
         return ret;
     }
 
-    ret = nf_open(bench->tool->server, bench->path,
-                  NF_OPEN_WRITE | NF_OPEN_CREATE | NF_OPEN_EXCLUSIVE, 0600,
+    ret = nprdma_remote_open(bench->tool->server, bench->path,
+                             O_RDWR | O_CREAT | O_EXCL, 0600,
                   &bench->file);
     if (ret != 0) {
-        nf_close(bench->log);
-        (void)nf_remove(bench->tool->server, name, 0);
+        nprdma_remote_close(bench->log);
+        (void)nprdma_remote_unlink(bench->tool->server, name);
         return ret;
     }
 
-    return nf_resize(bench->file, (uint64_t)BENCH_BLOCKS * BENCH_BLOCK,
-                     NF_RESIZE_GROW | NF_RESIZE_ALLOCATE);
+    ret = nprdma_remote_truncate(bench->file, BENCH_SIZE);
+    return (ret != 0) ? ret : nprdma_remote_allocate(bench->file, BENCH_SIZE);
 }
 
 /* What was made goes */
@@ -253,11 +255,11 @@ static void bench_close(bench_t *bench, const char *here)
     char name[PATH_MAX];
 
     if (bench->file != NULL) {
-        nf_close(bench->file);
-        nf_close(bench->log);
-        (void)nf_remove(bench->tool->server, bench->path, 0);
+        nprdma_remote_close(bench->file);
+        nprdma_remote_close(bench->log);
+        (void)nprdma_remote_unlink(bench->tool->server, bench->path);
         snprintf(name, sizeof(name), "%s.log", bench->path);
-        (void)nf_remove(bench->tool->server, name, 0);
+        (void)nprdma_remote_unlink(bench->tool->server, name);
     }
     if (bench->log_fd >= 0) {
         snprintf(name, sizeof(name), "%s.calls", here);

@@ -15,7 +15,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,103 +22,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
-
-/* Set by nf_run_again, for itself */
-#define NF_RUN_VARIABLE  "NPRDMA_FILE_RUNS"
 
 /* Digits of a token, and the end of the line */
 #define NF_TOKEN_LINE    ((2 * NF_TOKEN_BYTES) + 1)
 
-const char *nf_program = "nprdma-file";
-
-
-static void nf_say_args(const char *format, va_list args)
-{
-    char text[PATH_MAX + 512];
-
-    vsnprintf(text, sizeof(text), format, args);
-    fprintf(stderr, "%s: %s\n", nf_program, text);
-}
-
-void nf_say(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    nf_say_args(format, args);
-    va_end(args);
-}
-
-void nf_die(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    nf_say_args(format, args);
-    va_end(args);
-    exit(1);
-}
-
-void nf_misused(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    nf_say_args(format, args);
-    va_end(args);
-    fprintf(stderr, "Try '%s --help'\n", nf_program);
-    exit(2);
-}
-
-int nf_is_port(const char *text)
-{
-    char *end;
-    unsigned long port = strtoul(text, &end, 10);
-
-    return (text[0] >= '0') && (text[0] <= '9') && (*end == '\0') &&
-           (port > 0) && (port < 65536);
-}
-
-void nf_run_again(char **argv)
-{
-    char self[PATH_MAX], run[PATH_MAX + 16], **args;
-    const char *slash;
-    ssize_t len;
-    size_t count;
-
-    if (getenv(NF_RUN_VARIABLE) != NULL) {
-        unsetenv(NF_RUN_VARIABLE); /* not for programs that we start */
-        return;
-    }
-
-    len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (len < 0) {
-        return;
-    }
-
-    self[len] = '\0';
-    slash     = strrchr(self, '/');
-    snprintf(run, sizeof(run), "%.*s/nprdma-run", (int)(slash - self), self);
-    for (count = 0; argv[count] != NULL; ++count) {
-    }
-    args = calloc(count + 2, sizeof(*args));
-    if (args == NULL) {
-        return;
-    }
-
-    args[0] = "nprdma-run";
-    args[1] = self;
-    memcpy(&args[2], &argv[1], count * sizeof(*args));
-    setenv(NF_RUN_VARIABLE, "1", 1);
-    execv(run, args);
-    execvp(args[0], args);
-    nf_say("there is no nprdma-run, beside this program or in your PATH: UCX "
-           "may not find nprdma. Install nprdma-utils");
-    unsetenv(NF_RUN_VARIABLE);
-    free(args);
-}
 
 int nf_default_socket(char *path, size_t size)
 {
@@ -299,22 +206,7 @@ int nf_errno(ucs_status_t status)
     }
 }
 
-/* Peers reach what is registered for them, and no more */
-static int nf_set_scope(void)
-{
-    const char *scope = getenv("UCX_NPRDMA_MR_SCOPE");
-
-    if ((scope != NULL) && (strcmp(scope, "exact") != 0)) {
-        nf_say("UCX_NPRDMA_MR_SCOPE is '%s': files need 'exact'. Unset it",
-               scope);
-        return -EINVAL;
-    }
-
-    setenv("UCX_NPRDMA_MR_SCOPE", "exact", 1);
-    return 0;
-}
-
-int nf_context_create(ucp_context_h *context)
+ucs_status_t nf_context_create(const char *tls, ucp_context_h *context)
 {
     ucp_params_t params = {
         .field_mask        = UCP_PARAM_FIELD_FEATURES |
@@ -323,21 +215,25 @@ int nf_context_create(ucp_context_h *context)
                              UCP_FEATURE_WAKEUP,
         .mt_workers_shared = 1
     };
+    ucp_config_t *config;
     ucs_status_t status;
 
-    if (nf_set_scope() != 0) {
-        return -EINVAL;
+    status = ucp_config_read(NULL, NULL, &config);
+    if (status != UCS_OK) {
+        return status;
     }
 
-    status = ucp_init(&params, NULL, context);
-    if (status != UCS_OK) {
-        nf_say("UCX does not start: %s. Try 'nprdma_info'",
-               ucs_status_string(status));
+    if (tls != NULL) {
+        status = ucp_config_modify(config, "TLS", tls);
     }
-    return nf_errno(status);
+    if (status == UCS_OK) {
+        status = ucp_init(&params, config, context);
+    }
+    ucp_config_release(config);
+    return status;
 }
 
-int nf_worker_create(ucp_context_h context, nf_worker_t *worker)
+ucs_status_t nf_worker_create(ucp_context_h context, nf_worker_t *worker)
 {
     ucp_worker_params_t params = {
         .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -347,7 +243,8 @@ int nf_worker_create(ucp_context_h context, nf_worker_t *worker)
 
     status = ucp_worker_create(context, &params, &worker->worker);
     if (status != UCS_OK) {
-        goto out;
+        worker->worker = NULL;
+        return status;
     }
 
     status = ucp_worker_get_efd(worker->worker, &worker->event_fd);
@@ -357,16 +254,13 @@ int nf_worker_create(ucp_context_h context, nf_worker_t *worker)
     }
     if (status != UCS_OK) {
         ucp_worker_destroy(worker->worker);
+        worker->worker = NULL;
     }
-out:
-    if (status != UCS_OK) {
-        nf_say("UCX makes no worker: %s", ucs_status_string(status));
-    }
-    return nf_errno(status);
+    return status;
 }
 
-int nf_worker_listen(nf_worker_t *worker, unsigned id,
-                     ucp_am_recv_callback_t cb, void *arg)
+ucs_status_t nf_worker_listen(nf_worker_t *worker, unsigned id,
+                              ucp_am_recv_callback_t cb, void *arg)
 {
     ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
@@ -378,31 +272,29 @@ int nf_worker_listen(nf_worker_t *worker, unsigned id,
         .cb         = cb,
         .arg        = arg
     };
-    ucs_status_t status;
 
-    status = ucp_worker_set_am_recv_handler(worker->worker, &param);
-    if (status != UCS_OK) {
-        nf_say("UCX takes no active messages: %s", ucs_status_string(status));
-    }
-    return nf_errno(status);
+    return ucp_worker_set_am_recv_handler(worker->worker, &param);
 }
 
 void nf_worker_destroy(nf_worker_t *worker)
 {
     ucp_worker_release_address(worker->worker, worker->address);
     ucp_worker_destroy(worker->worker);
+    worker->worker = NULL;
 }
 
 /* UCX 1.16 to 1.18 have no one-sided gets for endpoints with error handling:
  * they ask the owner's UCP, which knows nothing of offsets. Later ones have
- * with exact scope (nf_set_scope). The others tell of errors too. */
+ * with exact scope. The others tell of errors too. */
 static ucp_err_handling_mode_t nf_error_mode(void)
 {
+    const char *scope  = getenv("UCX_NPRDMA_MR_SCOPE");
+    const int is_exact = (scope != NULL) && (strcmp(scope, "exact") == 0);
     unsigned major, minor, release;
 
     ucp_get_version(&major, &minor, &release);
-    return ((major == 1) && (minor >= 16) && (minor <= 18)) ?
-           UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
+    return (minor < 16) || ((minor > 18) && is_exact) ?
+           UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
 }
 
 int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
@@ -431,12 +323,4 @@ void nf_worker_sleep(nf_worker_t *worker, int fd, int timeout)
     if (ucp_worker_arm(worker->worker) == UCS_OK) {
         (void)poll(wait, 2, timeout);
     }
-}
-
-uint64_t nf_now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return ((uint64_t)time.tv_sec * 1000000000) + time.tv_nsec;
 }

@@ -7,6 +7,8 @@
 #ifndef NF_COMMON_H_
 #define NF_COMMON_H_
 
+#include "clock.h"
+
 #include <ucp/api/ucp.h>
 
 #include <limits.h>
@@ -18,32 +20,6 @@
 
 /** Seconds that a peer has for each step of connecting */
 #define NF_CONNECT_LIMIT 10
-
-#define nf_min(_a, _b)   (((_a) < (_b)) ? (_a) : (_b))
-
-/** The program's name, before each line that it says */
-extern const char *nf_program;
-
-/** A line on standard error: "nprdma-file: ...". Any thread. */
-void nf_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/** The same, and the end of the program */
-void nf_die(const char *format, ...)
-        __attribute__((format(printf, 1, 2), noreturn));
-
-/** The same, for what is wrong with the command line */
-void nf_misused(const char *format, ...)
-        __attribute__((format(printf, 1, 2), noreturn));
-
-/** Is it the number of a port? */
-int nf_is_port(const char *text);
-
-/**
- * Start this program again by nprdma-run, which stands beside it or in PATH,
- * unless that has been done: UCX is told by its environment to use nprdma.
- * Returns if it has been, or if there is no nprdma-run (a line says so).
- */
-void nf_run_again(char **argv);
 
 /** Where the server of this user is by default: a socket's path. Returns 0: no
  *  such path is short enough. */
@@ -86,14 +62,15 @@ typedef struct nf_worker {
     int           event_fd;
 } nf_worker_t;
 
-/** Returns 0, or a negative errno; a line says why. */
-int nf_context_create(ucp_context_h *context);
-int nf_worker_create(ucp_context_h context, nf_worker_t *worker);
+/** @param [in] tls  UCP's transports; NULL: as its environment says. */
+ucs_status_t nf_context_create(const char *tls, ucp_context_h *context);
 
-/** Whole messages with this id go to @a cb. Returns 0 or a negative errno; a
- *  line says why. */
-int nf_worker_listen(nf_worker_t *worker, unsigned id,
-                     ucp_am_recv_callback_t cb, void *arg);
+/** @param [out] worker  Its worker is NULL on error. */
+ucs_status_t nf_worker_create(ucp_context_h context, nf_worker_t *worker);
+
+/** Whole messages with this id go to @a cb */
+ucs_status_t nf_worker_listen(nf_worker_t *worker, unsigned id,
+                              ucp_am_recv_callback_t cb, void *arg);
 
 void nf_worker_destroy(nf_worker_t *worker);
 
@@ -112,8 +89,5 @@ int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
  * @param [in] timeout  Milliseconds; -1: none.
  */
 void nf_worker_sleep(nf_worker_t *worker, int fd, int timeout);
-
-/** Nanoseconds of a clock that never goes back */
-uint64_t nf_now(void);
 
 #endif

@@ -8,11 +8,12 @@
 #  define _GNU_SOURCE
 #endif
 
-#include "connect.h"
+#include "server.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,206 +21,101 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A client looks again for so long before it sleeps, ns */
-#define NF_SPIN        50000
-
-/* It looks so often whether the server is there while it sleeps, ms */
-#define NF_LOOK        1000
-
-/* A server that dies fails what is under way, and its socket ends: so far
- * apart, ms */
-#define NF_DEATH       200
-
-/* Until a server that is away is tried again, us */
-#define NF_TRY_PAUSE   100000
-
 /* UCX has so long to give up what was under way, ns */
 #define NF_DOWN_LIMIT  UINT64_C(5000000000)
 
-/* A server that was silent for so long may be gone, ns */
-#define NF_SILENCE     10000000
 
-/* Connections that may end one after the other with nothing answered */
-#define NF_RESETS      3
+void nf_server_say(const nprdma_server_t *server, const char *format, ...)
+{
+    char line[PATH_MAX + 512];
+    va_list args;
 
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    if (server->params.say != NULL) {
+        server->params.say(server->params.say_arg, line);
+    } else {
+        fprintf(stderr, "nprdma: %s\n", line);
+    }
+}
 
 static void nf_server_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-    ((nf_server_t*)arg)->is_broken = 1;
+    ((nprdma_server_t*)arg)->is_broken = 1;
 }
 
-/* The server sends nothing over its socket: what can be read is its end.
- * @a patience: ms */
-static int nf_server_is_gone(nf_server_t *server, int patience)
+/* The server sends nothing over its socket: what can be read is its end */
+int nf_server_is_gone(nprdma_server_t *server, int patience)
 {
     struct pollfd look = {.fd = server->fd, .events = POLLIN | POLLRDHUP};
 
-    if (!server->is_broken && (poll(&look, 1, patience) != 0)) {
+    if (!server->is_broken && (poll(&look, 1, patience) > 0)) {
         server->is_broken = 1;
     }
     return server->is_broken;
 }
 
-int nf_server_judge(nf_server_t *server, int ret)
+/* Progress until a request of no call is done, and calls have nothing in
+ * UCX. Returns 0: the time is over. */
+static int nf_server_drain(nprdma_server_t *server, ucs_status_ptr_t request)
 {
-    return ((ret != 0) && (ret != -EFAULT) &&
-            nf_server_is_gone(server, NF_DEATH)) ? -ECONNRESET : ret;
-}
+    const uint64_t end = nf_now() + NF_DOWN_LIMIT;
 
-/* Progress until it is so, or the server is gone. Returns 0 or -ECONNRESET. */
-static int nf_server_wait(nf_server_t *server,
-                          int (*is_so)(nf_server_t *server, void *arg),
-                          void *arg)
-{
-    uint64_t idle_since = nf_now();
-
-    while (!is_so(server, arg)) {
-        if (ucp_worker_progress(server->worker.worker) > 0) {
-            idle_since = nf_now();
-        } else if ((nf_now() - idle_since) > NF_SPIN) {
-            if (nf_server_is_gone(server, 0)) {
-                return -ECONNRESET;
-            }
-            nf_worker_sleep(&server->worker, server->fd, NF_LOOK);
+    while ((UCS_PTR_IS_PTR(request) &&
+            (ucp_request_check_status(request) == UCS_INPROGRESS)) ||
+           (server->flying > 0)) {
+        if ((ucp_worker_progress(server->worker.worker) == 0) &&
+            (nf_now() > end)) {
+            return 0;
         }
     }
-    return 0;
+    return 1;
 }
 
-/* What is under way ends, with an error */
-static void nf_server_down(nf_server_t *server)
+/* Without error handling UCX may keep what was under way. Its worker does not
+ * outlive that. */
+static void nf_server_renew(nprdma_server_t *server)
 {
-    const uint64_t end        = nf_now() + NF_DOWN_LIMIT;
+    nf_call_t *call;
+
+    nf_worker_destroy(&server->worker);
+    server->flying = 0;
+    ucs_list_for_each(call, &server->busy, list) {
+        call->flying = 0;
+    }
+    ucs_list_for_each(call, &server->ready, list) {
+        call->flying = 0;
+    }
+    (void)nf_server_worker(server); /* or with the next connection */
+}
+
+void nf_server_down(nprdma_server_t *server)
+{
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags        = server->is_broken ? UCP_EP_CLOSE_FLAG_FORCE : 0
     };
-    ucs_status_ptr_t request;
+    ucs_status_ptr_t request = NULL;
 
+    server->is_broken = 1;
     if (server->ep != NULL) {
         request = ucp_ep_close_nbx(server->ep, &param);
         if (UCS_PTR_IS_ERR(request)) {
             param.flags = 0; /* without error handling there is no force */
             request     = ucp_ep_close_nbx(server->ep, &param);
         }
-        if (UCS_PTR_IS_PTR(request)) {
-            while ((ucp_request_check_status(request) == UCS_INPROGRESS) &&
-                   (nf_now() < end)) {
-                ucp_worker_progress(server->worker.worker);
-            }
+        server->ep = NULL;
+        if (!nf_server_drain(server, request)) {
+            nf_server_renew(server);
+        } else if (UCS_PTR_IS_PTR(request)) {
             ucp_request_free(request);
         }
-        server->ep = NULL;
     }
     if (server->fd >= 0) {
         close(server->fd);
         server->fd = -1;
     }
-    server->is_broken = 1;
-}
-
-static int nf_request_is_done(nf_server_t *server, void *request)
-{
-    return ucp_request_check_status(request) != UCS_INPROGRESS;
-}
-
-int nf_server_finish(nf_server_t *server, ucs_status_ptr_t request)
-{
-    uint64_t end;
-    int ret;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return nf_errno(UCS_PTR_STATUS(request));
-    }
-
-    ret = nf_server_wait(server, nf_request_is_done, request);
-    if (ret == 0) {
-        ret = nf_errno(ucp_request_check_status(request));
-    } else {
-        /* its memory is the caller's again only when UCX has let it go */
-        nf_server_down(server);
-        for (end = nf_now() + NF_DOWN_LIMIT;
-             !nf_request_is_done(server, request) && (nf_now() < end);) {
-            ucp_worker_progress(server->worker.worker);
-        }
-        if (!nf_request_is_done(server, request)) {
-            nf_die("the server is gone, and UCX does not give up what it had "
-                   "to do with it");
-        }
-    }
-    ucp_request_free(request);
-    return ret;
-}
-
-static ucs_status_t nf_server_on_reply(void *arg, const void *header,
-                                       size_t header_len, void *data,
-                                       size_t len,
-                                       const ucp_am_recv_param_t *param)
-{
-    nf_server_t *server = arg;
-
-    if ((header_len != sizeof(server->reply)) || (len > sizeof(server->data)) ||
-        (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
-        nf_say("the server has sent what is no answer");
-        server->is_broken = 1;
-        return UCS_OK;
-    }
-
-    if (((const nf_reply_t*)header)->seq != server->seq) {
-        return UCS_OK; /* to what we do not wait for any more */
-    }
-
-    memcpy(&server->reply, header, sizeof(server->reply));
-    memcpy(server->data, data, len);
-    server->data_len    = len;
-    server->is_answered = 1;
-    return UCS_OK;
-}
-
-static int nf_server_has_answer(nf_server_t *server, void *arg)
-{
-    return server->is_answered;
-}
-
-int nf_server_ask(nf_server_t *server, nf_request_t *request, const void *rest,
-                  size_t len)
-{
-    const ucp_request_param_t param = {
-        .op_attr_mask = (request->op == NF_OP_APPEND) ? 0 :
-                        UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = UCP_AM_SEND_FLAG_EAGER /* data alone may come later */
-    };
-    int ret;
-
-    if (server->is_broken) {
-        return -ECONNRESET;
-    }
-
-    request->session    = server->session;
-    request->secret     = server->secret;
-    request->seq        = ++server->seq;
-    server->is_answered = 0;
-    ret = nf_server_finish(server, ucp_am_send_nbx(server->ep, NF_AM_REQUEST,
-                                                   request, sizeof(*request),
-                                                   rest, len, &param));
-    if (ret == 0) {
-        ret = nf_server_wait(server, nf_server_has_answer, NULL);
-    }
-    if (ret != 0) {
-        return nf_server_judge(server, ret);
-    }
-
-    server->resets = 0;
-    server->used   = nf_now();
-    /* what it says is not what has become of the connection */
-    return (server->reply.status == -ECONNRESET) ? -EIO : server->reply.status;
-}
-
-int nf_server_check(nf_server_t *server)
-{
-    return ((nf_now() - server->used) < NF_SILENCE) ?
-           (server->is_broken ? -ECONNRESET : 0) :
-           (nf_server_is_gone(server, 0) ? -ECONNRESET : 0);
 }
 
 /* connect() waits no longer than this */
@@ -230,7 +126,7 @@ static void nf_dial_limit(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-static int nf_dial_here(const nf_where_t *where)
+static int nf_dial_here(const nprdma_server_params_t *where)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     struct ucred cred       = {.uid = -1};
@@ -265,7 +161,7 @@ static int nf_dial_here(const nf_where_t *where)
     return fd;
 }
 
-static int nf_dial_host(const nf_where_t *where)
+static int nf_dial_host(const nprdma_server_params_t *where)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *found, *one;
@@ -295,10 +191,11 @@ static int nf_dial_host(const nf_where_t *where)
 }
 
 /* Returns bytes of the token, or a negative errno: a line says why */
-static int nf_server_get_token(const nf_where_t *where,
+static int nf_server_get_token(const nprdma_server_t *server,
                                uint8_t token[NF_TOKEN_BYTES])
 {
-    char path[PATH_MAX] = "";
+    const nprdma_server_params_t *where = &server->params;
+    char path[PATH_MAX]                 = "";
     int ret;
 
     if (where->host == NULL) {
@@ -312,21 +209,22 @@ static int nf_server_get_token(const nf_where_t *where,
     }
     ret = nf_token_read(path, token);
     if (ret != 0) {
-        nf_say("no token from '%s': %s. Copy the server's to there, or name a "
-               "file with --token", path,
-               (ret == -EPERM) ? "it must be yours, and nobody else may read "
-                                 "it (chmod 600)" :
-               (ret == -EINVAL) ? "there is no token in it" : strerror(-ret));
+        nf_server_say(server, "no token from '%s': %s. Copy the server's to "
+                      "there, or name another file", path,
+                      (ret == -EPERM) ? "it must be yours, and nobody else may "
+                                        "read it (chmod 600)" :
+                      (ret == -EINVAL) ? "there is no token in it" :
+                      strerror(-ret));
         return -ENOKEY; /* that was said */
     }
     return NF_TOKEN_BYTES;
 }
 
 /* Who we are; what the server says. Returns 0 or a negative errno. */
-static int nf_server_greet(nf_server_t *server, void **address)
+static int nf_server_greet(nprdma_server_t *server, void **address)
 {
     uint8_t token[NF_TOKEN_BYTES];
-    int auth_len = nf_server_get_token(server->where, token), ret;
+    int auth_len = nf_server_get_token(server, token), ret;
     nf_welcome_t welcome;
     nf_hello_t hello;
 
@@ -370,14 +268,17 @@ static int nf_server_greet(nf_server_t *server, void **address)
            nf_recv(server->fd, *address, welcome.address_len);
 }
 
-/* Returns 0 or a negative errno */
-static int nf_server_up(nf_server_t *server)
+int nf_server_up(nprdma_server_t *server)
 {
     void *address = NULL;
     int ret;
 
-    server->fd = (server->where->host == NULL) ? nf_dial_here(server->where) :
-                 nf_dial_host(server->where);
+    if ((server->worker.worker == NULL) && (nf_server_worker(server) != 0)) {
+        return -ENOMEM;
+    }
+
+    server->fd = (server->params.host == NULL) ? nf_dial_here(&server->params) :
+                 nf_dial_host(&server->params);
     if (server->fd < 0) {
         ret        = server->fd;
         server->fd = -1;
@@ -397,11 +298,12 @@ static int nf_server_up(nf_server_t *server)
     }
 
     ++server->epoch;
+    server->used = nf_now();
     return 0;
 }
 
 /* What to say of an error that a connection ends with */
-static const char *nf_server_why(const nf_where_t *where, int error)
+static const char *nf_server_why(const nprdma_server_params_t *where, int error)
 {
     switch (-error) {
     case ENOENT:
@@ -429,100 +331,174 @@ static const char *nf_server_why(const nf_where_t *where, int error)
     }
 }
 
-static void nf_server_say_why(const nf_where_t *where, int error)
+void nf_server_say_why(const nprdma_server_t *server, int error)
 {
-    if (error == -ENOKEY) {
-        return;
-    }
+    const nprdma_server_params_t *where = &server->params;
 
-    nf_say("no connection to %s%s: %s",
-           (where->host != NULL) ? "the server on " : "a server of this host",
-           (where->host != NULL) ? where->host : "",
-           nf_server_why(where, error));
+    if (error != -ENOKEY) { /* that was said */
+        nf_server_say(server, "no connection to %s%s: %s",
+                      (where->host != NULL) ? "the server on " :
+                      "a server of this host",
+                      (where->host != NULL) ? where->host : "",
+                      nf_server_why(where, error));
+    }
 }
 
-int nf_server_is_again(nf_server_t *server, int ret)
+int nf_server_is_final(int error)
 {
-    const uint64_t end = nf_now() +
-                         (server->where->patience * UINT64_C(1000000000));
-    int said           = 0, error;
+    return (error == -EACCES) || (error == -EPROTONOSUPPORT) ||
+           (error == -ENOKEY);
+}
 
-    if ((ret != -ECONNRESET) || (server->where->patience == 0)) {
-        return 0;
-    }
+int nf_server_worker(nprdma_server_t *server)
+{
+    ucs_status_t status = nf_worker_create(server->context, &server->worker);
 
-    if (++server->resets > NF_RESETS) {
-        nf_say("the server lets us in, but each request ends the connection: "
-               "is there a way for nprdma between the hosts? Try nprdma_info "
-               "on both");
-        return 0;
-    }
-
-    nf_server_down(server);
-    while ((error = nf_server_up(server)) != 0) {
-        if ((error == -EACCES) || (error == -EPROTONOSUPPORT) ||
-            (error == -ENOKEY) ||
-            (nf_now() > end)) {
-            nf_server_say_why(server->where, error);
+    if (status == UCS_OK) {
+        status = nf_worker_listen(&server->worker, NF_AM_REPLY,
+                                  nf_server_on_reply, server);
+        if (status == UCS_OK) {
             return 0;
         }
-        if (!said) {
-            nf_say("the server is gone; waiting for it, up to %u s",
-                   server->where->patience);
-            said = 1;
-        }
-        usleep(NF_TRY_PAUSE);
+        nf_worker_destroy(&server->worker);
     }
-    return 1;
+
+    nf_server_say(server, "UCX makes no worker: %s", ucs_status_string(status));
+    return nf_errno(status);
+}
+
+/* UCX, for nprdma alone. Returns 0 or a negative errno; a line says why. */
+static int nf_server_context(nprdma_server_t *server)
+{
+    ucs_status_t status = nf_context_create("nprdma", &server->context);
+
+    if (status == UCS_OK) {
+        return 0;
+    }
+
+    nf_server_say(server, "UCX has no nprdma here: %s. Start the program by "
+                  "nprdma-run, and try nprdma_info", ucs_status_string(status));
+    return (status == UCS_ERR_NO_DEVICE) ? -ENODEV : nf_errno(status);
 }
 
 /* Returns 0 or a negative errno; a line says why */
-static int nf_server_start(nf_server_t *server)
+static int nf_server_start(nprdma_server_t *server)
 {
-    int ret = nf_context_create(&server->context);
+    int ret = nf_server_context(server);
 
     if (ret != 0) {
         return ret;
     }
 
-    ret = nf_worker_create(server->context, &server->worker);
-    if (ret != 0) {
-        goto out_cleanup;
-    }
-
-    ret = nf_worker_listen(&server->worker, NF_AM_REPLY, nf_server_on_reply,
-                           server);
-    if (ret != 0) {
-        goto out_destroy;
-    }
-
-    ret = nf_server_up(server);
+    ret = nf_server_worker(server);
     if (ret == 0) {
-        return 0;
+        ret = nf_server_up(server);
+        if (ret == 0) {
+            return 0;
+        }
+        nf_server_say_why(server, ret);
+        nf_worker_destroy(&server->worker);
     }
-
-    nf_server_say_why(server->where, ret);
-out_destroy:
-    nf_worker_destroy(&server->worker);
-out_cleanup:
     ucp_cleanup(server->context);
     return ret;
 }
 
-int nf_connect(const nf_where_t *where, nf_server_t **server_p)
+/* A copy of what the program says, or NULL. Returns 0: no memory. */
+static int nf_params_copy(const char **text)
 {
-    nf_server_t *server = calloc(1, sizeof(*server));
+    if (*text != NULL) {
+        *text = strdup(*text);
+        return *text != NULL;
+    }
+    return 1;
+}
+
+static void nf_server_free(nprdma_server_t *server)
+{
+    nf_call_t *call;
+
+    while (!ucs_list_is_empty(&server->spare)) {
+        call = ucs_list_extract_head(&server->spare, nf_call_t, list);
+        free(call);
+    }
+    free((char*)server->params.host);
+    free((char*)server->params.port);
+    free((char*)server->params.socket);
+    free((char*)server->params.token);
+    free(server);
+}
+
+static nprdma_server_t *nf_server_make(const nprdma_server_params_t *params)
+{
+    nprdma_server_t *server = calloc(1, sizeof(*server));
+
+    if (server == NULL) {
+        return NULL;
+    }
+
+    server->params = *params;
+    server->fd     = -1;
+    ucs_list_head_init(&server->files);
+    ucs_list_head_init(&server->busy);
+    ucs_list_head_init(&server->ready);
+    ucs_list_head_init(&server->unsent);
+    ucs_list_head_init(&server->waiting);
+    ucs_list_head_init(&server->ended);
+    ucs_list_head_init(&server->spare);
+    if (!(nf_params_copy(&server->params.host) &
+          nf_params_copy(&server->params.port) &
+          nf_params_copy(&server->params.socket) &
+          nf_params_copy(&server->params.token))) {
+        nf_server_free(server);
+        return NULL;
+    }
+
+    return server;
+}
+
+/* Does what it says fit together? Returns 0, or -EINVAL: a line says why. */
+static int nf_server_check(const nprdma_server_t *server)
+{
+    const nprdma_server_params_t *params = &server->params;
+    const char *what                     =
+            (params->host != NULL) ?
+            ((params->socket != NULL) ? "a socket is of this host: name no "
+                                        "host with it" : NULL) :
+            (params->port != NULL) ? "a port is of a host: name that too" :
+            (params->token != NULL) ? "a token is for a host: name that too; "
+                                      "on this one the kernel says who you "
+                                      "are" : NULL;
+
+    if (what == NULL) {
+        return 0;
+    }
+
+    nf_server_say(server, "%s", what);
+    return -EINVAL;
+}
+
+int nprdma_server_connect(const nprdma_server_params_t *params,
+                          nprdma_server_t **server_p)
+{
+    static const nprdma_server_params_t defaults = {.size = sizeof(defaults)};
+    nprdma_server_t *server;
     int ret;
 
+    *server_p = NULL;
+    params    = (params == NULL) ? &defaults : params;
+    if (params->size != sizeof(*params)) {
+        return -EINVAL; /* of another version */
+    }
+
+    server = nf_server_make(params);
     if (server == NULL) {
         return -ENOMEM;
     }
 
-    server->where = where;
-    server->fd    = -1;
-    ret           = nf_server_start(server);
+    ret = nf_server_check(server);
+    ret = (ret != 0) ? ret : nf_server_start(server);
     if (ret != 0) {
-        free(server);
+        nf_server_free(server);
         return ret;
     }
 
@@ -530,10 +506,24 @@ int nf_connect(const nf_where_t *where, nf_server_t **server_p)
     return 0;
 }
 
-void nf_disconnect(nf_server_t *server)
+void nprdma_server_disconnect(nprdma_server_t *server)
 {
-    nf_server_down(server);
-    nf_worker_destroy(&server->worker);
+    nprdma_remote_t *file;
+
+    if (server == NULL) {
+        return;
+    }
+
+    nf_server_end_calls(server, -ECANCELED);
+    nf_server_tell(server);
+    ucs_list_for_each(file, &server->files, list) {
+        nf_key_put(file->key);
+        file->key    = NULL;
+        file->server = NULL;
+    }
+    if (server->worker.worker != NULL) {
+        nf_worker_destroy(&server->worker);
+    }
     ucp_cleanup(server->context);
-    free(server);
+    nf_server_free(server);
 }

@@ -70,10 +70,10 @@ static int tool_local_open(tool_local_t *local, const char *name, int flags,
 
 /* Is it the very file that it is to be copied to or from? */
 static int tool_is_same(const tool_t *tool, const tool_local_t *local,
-                        const nf_stat_t *stat)
+                        const struct stat *stat)
 {
-    return (tool->where.host == NULL) && (local->device == stat->device) &&
-           (local->inode == stat->inode);
+    return (tool->where.host == NULL) && (local->device == stat->st_dev) &&
+           (local->inode == stat->st_ino);
 }
 
 /* What is mapped may go: the file is cut by others, or its disk is full */
@@ -139,7 +139,7 @@ static ssize_t tool_read(int fd, char *data, size_t len)
 
 /* Move what is mapped at @a window, from @a offset of both files on, in
  * pieces */
-static int tool_move_window(nf_remote_t *remote, int is_put, char *window,
+static int tool_move_window(nprdma_remote_t *remote, int is_put, char *window,
                             size_t len, uint64_t offset,
                             tool_progress_t *progress)
 {
@@ -149,8 +149,8 @@ static int tool_move_window(nf_remote_t *remote, int is_put, char *window,
     for (done = 0; done < len; done += part) {
         part = nf_min(len - done, TOOL_PIECE);
         ret  = is_put ?
-               nf_pwrite(remote, window + done, part, offset + done) :
-               nf_pread(remote, window + done, part, offset + done);
+               nprdma_remote_pwrite(remote, window + done, part, offset + done) :
+               nprdma_remote_pread(remote, window + done, part, offset + done);
         if (ret != (ssize_t)part) {
             return (ret < 0) ? ret : -ENODATA;
         }
@@ -160,7 +160,7 @@ static int tool_move_window(nf_remote_t *remote, int is_put, char *window,
 }
 
 /* All of a file of ours that can be mapped */
-static int tool_move_mapped(nf_remote_t *remote, int is_put,
+static int tool_move_mapped(nprdma_remote_t *remote, int is_put,
                             tool_local_t *local, tool_progress_t *progress)
 {
     const int prot = PROT_READ | (is_put ? 0 : PROT_WRITE);
@@ -189,7 +189,7 @@ static int tool_move_mapped(nf_remote_t *remote, int is_put,
     return 0;
 }
 
-static int tool_get_by_buffer(nf_remote_t *remote, tool_local_t *local,
+static int tool_get_by_buffer(nprdma_remote_t *remote, tool_local_t *local,
                               tool_progress_t *progress)
 {
     uint64_t offset = 0;
@@ -197,7 +197,7 @@ static int tool_get_by_buffer(nf_remote_t *remote, tool_local_t *local,
     ssize_t len;
 
     while (ret == 0) {
-        len = nf_pread(remote, local->buffer, TOOL_BUFFER, offset);
+        len = nprdma_remote_pread(remote, local->buffer, TOOL_BUFFER, offset);
         if (len <= 0) {
             return len;
         }
@@ -208,7 +208,7 @@ static int tool_get_by_buffer(nf_remote_t *remote, tool_local_t *local,
     return ret;
 }
 
-static int tool_put_by_buffer(nf_remote_t *remote, tool_local_t *local,
+static int tool_put_by_buffer(nprdma_remote_t *remote, tool_local_t *local,
                               tool_progress_t *progress)
 {
     uint64_t offset = 0;
@@ -220,7 +220,7 @@ static int tool_put_by_buffer(nf_remote_t *remote, tool_local_t *local,
         if (len <= 0) {
             return len;
         }
-        len     = nf_pwrite(remote, local->buffer, len, offset);
+        len     = nprdma_remote_pwrite(remote, local->buffer, len, offset);
         ret     = (len < 0) ? len : 0;
         offset += len;
         tool_progress_add(progress, len);
@@ -250,7 +250,7 @@ static int tool_make_room(tool_local_t *local, uint64_t size)
     return (errno == EOPNOTSUPP) ? 0 : -errno;
 }
 
-static int tool_move(nf_remote_t *remote, int is_put, tool_local_t *local,
+static int tool_move(nprdma_remote_t *remote, int is_put, tool_local_t *local,
                      tool_progress_t *progress)
 {
     int ret = local->is_mapped ?
@@ -264,35 +264,35 @@ static int tool_move(nf_remote_t *remote, int is_put, tool_local_t *local,
 int tool_get(tool_t *tool, const char *path, const char *name)
 {
     tool_progress_t progress;
-    nf_remote_t *remote;
+    nprdma_remote_t *remote;
     tool_local_t local;
-    nf_stat_t stat;
+    struct stat stat;
     int ret;
 
-    ret = nf_open(tool->server, path, 0, 0, &remote);
+    ret = nprdma_remote_open(tool->server, path, O_RDONLY, 0, &remote);
     if (ret != 0) {
         return tool_fail("read", path, ret);
     }
 
-    ret = nf_fstat(remote, &stat);
+    ret = nprdma_remote_fstat(remote, &stat);
     if (ret != 0) {
-        nf_close(remote);
+        nprdma_remote_close(remote);
         return tool_fail("read", path, ret);
     }
 
     ret = tool_local_open(&local, name, O_RDWR | O_CREAT, STDOUT_FILENO);
     if (ret == 0) {
         ret = tool_is_same(tool, &local, &stat) ? -EDEADLK :
-              tool_make_room(&local, stat.size);
+              tool_make_room(&local, stat.st_size);
     }
     if (ret != 0) {
         (void)tool_local_close(&local);
-        nf_close(remote);
+        nprdma_remote_close(remote);
         return tool_fail("write", name, ret);
     }
 
     signal(SIGBUS, tool_on_sigbus);
-    tool_progress_begin(tool, &progress, path, stat.size);
+    tool_progress_begin(tool, &progress, path, stat.st_size);
     ret = tool_move(remote, 0, &local, &progress);
     if ((ret != 0) && local.is_mapped) {
         (void)!ftruncate(local.fd, progress.done); /* what is right */
@@ -303,7 +303,7 @@ int tool_get(tool_t *tool, const char *path, const char *name)
     if (tool_local_close(&local) != 0) {
         ret = -EIO;
     }
-    nf_close(remote);
+    nprdma_remote_close(remote);
     if (ret != 0) {
         return tool_fail("copy", path, ret);
     }
@@ -314,7 +314,7 @@ int tool_get(tool_t *tool, const char *path, const char *name)
     return 0;
 }
 
-static int tool_put_all(tool_t *tool, tool_local_t *local, nf_remote_t *remote,
+static int tool_put_all(tool_t *tool, tool_local_t *local, nprdma_remote_t *remote,
                         const char *name)
 {
     tool_progress_t progress;
@@ -323,7 +323,7 @@ static int tool_put_all(tool_t *tool, tool_local_t *local, nf_remote_t *remote,
     /* a full disk is an error now; the file grows as it is written, so that one
      * which is not whole is not as large */
     ret = (local->size == 0) ? 0 :
-          nf_resize(remote, local->size, NF_RESIZE_RESERVE);
+          nprdma_remote_allocate(remote, local->size);
     if (ret != 0) {
         return ret;
     }
@@ -331,7 +331,7 @@ static int tool_put_all(tool_t *tool, tool_local_t *local, nf_remote_t *remote,
     tool_progress_begin(tool, &progress, name, local->size);
     ret = tool_move(remote, 1, local, &progress);
     if ((ret == 0) && tool->is_durable) {
-        ret = nf_commit(remote);
+        ret = nprdma_remote_fsync(remote);
     }
     if (ret == 0) {
         tool_progress_end(tool, &progress);
@@ -341,9 +341,9 @@ static int tool_put_all(tool_t *tool, tool_local_t *local, nf_remote_t *remote,
 
 int tool_put(tool_t *tool, const char *name, const char *path)
 {
-    nf_remote_t *remote;
+    nprdma_remote_t *remote;
     tool_local_t local;
-    nf_stat_t stat;
+    struct stat stat;
     int ret;
 
     ret = tool_local_open(&local, name, O_RDONLY, STDIN_FILENO);
@@ -352,19 +352,18 @@ int tool_put(tool_t *tool, const char *name, const char *path)
         return tool_fail("read", name, ret);
     }
 
-    if ((nf_stat(tool->server, path, &stat) == 0) &&
+    if ((nprdma_remote_stat(tool->server, path, &stat) == 0) &&
         tool_is_same(tool, &local, &stat)) {
         (void)tool_local_close(&local);
         return tool_fail("write", path, -EDEADLK);
     }
 
     signal(SIGBUS, tool_on_sigbus);
-    ret = nf_open(tool->server, path,
-                  NF_OPEN_WRITE | NF_OPEN_CREATE | NF_OPEN_TRUNCATE, 0666,
-                  &remote);
+    ret = nprdma_remote_open(tool->server, path, O_RDWR | O_CREAT | O_TRUNC,
+                             0666, &remote);
     if (ret == 0) {
         ret = tool_put_all(tool, &local, remote, name);
-        nf_close(remote);
+        nprdma_remote_close(remote);
     }
     (void)tool_local_close(&local);
     return (ret == 0) ? 0 : tool_fail("write", path, ret);
@@ -380,7 +379,7 @@ static void tool_append_tell(const tool_t *tool, uint64_t at, size_t len)
 }
 
 /* Append what has whole lines, and tell where each is */
-static int tool_append_these(tool_t *tool, nf_remote_t *remote,
+static int tool_append_these(tool_t *tool, nprdma_remote_t *remote,
                              const char *lines, size_t len)
 {
     const char *line = lines, *end = lines + len, *next;
@@ -391,7 +390,7 @@ static int tool_append_these(tool_t *tool, nf_remote_t *remote,
         return 0;
     }
 
-    ret = nf_append(remote, lines, len, &at);
+    ret = nprdma_remote_append(remote, lines, len, &at);
     for (; (ret == 0) && (line < end); line = next) {
         next = tool->by_lines ? memchr(line, '\n', end - line) : NULL;
         next = (next == NULL) ? end : (next + 1);
@@ -401,16 +400,16 @@ static int tool_append_these(tool_t *tool, nf_remote_t *remote,
 }
 
 /* Lines go as they come: as many at once as there are */
-static int tool_append_lines(tool_t *tool, nf_remote_t *remote, int fd)
+static int tool_append_lines(tool_t *tool, nprdma_remote_t *remote, int fd)
 {
-    char *data  = malloc(NF_APPEND_MAX);
+    char *data  = malloc(NPRDMA_REMOTE_APPEND_MAX);
     size_t have = 0, whole;
     int is_over = 0, ret = (data == NULL) ? -ENOMEM : 0;
     ssize_t len;
     char *last;
 
     while ((ret == 0) && !is_over) {
-        len = read(fd, data + have, nf_min(TOOL_LINES, NF_APPEND_MAX - have));
+        len = read(fd, data + have, nf_min(TOOL_LINES, NPRDMA_REMOTE_APPEND_MAX - have));
         if (len < 0) {
             ret = (errno == EINTR) ? 0 : -errno;
             continue;
@@ -421,7 +420,7 @@ static int tool_append_lines(tool_t *tool, nf_remote_t *remote, int fd)
         last    = memrchr(data, '\n', have);
         whole   = is_over ? have : (last == NULL) ? 0 :
                   (size_t)(last + 1 - data);
-        ret     = (!is_over && (have == NF_APPEND_MAX) && (whole == 0)) ?
+        ret     = (!is_over && (have == NPRDMA_REMOTE_APPEND_MAX) && (whole == 0)) ?
                   -EMSGSIZE : tool_append_these(tool, remote, data, whole);
         have   -= whole;
         memmove(data, data + whole, have);
@@ -430,9 +429,9 @@ static int tool_append_lines(tool_t *tool, nf_remote_t *remote, int fd)
     return ret;
 }
 
-static int tool_append_all(tool_t *tool, nf_remote_t *remote, int fd)
+static int tool_append_all(tool_t *tool, nprdma_remote_t *remote, int fd)
 {
-    char *data = malloc(NF_APPEND_MAX + 1);
+    char *data = malloc(NPRDMA_REMOTE_APPEND_MAX + 1);
     ssize_t len;
     int ret;
 
@@ -440,9 +439,9 @@ static int tool_append_all(tool_t *tool, nf_remote_t *remote, int fd)
         return -ENOMEM;
     }
 
-    len = tool_read(fd, data, NF_APPEND_MAX + 1);
+    len = tool_read(fd, data, NPRDMA_REMOTE_APPEND_MAX + 1);
     ret = (len < 0) ? len : (len == 0) ? 0 :
-          (len > NF_APPEND_MAX) ? -EMSGSIZE :
+          (len > NPRDMA_REMOTE_APPEND_MAX) ? -EMSGSIZE :
           tool_append_these(tool, remote, data, len);
     free(data);
     return ret;
@@ -450,7 +449,7 @@ static int tool_append_all(tool_t *tool, nf_remote_t *remote, int fd)
 
 int tool_append(tool_t *tool, const char *name, const char *path)
 {
-    nf_remote_t *remote;
+    nprdma_remote_t *remote;
     tool_local_t local;
     int ret;
 
@@ -460,15 +459,15 @@ int tool_append(tool_t *tool, const char *name, const char *path)
         return tool_fail("read", name, ret);
     }
 
-    ret = nf_open(tool->server, path, NF_OPEN_APPEND | NF_OPEN_CREATE, 0666,
-                  &remote);
+    ret = nprdma_remote_open(tool->server, path, O_WRONLY | O_APPEND | O_CREAT,
+                             0666, &remote);
     if (ret == 0) {
         ret = tool->by_lines ? tool_append_lines(tool, remote, local.fd) :
               tool_append_all(tool, remote, local.fd);
         if ((ret == 0) && tool->is_durable) {
-            ret = nf_commit(remote);
+            ret = nprdma_remote_fsync(remote);
         }
-        nf_close(remote);
+        nprdma_remote_close(remote);
     }
     (void)tool_local_close(&local);
     return (ret == 0) ? 0 : tool_fail("append to", path, ret);

@@ -9,6 +9,7 @@
 #endif
 
 #include "door.h"
+#include "program.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -161,11 +161,11 @@ void tool_progress_end(const tool_t *tool, tool_progress_t *progress)
 }
 
 static void tool_show_stat(const tool_t *tool, const char *name,
-                           const nf_stat_t *stat)
+                           const struct stat *stat)
 {
-    const time_t seconds = stat->mtime_sec;
-    const char type      = S_ISDIR(stat->mode) ? 'd' : S_ISLNK(stat->mode) ?
-                           'l' : S_ISREG(stat->mode) ? '-' : '?';
+    const time_t seconds = stat->st_mtim.tv_sec;
+    const char type      = S_ISDIR(stat->st_mode) ? 'd' : S_ISLNK(stat->st_mode) ?
+                           'l' : S_ISREG(stat->st_mode) ? '-' : '?';
     char when[32];
     struct tm tm;
 
@@ -176,14 +176,14 @@ static void tool_show_stat(const tool_t *tool, const char *name,
     if (tool->is_json) {
         printf("{\"name\": ");
         tool_print_json(name);
-        printf(", \"type\": \"%c\", \"size\": %lu, \"mode\": \"%04o\", "
-               "\"uid\": %u, \"gid\": %u, \"mtime\": %ld.%09u, "
-               "\"inode\": %lu}\n", type, stat->size, stat->mode & 07777,
-               stat->uid, stat->gid, stat->mtime_sec, stat->mtime_nsec,
-               stat->inode);
+        printf(", \"type\": \"%c\", \"size\": %ld, \"mode\": \"%04o\", "
+               "\"uid\": %u, \"gid\": %u, \"mtime\": %ld.%09ld, "
+               "\"inode\": %lu}\n", type, stat->st_size, stat->st_mode & 07777,
+               stat->st_uid, stat->st_gid, stat->st_mtim.tv_sec, stat->st_mtim.tv_nsec,
+               stat->st_ino);
     } else {
-        printf("%c%04o %5u %5u %14lu %s ", type, stat->mode & 07777, stat->uid,
-               stat->gid, stat->size, when);
+        printf("%c%04o %5u %5u %14ld %s ", type, stat->st_mode & 07777, stat->st_uid,
+               stat->st_gid, stat->st_size, when);
         tool_print_name(name);
     }
 }
@@ -212,8 +212,8 @@ static int tool_names_compare(const void *name1, const void *name2)
 static int
 tool_show_name(const tool_t *tool, const char *dir, const char *name)
 {
-    char path[2 * NF_PATH_MAX];
-    nf_stat_t stat;
+    char path[2 * TOOL_PATH_MAX];
+    struct stat stat;
     int ret;
 
     if (!tool->is_long && !tool->is_json) {
@@ -222,7 +222,7 @@ tool_show_name(const tool_t *tool, const char *dir, const char *name)
     }
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    ret = nf_stat(tool->server, path, &stat);
+    ret = nprdma_remote_stat(tool->server, path, &stat);
     if (ret != 0) {
         return tool_fail("look at", path, ret);
     }
@@ -234,15 +234,10 @@ tool_show_name(const tool_t *tool, const char *dir, const char *name)
 static int tool_ls_dir(tool_t *tool, const char *path)
 {
     tool_names_t names = {0};
-    nf_remote_t *dir;
     int ret, failed = 0;
     size_t i;
 
-    ret = nf_open(tool->server, path, NF_OPEN_DIRECTORY, 0, &dir);
-    if (ret == 0) {
-        ret = nf_list(dir, tool_names_add, &names);
-        nf_close(dir);
-    }
+    ret = nprdma_remote_list(tool->server, path, tool_names_add, &names);
     qsort(names.names, names.count, sizeof(*names.names), tool_names_compare);
     for (i = 0; i < names.count; ++i) {
         if (ret == 0) {
@@ -256,8 +251,8 @@ static int tool_ls_dir(tool_t *tool, const char *path)
 
 static int tool_stat(tool_t *tool, char **paths)
 {
-    nf_stat_t stat;
-    int ret = nf_stat(tool->server, paths[0], &stat);
+    struct stat stat;
+    int ret = nprdma_remote_stat(tool->server, paths[0], &stat);
 
     if (ret != 0) {
         return tool_fail("find", paths[0], ret);
@@ -269,14 +264,14 @@ static int tool_stat(tool_t *tool, char **paths)
 
 static int tool_ls(tool_t *tool, char **paths)
 {
-    nf_stat_t stat;
-    int ret = nf_stat(tool->server, paths[0], &stat);
+    struct stat stat;
+    int ret = nprdma_remote_stat(tool->server, paths[0], &stat);
 
     if (ret != 0) {
         return tool_fail("find", paths[0], ret);
     }
 
-    return S_ISDIR(stat.mode) ? tool_ls_dir(tool, paths[0]) :
+    return S_ISDIR(stat.st_mode) ? tool_ls_dir(tool, paths[0]) :
            tool_stat(tool, paths);
 }
 
@@ -309,11 +304,12 @@ static int tool_run_get(tool_t *tool, char **paths)
 
 static int tool_run_put(tool_t *tool, char **paths)
 {
-    char name[2 * NF_PATH_MAX];
-    nf_stat_t stat;
+    char name[2 * TOOL_PATH_MAX];
+    struct stat stat;
 
     if ((strcmp(paths[0], "-") != 0) &&
-        (nf_stat(tool->server, paths[1], &stat) == 0) && S_ISDIR(stat.mode)) {
+        (nprdma_remote_stat(tool->server, paths[1], &stat) == 0) &&
+        S_ISDIR(stat.st_mode)) {
         snprintf(name, sizeof(name), "%s/%s", paths[1], tool_last(paths[0]));
         return tool_put(tool, paths[0], name);
     }
@@ -327,22 +323,22 @@ static int tool_run_append(tool_t *tool, char **paths)
 
 static int tool_mv(tool_t *tool, char **paths)
 {
-    int ret = nf_rename(tool->server, paths[0], paths[1]);
+    int ret = nprdma_remote_rename(tool->server, paths[0], paths[1]);
 
     return (ret == 0) ? 0 : tool_fail("rename", paths[0], ret);
 }
 
 static int tool_rm(tool_t *tool, char **paths)
 {
-    int ret = nf_remove(tool->server, paths[0],
-                        tool->is_dir ? NF_REMOVE_DIR : 0);
+    int ret = tool->is_dir ? nprdma_remote_rmdir(tool->server, paths[0]) :
+              nprdma_remote_unlink(tool->server, paths[0]);
 
     return (ret == 0) ? 0 : tool_fail("remove", paths[0], ret);
 }
 
 static int tool_mkdir(tool_t *tool, char **paths)
 {
-    int ret = nf_mkdir(tool->server, paths[0], 0777);
+    int ret = nprdma_remote_mkdir(tool->server, paths[0], 0777);
 
     return (ret == 0) ? 0 : tool_fail("make", paths[0], ret);
 }
@@ -382,7 +378,7 @@ static void tool_usage(void)
         printf("  %-7s %s\n", command->name, command->help);
     }
     printf("\n"
-           "  -p, --port PORT     of the host; default: %d\n"
+           "  -p, --port PORT     of the host; default: 7473\n"
            "  -t, --token FILE    default: ~/.config/nprdma/token\n"
            "  -s, --socket PATH   of a server of this host\n"
            "  -w, --wait SECONDS  for a server that is away; default: 30\n"
@@ -394,7 +390,7 @@ static void tool_usage(void)
            "  -q, --quiet         no progress, no offsets\n"
            "  -h, --help          show this text\n"
            "      --version       show the version\n\n"
-           "See nprdma-file(1).\n", NF_PORT);
+           "See nprdma-file(1).\n");
 }
 
 static unsigned tool_seconds(const char *text)
@@ -560,9 +556,20 @@ static void tool_take_paths(tool_t *tool, const tool_command_t *command,
     }
 }
 
+static void tool_say(void *arg, const char *line)
+{
+    nf_say("%s", line);
+}
+
 int main(int argc, char **argv)
 {
-    tool_t tool     = {.where = {.patience = 30}};
+    tool_t tool     = {
+        .where = {
+            .size     = sizeof(tool.where),
+            .patience = 30,
+            .say      = tool_say
+        },
+    };
     char *paths[2]  = {NULL, NULL};
     const tool_command_t *command;
     int ret;
@@ -583,12 +590,12 @@ int main(int argc, char **argv)
     nf_run_again(argv);
     tool_take_paths(&tool, command, argc - optind - 1, &argv[optind + 1],
                     paths);
-    if (nf_connect(&tool.where, &tool.server) != 0) {
+    if (nprdma_server_connect(&tool.where, &tool.server) != 0) {
         return 1;
     }
 
     ret = command->run(&tool, paths);
-    nf_disconnect(tool.server);
+    nprdma_server_disconnect(tool.server);
     if (fflush(stdout) != 0) {
         nf_say("standard output: %m");
         ret = 1;

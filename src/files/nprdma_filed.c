@@ -11,6 +11,7 @@
 
 #include "door.h"
 #include "path.h"
+#include "program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,6 +246,16 @@ static void filed_set_ucx(void)
     }
 }
 
+static void filed_start_ucx(nf_export_t *export)
+{
+    const ucs_status_t status = nf_context_create(NULL, &export->context);
+
+    if (status != UCS_OK) {
+        nf_die("UCX does not start: %s. Try 'nprdma_info'",
+               ucs_status_string(status));
+    }
+}
+
 /* A number that is another one when the host has been started anew */
 static uint64_t filed_boot(void)
 {
@@ -309,8 +320,8 @@ int main(int argc, char **argv)
     filed_open_root(&export, options.directory);
     filed_raise_limit();
     signal_fd = filed_signals();
-    if ((nf_context_create(&export.context) != 0) ||
-        (nf_door_open(&door) != 0)) {
+    filed_start_ucx(&export);
+    if (nf_door_open(&door) != 0) {
         return 1;
     }
 

@@ -11,6 +11,7 @@
 #include "common.h"
 #include "opened.h"
 #include "path.h"
+#include "program.h"
 
 #include <nprdma/nprdma_file_ucp.h>
 

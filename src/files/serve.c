@@ -10,6 +10,7 @@
 
 #include "serve.h"
 
+#include "program.h"
 #include "request.h"
 
 #include <errno.h>
@@ -451,18 +452,20 @@ static void nf_thread_end_sessions(nf_thread_t *thread)
  * why. */
 static int nf_thread_open_worker(nf_thread_t *thread)
 {
-    int ret = nf_worker_create(thread->export->context, &thread->worker);
+    ucs_status_t status;
 
-    if (ret != 0) {
-        return ret;
-    }
-
-    ret = nf_worker_listen(&thread->worker, NF_AM_REQUEST, nf_thread_on_request,
-                           thread);
-    if (ret != 0) {
+    status = nf_worker_create(thread->export->context, &thread->worker);
+    if (status == UCS_OK) {
+        status = nf_worker_listen(&thread->worker, NF_AM_REQUEST,
+                                  nf_thread_on_request, thread);
+        if (status == UCS_OK) {
+            return 0;
+        }
         nf_worker_destroy(&thread->worker);
     }
-    return ret;
+
+    nf_say("UCX makes no worker: %s", ucs_status_string(status));
+    return nf_errno(status);
 }
 
 /* Nobody is there: what UCX has kept of those who were goes with the worker */

@@ -7,20 +7,28 @@
 #ifndef NF_TOOL_H_
 #define NF_TOOL_H_
 
-#include "client.h"
+#include "clock.h"
+#include "program.h"
 
+#include <nprdma/nprdma_remote.h>
+
+#include <limits.h>
 #include <stdint.h>
+
+/** Bytes of a path of the server, with no zero at its end */
+#define TOOL_PATH_MAX  (PATH_MAX - 1)
 
 /** What the command line says */
 typedef struct tool {
-    nf_where_t  where;
-    nf_server_t *server;
-    int         is_json;
-    int         is_long;    /**< ls: more than names */
-    int         is_quiet;   /**< no progress */
-    int         by_lines;   /**< append: each line by itself */
-    int         is_durable; /**< it is on the disk before the command ends */
-    int         is_dir;     /**< rm: a directory */
+    nprdma_server_params_t where;
+    nprdma_server_t        *server;
+    int                    is_json;
+    int                    is_long;    /**< ls: more than names */
+    int                    is_quiet;   /**< no progress */
+    int                    by_lines;   /**< append: each line by itself */
+    int                    is_durable; /**< on the disk before the command
+                                            ends */
+    int                    is_dir;     /**< rm: a directory */
 } tool_t;
 
 /** How far a copy is; shown on a terminal alone */
