@@ -75,8 +75,8 @@ then
 fi
 cd "$out"
 # Of an earlier run
-for name in libnprdma0 libnprdma-dev nprdma-utils nprdma-dkms 'libucx*-nprdma'
-do
+for name in libnprdma0 libnprdma-remote0 libnprdma-dev nprdma-utils \
+    nprdma-dkms 'libucx*-nprdma'; do
     find "$out" -maxdepth 1 \( -name "${name}_*.deb" -o \
         -name "$name-dbgsym_*.deb" \) -delete
 done

@@ -87,7 +87,7 @@ then
     die "rpmbuild failed: the end of $out/log is above"
 fi
 # Of an earlier run
-for name in nprdma libnprdma 'ucx*-nprdma'; do
+for name in nprdma libnprdma libnprdma_remote 'ucx*-nprdma'; do
     find "$out" -maxdepth 1 -name "$name-*.rpm" -delete
 done
 find "$work/RPMS" "$work/SRPMS" -name '*.rpm' -exec mv {} "$out" \;

@@ -71,7 +71,8 @@ static int bench_append_batch(bench_t *bench)
 {
     uint64_t at;
 
-    return nprdma_remote_append(bench->log, bench->data, BENCH_BATCH * BENCH_RECORD, &at);
+    return nprdma_remote_append(bench->log, bench->data,
+                                BENCH_BATCH * BENCH_RECORD, &at);
 }
 
 static int bench_append_call(bench_t *bench)

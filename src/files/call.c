@@ -194,7 +194,7 @@ void nf_server_drop(nprdma_server_t *server, uint32_t handle)
         .server   = server,
         .is_bound = 1,
         .request  = {.op = NF_OP_CLOSE, .handle = handle},
-        .on_end   = nf_call_free
+        .on_end   = nf_call_free,
     };
     nf_call_begin(call);
 }

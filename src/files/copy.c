@@ -28,6 +28,9 @@
 /* Bytes of lines that are appended at a time, at most */
 #define TOOL_LINES   65536
 
+/* What goes as one append, at most */
+#define TOOL_APPEND_MAX  NPRDMA_REMOTE_APPEND_MAX
+
 /* What is moved at a time: progress is shown after each */
 #define TOOL_PIECE   (8ull << 20)
 
@@ -148,8 +151,8 @@ static int tool_move_window(nprdma_remote_t *remote, int is_put, char *window,
 
     for (done = 0; done < len; done += part) {
         part = nf_min(len - done, TOOL_PIECE);
-        ret  = is_put ?
-               nprdma_remote_pwrite(remote, window + done, part, offset + done) :
+        ret  = is_put ? nprdma_remote_pwrite(remote, window + done, part,
+                                             offset + done) :
                nprdma_remote_pread(remote, window + done, part, offset + done);
         if (ret != (ssize_t)part) {
             return (ret < 0) ? ret : -ENODATA;
@@ -314,8 +317,8 @@ int tool_get(tool_t *tool, const char *path, const char *name)
     return 0;
 }
 
-static int tool_put_all(tool_t *tool, tool_local_t *local, nprdma_remote_t *remote,
-                        const char *name)
+static int tool_put_all(tool_t *tool, tool_local_t *local,
+                        nprdma_remote_t *remote, const char *name)
 {
     tool_progress_t progress;
     int ret;
@@ -402,14 +405,14 @@ static int tool_append_these(tool_t *tool, nprdma_remote_t *remote,
 /* Lines go as they come: as many at once as there are */
 static int tool_append_lines(tool_t *tool, nprdma_remote_t *remote, int fd)
 {
-    char *data  = malloc(NPRDMA_REMOTE_APPEND_MAX);
+    char *data  = malloc(TOOL_APPEND_MAX);
     size_t have = 0, whole;
     int is_over = 0, ret = (data == NULL) ? -ENOMEM : 0;
     ssize_t len;
     char *last;
 
     while ((ret == 0) && !is_over) {
-        len = read(fd, data + have, nf_min(TOOL_LINES, NPRDMA_REMOTE_APPEND_MAX - have));
+        len = read(fd, data + have, nf_min(TOOL_LINES, TOOL_APPEND_MAX - have));
         if (len < 0) {
             ret = (errno == EINTR) ? 0 : -errno;
             continue;
@@ -420,7 +423,7 @@ static int tool_append_lines(tool_t *tool, nprdma_remote_t *remote, int fd)
         last    = memrchr(data, '\n', have);
         whole   = is_over ? have : (last == NULL) ? 0 :
                   (size_t)(last + 1 - data);
-        ret     = (!is_over && (have == NPRDMA_REMOTE_APPEND_MAX) && (whole == 0)) ?
+        ret     = (!is_over && (have == TOOL_APPEND_MAX) && (whole == 0)) ?
                   -EMSGSIZE : tool_append_these(tool, remote, data, whole);
         have   -= whole;
         memmove(data, data + whole, have);
@@ -431,7 +434,7 @@ static int tool_append_lines(tool_t *tool, nprdma_remote_t *remote, int fd)
 
 static int tool_append_all(tool_t *tool, nprdma_remote_t *remote, int fd)
 {
-    char *data = malloc(NPRDMA_REMOTE_APPEND_MAX + 1);
+    char *data = malloc(TOOL_APPEND_MAX + 1);
     ssize_t len;
     int ret;
 
@@ -439,9 +442,9 @@ static int tool_append_all(tool_t *tool, nprdma_remote_t *remote, int fd)
         return -ENOMEM;
     }
 
-    len = tool_read(fd, data, NPRDMA_REMOTE_APPEND_MAX + 1);
+    len = tool_read(fd, data, TOOL_APPEND_MAX + 1);
     ret = (len < 0) ? len : (len == 0) ? 0 :
-          (len > NPRDMA_REMOTE_APPEND_MAX) ? -EMSGSIZE :
+          (len > TOOL_APPEND_MAX) ? -EMSGSIZE :
           tool_append_these(tool, remote, data, len);
     free(data);
     return ret;

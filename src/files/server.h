@@ -168,7 +168,15 @@ int nf_server_is_gone(nprdma_server_t *server, int patience);
 int nf_server_worker(nprdma_server_t *server);
 
 
-/* remote.c: what programs call */
+/* progress.c: how calls come to their end */
+
+/** Make a call that blocks. Returns what it returns; -EDEADLK: a callback does
+ *  that. */
+int64_t nf_call_run(nf_call_t *call);
+
+/** Begin a call that is told of; @a what is copied. Returns 0, -EINVAL, or
+ *  -ENOMEM. */
+int nf_call_run_nb(const nf_call_t *what, nprdma_remote_cb_t cb, void *arg);
 
 /** Call the callbacks of calls that have ended. Returns how many. */
 unsigned nf_server_tell(nprdma_server_t *server);

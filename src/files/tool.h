@@ -50,6 +50,11 @@ void tool_progress_add(tool_progress_t *progress, uint64_t bytes);
 /** And what it was in all */
 void tool_progress_end(const tool_t *tool, tool_progress_t *progress);
 
+/** Commands that show what is known of a file, or of all in a directory. Return
+ *  what to exit with. */
+int tool_stat(tool_t *tool, char **paths);
+int tool_ls(tool_t *tool, char **paths);
+
 /** Copies between a server's file and one of ours; "-": standard output or
  *  input. Return what to exit with. */
 int tool_get(tool_t *tool, const char *remote, const char *local);

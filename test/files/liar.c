@@ -374,9 +374,9 @@ int main(int argc, char **argv)
     }
 
     socket_path = argv[1];
-    if ((nf_context_create(&context) != 0) ||
-        (nf_worker_create(context, &worker) != 0) ||
-        (nf_worker_listen(&worker, NF_AM_REPLY, on_reply, NULL) != 0)) {
+    if ((nf_context_create(NULL, &context) != UCS_OK) ||
+        (nf_worker_create(context, &worker) != UCS_OK) ||
+        (nf_worker_listen(&worker, NF_AM_REPLY, on_reply, NULL) != UCS_OK)) {
         return 1;
     }
 

@@ -61,8 +61,8 @@ next=${ucx%.*}.$((${ucx#*.} + 1))
 # Debian's rpm makes packages of symbols from version 4.20 on
 rm -f "$made"/nprdma-debug*.rpm
 run 20 rpm -qp --qf '%{NAME}\n' "$made"/*.rpm
-tap_check "they are those that there should be" said libnprdma nprdma \
-    nprdma-devel nprdma-dkms nprdma-utils "$plugin"
+tap_check "they are those that there should be" said libnprdma \
+    libnprdma_remote nprdma nprdma-devel nprdma-dkms nprdma-utils "$plugin"
 run 20 rpm -qpR "$(rpm_of "$plugin")"
 tap_check "the plug-in wants its UCX or later" \
     grep -qE "^ucx\(.*\) >= $ucx\$" "$TAP_OUT"
@@ -95,7 +95,8 @@ rpm_there() {
 mapfile -t files < <(find "$made" -name '*.rpm' ! -name '*.src.rpm')
 rpm_there -i "${files[@]}"
 tap_expect_success "they are installed"
-rpm_there -V libnprdma nprdma-devel nprdma-dkms nprdma-utils "$plugin"
+rpm_there -V libnprdma libnprdma_remote nprdma-devel \
+    nprdma-dkms nprdma-utils "$plugin"
 tap_expect_success "all files are there as they were packed"
 run 20 "$root/usr/bin/nprdma-run" --version
 tap_check "the launcher runs" grep -qF "(for UCX: $ucx)" "$TAP_OUT"
@@ -105,7 +106,8 @@ run 60 make -s -C "$NPRDMA_BUILD" install-kmod DESTDIR="$TAP_DIR/kmod"
 rm "$TAP_DIR"/kmod/usr/src/nprdma-*/COPYING
 tap_check "DKMS has what make install-kmod installs" is_there "$TAP_DIR/kmod" \
     "$root"
-rpm_there -e libnprdma nprdma-devel nprdma-dkms nprdma-utils "$plugin"
+rpm_there -e libnprdma libnprdma_remote nprdma-devel \
+    nprdma-dkms nprdma-utils "$plugin"
 tap_expect_success "they are removed"
 run 20 find "$root" -iname '*nprdma*'
 tap_check "nothing of ours is left" test ! -s "$TAP_OUT"
