@@ -114,6 +114,28 @@ run_here 60 env UCX_TLS=tcp "$NPRDMA_BUILD/files_remote" all "$SOCKET" "$SHARE"
 tap_check "whatever UCX_TLS says" test "$RC" -eq 0
 [ "$RC" -eq 0 ] || sed 's/^/# /' "$TAP_OUT"
 
+# The example
+rm -rf "${SHARE:?}"/*
+seq 300000 >"$SHARE/numbers"
+sum=$(od -An -v -tu1 -w1 "$SHARE/numbers" |
+    awk '{ sum += $1 } END { print sum }')
+if [ -z "$cc" ] || ! command -v pkg-config >/dev/null; then
+    tap_skip "the example" "needs a compiler and pkg-config"
+else
+    # shellcheck disable=SC2046
+    run 60 "$cc" -std=c99 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror \
+        -o "$TAP_DIR/sum" "$NPRDMA_SRC/examples/files/sum.c" \
+        $(pkg-config --cflags --libs nprdma_remote)
+    tap_expect_success "sum.c is compiled with what pkg-config says"
+    ln -s "$SOCKET" "$TAP_DIR/nprdma-filed.sock"
+    run_here 60 env XDG_RUNTIME_DIR="$TAP_DIR" "$TAP_DIR/sum" /numbers
+    tap_check "it adds up a file" grep -qx \
+        "$(stat -c %s "$SHARE/numbers") bytes, sum $sum" "$TAP_OUT"
+    run_here 60 env XDG_RUNTIME_DIR="$TAP_DIR" "$TAP_DIR/sum" /none
+    tap_expect_error "and says which is not there" \
+        'sum: /none: No such file or directory'
+fi
+
 # Servers are killed, and started again
 rm -rf "${SHARE:?}"/*
 remote storm
