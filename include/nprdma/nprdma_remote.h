@@ -105,7 +105,7 @@ int nprdma_server_connect(const nprdma_server_params_t *params,
 
 /** End it. What is under way ends with -ECANCELED: its callbacks are called,
  *  and may begin nothing. Its files must not be used any more, but be closed.
- *  NULL: nothing. */
+ *  Not from a callback. NULL: nothing. */
 void nprdma_server_disconnect(nprdma_server_t *server);
 
 /**
@@ -146,7 +146,8 @@ size_t nprdma_server_pending(const nprdma_server_t *server);
 int nprdma_remote_open(nprdma_server_t *server, const char *path, int flags,
                        mode_t mode, nprdma_remote_t **file);
 
-/** Close it. What is under way for it ends first. NULL: nothing. */
+/** Close it. What is under way for it ends first; a callback does not wait for
+ *  that. NULL: nothing. */
 void nprdma_remote_close(nprdma_remote_t *file);
 
 /**

@@ -199,6 +199,23 @@ void nf_server_drop(nprdma_server_t *server, uint32_t handle)
     nf_call_begin(call);
 }
 
+void nf_remote_put(nprdma_remote_t *file)
+{
+    if (--file->uses > 0) {
+        return;
+    }
+
+    if (file->server != NULL) {
+        ucs_list_del(&file->list);
+        if (file->epoch == file->server->epoch) {
+            nf_server_drop(file->server, file->handle);
+        }
+    }
+    nf_key_put(file->key);
+    free(file->path);
+    free(file);
+}
+
 /* A file is open, for the first time or again. If its name is another file's by
  * then, it is not, and stays so. */
 static int nf_call_opened(nf_call_t *call)
@@ -238,6 +255,7 @@ static void nf_remote_reopened(nf_call_t *call)
             nf_call_go(call);
         }
     }
+    nf_remote_put(file);
 }
 
 /* The call goes on when its file is open by the connection that there is now.
@@ -305,9 +323,10 @@ void nf_call_begin(nf_call_t *call)
     nprdma_remote_t *file   = call->file;
 
     ucs_list_head_init(&call->list);
-    if ((file != NULL) && call->is_change) {
-        ++file->changes;
-        ++file->num_changing;
+    if (file != NULL) {
+        ++file->uses; /* its on_end sees to that */
+        file->changes      += call->is_change;
+        file->num_changing += call->is_change;
     }
     /* a server that was silent for some time may be gone */
     if ((nf_now() - server->used) > NF_SILENCE) {

@@ -514,6 +514,7 @@ void nprdma_server_disconnect(nprdma_server_t *server)
         return;
     }
 
+    server->is_over = 1;
     nf_server_end_calls(server, -ECANCELED);
     nf_server_tell(server);
     ucs_list_for_each(file, &server->files, list) {

@@ -33,6 +33,7 @@ unsigned nf_server_tell(nprdma_server_t *server)
     ucs_list_link_t calls;
     nprdma_remote_cb_t cb;
     nf_call_t *call;
+    int64_t result;
     void *arg;
 
     if (ucs_list_is_empty(&server->ended) || server->is_calling) {
@@ -44,15 +45,14 @@ unsigned nf_server_tell(nprdma_server_t *server)
     ucs_list_head_init(&server->ended);
     server->is_calling = 1;
     while (!ucs_list_is_empty(&calls)) {
-        call = ucs_list_extract_head(&calls, nf_call_t, list);
-        cb   = call->cb;
-        arg  = call->arg;
+        call   = ucs_list_extract_head(&calls, nf_call_t, list);
+        cb     = call->cb;
+        arg    = call->arg;
+        result = call->result;
         ucs_list_add_head(&server->spare, &call->list);
         --server->num_calls;
-        if (call->file != NULL) {
-            --call->file->num_calls;
-        }
-        cb(arg, call->result);
+        nf_remote_put(call->file);
+        cb(arg, result);
         ++count;
     }
     server->is_calling = 0;
@@ -139,6 +139,9 @@ static void nf_server_until(nprdma_server_t *server, const int *is_so)
 static void nf_call_is_over(nf_call_t *call)
 {
     *(int*)call->arg = 1;
+    if (call->file != NULL) {
+        nf_remote_put(call->file);
+    }
 }
 
 int64_t nf_call_run(nf_call_t *call)
@@ -171,6 +174,10 @@ int nf_call_run_nb(const nf_call_t *what, nprdma_remote_cb_t cb,
         return -EINVAL;
     }
 
+    if (server->is_over) {
+        return -ENOTCONN;
+    }
+
     if (ucs_list_is_empty(&server->spare)) {
         call = malloc(sizeof(*call));
         if (call == NULL) {
@@ -188,7 +195,6 @@ int nf_call_run_nb(const nf_call_t *what, nprdma_remote_cb_t cb,
         call->iov = &call->one;
     }
     ++server->num_calls;
-    ++call->file->num_calls;
     nf_call_begin(call);
     (void)nf_server_go_on(server);
     return 0;

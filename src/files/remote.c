@@ -382,16 +382,6 @@ static int nf_open_flags(int flags, unsigned *open_p)
             (use == (O_WRONLY | O_APPEND))) ? 0 : -EINVAL;
 }
 
-static void nf_remote_free(nprdma_remote_t *file)
-{
-    if (file->server != NULL) {
-        ucs_list_del(&file->list);
-    }
-    nf_key_put(file->key);
-    free(file->path);
-    free(file);
-}
-
 /* Returns 0 or a negative errno */
 static int nf_remote_make(nprdma_server_t *server, const char *path,
                           unsigned flags, nprdma_remote_t **file_p)
@@ -403,15 +393,16 @@ static int nf_remote_make(nprdma_server_t *server, const char *path,
     }
 
     file->flags    = flags;
+    file->uses     = 1;
     file->path     = strdup((path[0] == '\0') ? "/" : path);
-    file->path_iov = (struct iovec){file->path, strlen(path)};
-    ucs_list_head_init(&file->waiting);
     if (file->path == NULL) {
         free(file);
         return -ENOMEM;
     }
 
-    file->server = server;
+    file->path_iov = (struct iovec){file->path, strlen(file->path)};
+    file->server   = server;
+    ucs_list_head_init(&file->waiting);
     ucs_list_add_tail(&server->files, &file->list);
     *file_p = file;
     return 0;
@@ -442,7 +433,7 @@ int nprdma_remote_open(nprdma_server_t *server, const char *path, int flags,
     ret          = nf_call_run(&call);
     file->flags &= ~once;
     if (ret != 0) {
-        nf_remote_free(file);
+        nf_remote_put(file);
         return ret;
     }
 
@@ -459,12 +450,8 @@ void nprdma_remote_close(nprdma_remote_t *file)
     }
 
     server = file->server;
-    while ((server != NULL) && !server->is_calling &&
-           ((file->num_calls > 0) || file->is_opening)) {
+    while ((server != NULL) && !server->is_calling && (file->uses > 1)) {
         (void)nprdma_server_wait(server, -1);
     }
-    if ((server != NULL) && (file->epoch == server->epoch)) {
-        nf_server_drop(server, file->handle);
-    }
-    nf_remote_free(file);
+    nf_remote_put(file); /* a callback does not wait */
 }

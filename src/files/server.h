@@ -102,9 +102,9 @@ struct nprdma_remote {
     uint64_t        boot;         /**< of the host then */
     uint64_t        changes;      /**< so many calls have changed it */
     unsigned        num_changing; /**< of these, under way */
-    size_t          num_calls;    /**< of programs, under way */
-    int             is_opening;   /**< it is opened again, by this call */
-    nf_call_t       opening;
+    size_t          uses;         /**< the program's, and each call's */
+    int             is_opening;   /**< it is opened again */
+    nf_call_t       opening;      /**< with is_opening */
     ucs_list_link_t waiting;      /**< calls that wait for it */
 };
 
@@ -131,6 +131,7 @@ struct nprdma_server {
     unsigned               flying;   /**< requests that UCX has */
     size_t                 num_calls; /**< of programs, without blocking */
     int                    is_calling; /**< a callback of a program */
+    int                    is_over;  /**< disconnected: nothing begins */
     ucs_list_link_t        files;
     ucs_list_link_t        busy;     /**< calls: UCX or the server has them */
     ucs_list_link_t        ready;    /**< they go on */
@@ -234,6 +235,9 @@ void nf_server_end_calls(nprdma_server_t *server, int result);
 
 /** Close a handle; nobody waits for that */
 void nf_server_drop(nprdma_server_t *server, uint32_t handle);
+
+/** A use of a file ends. After the last it is closed, and freed. */
+void nf_remote_put(nprdma_remote_t *file);
 
 /** A use of a key ends. NULL: nothing. */
 void nf_key_put(nf_key_t *key);
