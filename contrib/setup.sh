@@ -11,6 +11,7 @@ packages=(
     libopenmpi-dev openmpi-bin  # benchmarks and MPI tests
     libmpich-dev mpich          # another MPI; mpicc and mpirun stay Open MPI's
     libgtest-dev                # UCT and UCP tests
+    fio                         # a tool of storage people (test/files)
     hpcc                        # a real MPI application
     clang libclang-rt-dev       # fuzz targets
     clang-format shellcheck     # rules of the house (test/tidy)

@@ -88,8 +88,8 @@ find_tree() {
         tree=$work/$1
         "$top/contrib/ucx-source.sh" --suite "$1" "$tree" >"$work/log" 2>&1 &&
             return
-        reason=$(grep '^ucx-source.sh:' "$work/log" | tail -n 1)
-        reason=${reason#ucx-source.sh: }
+        reason=$(grep '^debian-source.sh:' "$work/log" | tail -n 1)
+        reason=${reason#debian-source.sh: }
         ;;
     esac
     return 1
