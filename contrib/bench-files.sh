@@ -3,10 +3,12 @@
 # Shows what files that peers reach by offset cost on this machine: to make a
 # key, and to read and write, beside the same of memory, and beside the system
 # calls of a process that has the file itself; and what nprdma-filed's clients
-# wait for, beside libpmemlog, where that is installed, and cp.
+# wait for, beside cp, and where they are installed libpmemlog and NFS (fio).
 set -euo pipefail
 # shellcheck source=contrib/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=contrib/bench/nfs.sh
+. "$nprdma_top/contrib/bench/nfs.sh"
 
 quick=0
 prefix=
@@ -64,6 +66,7 @@ UCX_TLS=nprdma timeout -k 5 300 "$prefix/bin/nprdma-run" "$bench" -n "$mib" \
 share=$(mktemp -d /dev/shm/nprdma-bench.XXXXXX)
 server=
 end() {
+    nfs_stop
     [ -z "$server" ] || kill "$server" 2>/dev/null || true
     rm -rf "$share"
 }
@@ -115,6 +118,14 @@ for ((i = 0; i <= rounds; ++i)); do
     cmp "$share/source" "$share/d" || nprdma_die "what was copied differs"
     rm "$share"/files/* "$share"/[cd]
 done
+missing=$(nfs_missing)
+if [ -z "$missing" ]; then
+    echo "measuring fio, and NFS: some $((quick ? 25 : 90)) s" >&2
+    nfs_measure $((quick ? 1 : 5)) 1 >"$out/nfs.txt" ||
+        nprdma_die "fio, or its engine of NFS, failed: see above"
+else
+    echo "not measured, for what is missing:$missing" >"$out/nfs.txt"
+fi
 end
 server=
 
@@ -143,5 +154,13 @@ server=
         printf text, mib, \"to the server:\", $to, $to_cp, $to_cp / $to
         printf text, mib, \"from it:\", $from, $from_cp, $from_cp / $from
     }"
+    echo
+    echo "fio, 1024 bytes at random places, operations a second, medians of" \
+        "rounds in turn:"
+    awk '/^not/ { print; next }
+        !header++ { printf "%-10s %5s %9s %9s %6s %5s\n", "", "depth",
+            "nprdma", "NFS", "ratio", "self" }
+        { printf "%-10s %5d %9d %9d %6.1f %5.2f\n", $2, $1, $3, $4, $3 / $4,
+            $5 / $3 }' "$out/nfs.txt"
     echo "$(date +%F), load $(cut -d ' ' -f 1 /proc/loadavg); all of it in $out"
 } | tee "$out/table.txt"
