@@ -7,11 +7,13 @@
  *     files_log follow LOG COUNT
  *     files_log list LOG
  *     files_log check LOG
+ *     files_log calls LOG
  *
  * write: COUNT records of MIN to MAX bytes; each that is acknowledged is a line
  * "WRITER NUMBER LENGTH OFFSET" on standard output. follow: walk again and
  * again, until COUNT records have been seen: each once, those of each writer in
- * order. list: the lines of all. LOG: a file, or ":PATH" of the server of this
+ * order; it says when it begins. list: the lines of all. calls: each call once,
+ * for a log that is not there before. LOG: a file, or ":PATH" of the server of this
  * host.
  */
 
@@ -96,7 +98,7 @@ static int open_log(const char *path, int flags, nprdma_log_t **log)
     int ret;
 
     if (path[0] == ':') {
-        ret = nprdma_server_connect(NULL, &server);
+        ret = (server != NULL) ? 0 : nprdma_server_connect(NULL, &server);
         return (ret != 0) ? ret :
                nprdma_log_open_remote(server, path + 1, flags, 0666, log);
     }
@@ -226,6 +228,10 @@ static int do_read(const char *path, uint64_t count, int is_listed)
         return fail(path, ret);
     }
 
+    if (!is_listed) {
+        printf("begun\n");
+        fflush(stdout);
+    }
     do {
         ret = nprdma_log_walk(log, &from, judge, &seen);
         ++walks;
@@ -238,6 +244,65 @@ static int do_read(const char *path, uint64_t count, int is_listed)
         printf("%" PRIu64 " records in %u walks\n", seen.count, walks);
     }
     return (ret != 0) || (!is_listed && (seen.count != count));
+}
+
+static int count(void *arg, uint64_t at, const void *data, size_t length)
+{
+    unsigned *counts = arg;
+
+    counts[0] += 1;
+    counts[1] += length;
+    return (length == 2) ? 7 : 0;
+}
+
+/* The line of the call that does not what it should; 0: all do */
+static int calls(const char *path)
+{
+    const struct iovec iov[] = {{"one", 3}, {"", 0}, {"three", 5}};
+    unsigned counts[2]       = {0, 0};
+    uint64_t at[3], from     = 0;
+    nprdma_log_t *log, *reader;
+
+#define CALL(_condition) if (!(_condition)) return __LINE__
+    CALL(open_log(path, O_RDONLY, &log) == -ENOENT);
+    CALL(open_log(path, O_WRONLY, &log) == -EINVAL);
+    CALL((open_log(path, O_RDWR | O_CREAT | O_EXCL, &log) == 0) && log);
+    CALL((open_log(path, O_RDWR | O_CREAT | O_EXCL, &reader) == -EEXIST));
+    CALL((reader == NULL) && (open_log(path, O_RDONLY, &reader) == 0));
+    CALL(nprdma_log_append(reader, "", 0, NULL) == -EBADF);
+    CALL(nprdma_log_rewind(reader) == -EBADF);
+    CALL((nprdma_log_tell(log) == 0) && (nprdma_log_tell(reader) == 0));
+    CALL((nprdma_log_append(log, "x", 1, &at[0]) == 0) && (at[0] == 0));
+    CALL((nprdma_log_appendv(log, iov, 3, &at[0]) == 0) && (at[0] == 21));
+    CALL(nprdma_log_append_many(log, iov, 3, at) == 0);
+    CALL((at[0] == 49) && (at[1] == 72) && (at[2] == 92));
+    CALL((nprdma_log_tell(log) == 117) && (nprdma_log_tell(reader) == 117));
+    CALL(nprdma_log_walk(reader, &from, count, counts) == 0);
+    CALL((from == 117) && (counts[0] == 5) && (counts[1] == 17));
+    CALL(nprdma_log_append(log, "ab", 2, NULL) == 0);
+    CALL(nprdma_log_append(log, "abc", 3, NULL) == 0);
+    CALL((nprdma_log_walk(log, &from, count, counts) == 7) && (from == 139));
+    CALL((nprdma_log_walk(log, &from, count, counts) == 0) && (from == 162));
+    CALL((nprdma_log_sync(log) == 0) && (nprdma_log_sync(reader) == 0));
+    CALL((nprdma_log_rewind(log) == 0) && (nprdma_log_tell(reader) == 0));
+    CALL(nprdma_log_walk(reader, &from, count, counts) == -ESTALE);
+    CALL((nprdma_log_append(log, "x", 1, &at[0]) == 0) && (at[0] == 0));
+    CALL((nprdma_log_walk(reader, NULL, count, counts) == 0));
+    CALL(counts[0] == 8);
+#undef CALL
+    nprdma_log_close(reader);
+    nprdma_log_close(log);
+    return 0;
+}
+
+static int do_calls(const char *path)
+{
+    const int line = calls(path);
+
+    if (line != 0) {
+        printf("%s:%d\n", __FILE__, line);
+    }
+    return line != 0;
 }
 
 static void damaged(void *arg, uint64_t at, uint64_t length)
@@ -278,7 +343,9 @@ int main(int argc, char **argv)
         return do_read(argv[2], 0, 1);
     } else if (strcmp(command, "check") == 0) {
         return do_check(argv[2]);
+    } else if (strcmp(command, "calls") == 0) {
+        return do_calls(argv[2]);
     }
-    fprintf(stderr, "Usage: files_log write|follow|list|check LOG ...\n");
+    fprintf(stderr, "Usage: files_log write|follow|list|check|calls LOG ...\n");
     return 2;
 }

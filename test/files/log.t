@@ -55,27 +55,61 @@ clean() {
     rm -f "$log" "$TAP_DIR"/wrote* "$TAP_DIR"/why*
 }
 
+server_start() { # DIRECTORY
+    rm -f "$TAP_DIR/server.out"
+    "$NPRDMA_PREFIX/bin/nprdma-filed" "$1" >"$TAP_DIR/server.out" 2>&1 &
+    SERVER=$!
+    wait_until 30 grep -qs 'is shared' "$TAP_DIR/server.out"
+}
+
+server_stop() { # NAME: and that was in order
+    kill "$SERVER" 2>/dev/null || true
+    if wait "$SERVER"; then
+        tap_ok "$1"
+    else
+        tap_not_ok "$1" "$TAP_DIR/server.out"
+    fi
+    SERVER=
+}
+
+# follower NUMBER LOG COUNT: in the background, and has begun
+followers=()
+follower() {
+    logs follow "$2" "$3" >"$TAP_DIR/follow$1" 2>&1 &
+    followers+=($!)
+    wait_until 30 grep -qs begun "$TAP_DIR/follow$1"
+}
+
+followers_done() {
+    local pid
+
+    for pid in "${followers[@]}"; do
+        tap_check "who reads meanwhile sees each once, in order" wait "$pid"
+    done
+    followers=()
+    grep -h -v begun "$TAP_DIR"/follow? | sed 's/^/# /'
+    rm "$TAP_DIR"/follow?
+}
+
 mkdir "$TAP_DIR/unit"
 run 120 "$NPRDMA_BUILD/files_log_unit" "$TAP_DIR/unit"
 grep '^not ok\|^#' "$TAP_OUT" | sed 's/^/# /' || true
 tap_check "files that are cut and damaged in all ways ($(grep -c '^ok' \
     "$TAP_OUT") checks)" [ "$RC" = 0 ]
 
+run 20 "$NPRDMA_BUILD/files_log" calls "$log"
+tap_expect_success "each call"
+clean
+
 # Eight at once, and two who read meanwhile
-logs follow "$log" 3200 >"$TAP_DIR/follow1" 2>&1 &
-first=$!
+follower 1 "$log" 3200
 for i in $(seq 8); do
     writer "$i" "$log" 400 16 5000
 done
-logs follow "$log" 3200 >"$TAP_DIR/follow2" 2>&1 &
-second=$!
+follower 2 "$log" 3200
 writers_done "8 processes append 400 records each"
 as_written "all are there"
-for reader in "$first" "$second"; do
-    cat "$TAP_DIR"/follow? >"$TAP_OUT"
-    tap_check "who reads meanwhile sees each once, in order" wait "$reader"
-done
-sed 's/^/# /' "$TAP_DIR"/follow?
+followers_done
 clean
 
 # Killed: what was acknowledged is there, and at most what was under way beside
@@ -96,7 +130,7 @@ torn() { # how many ranges are damaged, or incomplete
 }
 
 failed=0 killed=0 damaged=0 records=0
-for _ in $(seq 10); do
+while [ "$killed" -lt 50 ]; do
     for i in 1 2 3 4 5; do
         writer "$i" "$log" 60 16 1000000
     done
@@ -119,5 +153,86 @@ tap_check "of $killed writers that were killed all is there ($records)" \
     [ "$failed" = 0 ]
 tap_check "and some were killed in the middle of a record ($damaged)" \
     [ "$damaged" -gt 0 ]
+
+# The same through a server, beside local ones
+server_start "$SHARE"
+run_here 20 "$NPRDMA_BUILD/files_log" calls :log
+tap_expect_success "each call, of a server"
+clean
+follower 1 "$log" 1600
+follower 2 :log 1600
+for i in 1 2 3; do
+    writer "$i" "$log" 200 16 5000
+    writer "$((i + 3))" :log 200 16 5000
+done
+writer 7 "$log" 200 16 200000
+writer 8 :log 200 16 200000
+writers_done "4 processes here and 4 of a server append 200 records each"
+as_written "all are there"
+as_written "and there as well" :log
+followers_done
+clean
+
+# Clients that are killed, and then the server: an append that is under way then
+# may be there, and is said to be an error
+failed=0 records=0
+for _ in 1 2 3; do
+    for i in 1 2 3; do
+        writer "$i" :log 3000 16 100000
+    done
+    for i in 0 1 2; do
+        wait_until 30 [ -s "$TAP_DIR/wrote$((i + 1))" ]
+        sleep "0.0$((RANDOM % 10))"
+        [ "$i" != 2 ] || kill -9 "$SERVER"
+        kill -9 "${writers[i]}" 2>/dev/null || true
+        wait "${writers[i]}" 2>/dev/null || true
+    done
+    writers=()
+    wait "$SERVER" 2>/dev/null || true
+    server_start "$SHARE"
+    writer 6 :log 5 16 100
+    wait "${writers[0]}" || failed=1
+    writers=()
+    acknowledged 3 || failed=1
+    records=$((records + $(wc -l <"$TAP_DIR/wanted")))
+    cat "$TAP_DIR/lost" "$TAP_DIR"/why* >>"$TAP_OUT"
+    clean
+done
+tap_check "of clients and servers that were killed all is there ($records)" \
+    [ "$failed" = 0 ]
+server_stop "the last one ends in order"
+
+# A disk that is full: an error, and what is there stays; with room again
+# writers go on
+if [ "$(id -u)" -eq 0 ] && mkdir "$TAP_DIR/small" &&
+    mount -t tmpfs -o size=4m small "$TAP_DIR/small" 2>/dev/null; then
+    trap 'umount -l "$TAP_DIR/small"; [ -z "$SERVER" ] || kill -9 "$SERVER"
+        rm -rf "$TAP_DIR"' EXIT
+    server_start "$TAP_DIR/small"
+    log=$TAP_DIR/small/log
+    head -c 1000000 /dev/zero >"$TAP_DIR/small/other"
+    for place in "$log" :log; do
+        writer 1 "$place" 1000 16 30000
+        wait "${writers[0]}" && failed=1 || failed=0
+        cp "$TAP_DIR/why1" "$TAP_OUT"
+        tap_check "a disk is full: an append to $place says so" \
+            grep -q 'No space left on device' "$TAP_OUT"
+        acknowledged 1 || failed=1
+        tap_check "and all before is there ($(wc -l <"$TAP_DIR/wanted"))" \
+            [ "$failed" = 0 ]
+        echo "# $(torn) torn"
+        rm -f "$TAP_DIR/small/other"
+        writers=()
+        writer 2 "$place" 10 16 100
+        writers_done "with room again they go on"
+        acknowledged 1 || failed=1
+        tap_check "and all is there" [ "$failed" = 0 ]
+        clean
+        head -c 1000000 /dev/zero >"$TAP_DIR/small/other"
+    done
+    server_stop "the server lives on"
+else
+    tap_skip "a full disk" "needs root, to mount one"
+fi
 
 tap_done
