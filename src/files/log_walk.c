@@ -178,6 +178,7 @@ static int nf_log_judge(nf_log_reader_t *reader, uint64_t at,
         }
     }
 
+    /* if another one begins within it, it has not been written to its end */
     stored = sizeof(*head) + length;
     ret    = nf_log_find(reader, (stored <= rest) ? at : NF_LOG_NO_KEEP, at + 1,
                          at + nf_min(stored, rest), next);
@@ -185,14 +186,9 @@ static int nf_log_judge(nf_log_reader_t *reader, uint64_t at,
         return (ret < 0) ? ret : NF_LOG_DAMAGE;
     }
 
-    if (stored > rest) {
-        return NF_LOG_END;
-    }
-
-    /* if another one begins within it, it has not been written to its end */
-    return ((*next == (at + stored)) &&
-            nf_log_data_read(head, (uint8_t*)nf_log_reader_at(reader, at) +
-                                   sizeof(*head), length)) ? NF_LOG_RECORD :
+    return (stored > rest) ? NF_LOG_END :
+           nf_log_data_read(head, (uint8_t*)nf_log_reader_at(reader, at) +
+                                  sizeof(*head), length) ? NF_LOG_RECORD :
            NF_LOG_DAMAGE;
 }
 
