@@ -50,15 +50,43 @@ const void *nf_log_find_magic(const void *data, size_t length, unsigned *seen)
     return NULL;
 }
 
-static void nf_log_head_make(nf_log_head_t *head, size_t length, uint32_t mask,
-                             uint32_t data_crc)
+/* A checksum as it is stored. Data may have stored checksums within it, as a log
+ * in a log, and a CRC does not tell one such part from another: each of them
+ * leaves the same rest. A rotation and a sum make that untrue. */
+static uint32_t nf_log_store_crc(uint32_t crc)
+{
+    return htole32(((crc >> 15) | (crc << 17)) + 0x9e3779b9u);
+}
+
+/* It begins with length and mask: data of another length has another one */
+static uint32_t nf_log_data_crc(const nf_log_head_t *head,
+                                const struct iovec *iov, int count)
+{
+    uint32_t crc;
+    int i;
+
+    crc = nf_crc32c(0, &head->length, sizeof(head->length) +
+                                      sizeof(head->mask));
+    for (i = 0; i < count; ++i) {
+        crc = nf_crc32c(crc, iov[i].iov_base, iov[i].iov_len);
+    }
+    return nf_log_store_crc(crc);
+}
+
+static uint32_t nf_log_head_crc(const nf_log_head_t *head)
+{
+    return nf_log_store_crc(nf_crc32c(0, head, offsetof(nf_log_head_t,
+                                                        head_crc)));
+}
+
+static void nf_log_head_make(nf_log_head_t *head, uint32_t mask,
+                             const struct iovec *iov, int count, size_t length)
 {
     memcpy(head->magic, nf_log_magic, sizeof(nf_log_magic));
     head->length   = htole32(length);
     head->mask     = htole32(mask);
-    head->data_crc = htole32(data_crc);
-    head->head_crc = htole32(nf_crc32c(0, head, offsetof(nf_log_head_t,
-                                                         head_crc)));
+    head->data_crc = nf_log_data_crc(head, iov, count);
+    head->head_crc = nf_log_head_crc(head);
 }
 
 /* Beside its own magic it has another one, or the begin of one as its end: with
@@ -138,8 +166,7 @@ static int nf_log_record_mask(nf_log_record_t *record, const struct iovec *iov,
     do {
         mask = nf_log_any_mask();
         nf_log_mask(masked.iov_base, length, last ^ mask);
-        nf_log_head_make(&record->head, length, mask,
-                         nf_crc32c(0, masked.iov_base, length));
+        nf_log_head_make(&record->head, mask, &masked, 1, length);
         last = mask;
     } while (nf_log_has_magic(&record->head, &masked, 1));
     return 0;
@@ -148,14 +175,8 @@ static int nf_log_record_mask(nf_log_record_t *record, const struct iovec *iov,
 int nf_log_record_make(nf_log_record_t *record, const struct iovec *iov,
                        int count, size_t length)
 {
-    uint32_t crc = 0;
-    int i;
-
-    for (i = 0; i < count; ++i) {
-        crc = nf_crc32c(crc, iov[i].iov_base, iov[i].iov_len);
-    }
     record->masked = NULL;
-    nf_log_head_make(&record->head, length, 0, crc);
+    nf_log_head_make(&record->head, 0, iov, count, length);
     return nf_log_has_magic(&record->head, iov, count) ?
            nf_log_record_mask(record, iov, count, length) : 0;
 }
@@ -164,14 +185,15 @@ int nf_log_head_read(const nf_log_head_t *head, size_t *length)
 {
     *length = le32toh(head->length);
     return (memcmp(head->magic, nf_log_magic, sizeof(nf_log_magic)) == 0) &&
-           (le32toh(head->head_crc) ==
-            nf_crc32c(0, head, offsetof(nf_log_head_t, head_crc))) &&
+           (head->head_crc == nf_log_head_crc(head)) &&
            (*length <= NPRDMA_LOG_MAX);
 }
 
 int nf_log_data_read(const nf_log_head_t *head, void *data, size_t length)
 {
-    if (nf_crc32c(0, data, length) != le32toh(head->data_crc)) {
+    const struct iovec iov = {data, length};
+
+    if (nf_log_data_crc(head, &iov, 1) != head->data_crc) {
         return 0;
     }
 

@@ -178,17 +178,28 @@ static int nf_log_judge(nf_log_reader_t *reader, uint64_t at,
         }
     }
 
-    /* if another one begins within it, it has not been written to its end */
     stored = sizeof(*head) + length;
     ret    = nf_log_find(reader, (stored <= rest) ? at : NF_LOG_NO_KEEP, at + 1,
                          at + nf_min(stored, rest), next);
-    if (ret != 0) {
-        return (ret < 0) ? ret : NF_LOG_DAMAGE;
+    if (ret < 0) {
+        return ret;
     }
 
-    return (stored > rest) ? NF_LOG_END :
-           nf_log_data_read(head, (uint8_t*)nf_log_reader_at(reader, at) +
-                                  sizeof(*head), length) ? NF_LOG_RECORD :
+#ifndef NP_FUZZ_MUTANT /* the deliberate fault that fuzzing must find */
+    if (ret > 0) {
+        return NF_LOG_DAMAGE; /* it was not written to its end */
+    }
+#endif
+
+    if (stored > rest) {
+        return NF_LOG_END;
+    }
+
+    /* no writer lets it end with a part of a magic, which may be the next
+     * one's */
+    return ((*next == (at + stored)) &&
+            nf_log_data_read(head, (uint8_t*)nf_log_reader_at(reader, at) +
+                                   sizeof(*head), length)) ? NF_LOG_RECORD :
            NF_LOG_DAMAGE;
 }
 

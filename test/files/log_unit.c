@@ -16,6 +16,7 @@
 
 #include "../engine/tap.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -508,6 +509,62 @@ static void test_garbage(void)
     TAP_CHECK(ranges_wrong == 0, "and told by a check");
 }
 
+static void store_crc(uint32_t crc, uint8_t *to)
+{
+    crc = htole32(((crc >> 15) | (crc << 17)) + 0x9e3779b9u);
+    memcpy(to, &crc, sizeof(crc));
+}
+
+/* A record that no writer makes: its data ends with a part of a magic. The next
+ * one's, in place of that, must be found. */
+static void test_forged(void)
+{
+    uint8_t forged[NPRDMA_LOG_HEAD + 6] = "\xf9log\6";
+    unsigned wrong                      = 0;
+    uint64_t at;
+    size_t lacks;
+
+    memcpy(forged + NPRDMA_LOG_HEAD, "abc\xf9lo", 6);
+    store_crc(nf_crc32c(nf_crc32c(0, forged + 4, 8), forged + NPRDMA_LOG_HEAD,
+                        6), forged + 12);
+    store_crc(nf_crc32c(0, forged, 16), forged + 16);
+    for (lacks = 0; lacks <= 3; ++lacks) {
+        make(&memory);
+        memory.size = sizeof(forged) - lacks;
+        memcpy(memory.data, forged, memory.size);
+        nprdma_log_append(&memory.super, "next", 4, &at);
+        wrong += (walk(&memory.super, NULL) != 0) || (found.count != 1) ||
+                 (found.at[0] != at);
+    }
+    TAP_CHECK(wrong == 0, "a record cannot be forged to hide the next one");
+}
+
+/* Parts of heads in place of data: what a CRC has with another one within it */
+static void test_nested(void)
+{
+    uint8_t *const data = memory.data + NPRDMA_LOG_HEAD;
+    memory_t other;
+    unsigned wrong = 0;
+
+    make(&memory);
+    make(&other);
+    memory.size = other.size = 0;
+    nprdma_log_append(&memory.super, "\xff\xff\xff\xff\xff\xff\xff\xff", 8,
+                      NULL);
+    memset(data, 0, 4);
+    memcpy(data + 4, memory.data + offsetof(nf_log_head_t, data_crc), 4);
+    wrong += (walk(&memory.super, NULL) != 0) || (found.count != 0);
+
+    /* all of a head but what it begins with, and that of another record */
+    nprdma_log_append(&other.super, "one", 3, NULL);
+    nprdma_log_append(&other.super, "two", 3, NULL);
+    memory.size = 0;
+    nprdma_log_append(&memory.super, other.data + 3, 17, NULL);
+    memcpy(data, other.data + 23 + 3, 17);
+    wrong += (walk(&memory.super, NULL) != 0) || (found.count != 0);
+    TAP_CHECK(wrong == 0, "a part of a head is no data");
+}
+
 static nprdma_log_t *start(int flags)
 {
     nprdma_log_t *log;
@@ -785,6 +842,8 @@ int main(int argc, char **argv)
     test_flips();
     test_pieces();
     test_garbage();
+    test_forged();
+    test_nested();
     test_file();
     test_flags();
     test_large();

@@ -68,6 +68,8 @@ if [ -x "$NPRDMA_BUILD/fuzz_verbs" ]; then
     fuzz_one verbs "hostile peers over an RNIC" 700
 fi
 
+fuzz_one log "logs of any bytes" 100 "${NPRDMA_FUZZ_SECONDS:-8}"
+
 # The targets must be able to fail.
 kept=$TAP_DIR
 fuzz fuzz_mutant target 40
@@ -89,6 +91,10 @@ else
     fuzz fuzz_descriptors_heir descriptors 40
     tap_expect_error "$name" 'FUZZ: a pipe has no end'
 fi
+
+fuzz fuzz_log_mutant log 40
+tap_expect_error "a record that is torn, and hides others, is found" \
+    'FUZZ: the last records are not told'
 
 if [ -x "$NPRDMA_BUILD/fuzz_verbs_mutant" ]; then
     fuzz fuzz_verbs_mutant verbs-gets 40

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Writes the seeds of a fuzz target into a directory: what an honest peer does,
 # for the fuzzer to spoil.
-# Usage: seeds.sh target|initiator|verbs|verbs-gets|descriptors DIRECTORY
+# Usage: seeds.sh target|initiator|verbs|verbs-gets|descriptors|log DIRECTORY
 set -euo pipefail
 
 # Little endian, BYTES of NUMBER
@@ -309,6 +309,34 @@ sent_kind() {
     record 6 0 0 0 0
 }
 
+# log_step OP A B TEXT: as in fuzz_log.c
+log_step() {
+    number 1 "$1"
+    number 1 "$2"
+    number 1 "$3"
+    printf %s "$4"
+}
+
+# Records, one of them torn so that LACKS bytes are not written, and what comes
+# after it
+log_torn() {
+    log_step 0 5 0 first
+    log_step 1 9 "$1" $'torn \xf9log'
+    log_step 0 5 0 later
+    log_step 2 6 0 $'\xf9log\xf9l'
+    log_step 0 4 0 last
+}
+
+log_copies() {
+    log_step 0 5 0 first
+    log_step 4 0 0 ""   # a record of nothing
+    log_step 4 0 25 ""  # one of the log so far, or of a part
+    log_step 4 7 60 ""
+    log_step 3 0 40 ""  # a part of it once more
+    log_step 5 3 1 ""   # a bit is changed
+    log_step 3 30 90 ""
+}
+
 # the last byte says whether there is the kernel module
 verbs_module() {
     "$@"
@@ -367,8 +395,15 @@ descriptors)
         sent_kind "$kind" > "$out/kind$kind"
     done
     ;;
+log)
+    for lacks in 0 1 2 3 7 9 12 20; do
+        log_torn $lacks > "$out/torn$lacks"
+    done
+    log_copies > "$out/copies"
+    ;;
 *)
-    echo "seeds.sh: target, initiator, verbs, verbs-gets or descriptors wanted, not '$1'" >&2
+    echo "seeds.sh: target, initiator, verbs, verbs-gets, descriptors or log" \
+        "wanted, not '$1'" >&2
     exit 2
     ;;
 esac
