@@ -58,15 +58,11 @@ static uint32_t nf_log_store_crc(uint32_t crc)
     return htole32(((crc >> 15) | (crc << 17)) + 0x9e3779b9u);
 }
 
-/* It begins with length and mask: data of another length has another one */
-static uint32_t nf_log_data_crc(const nf_log_head_t *head,
-                                const struct iovec *iov, int count)
+static uint32_t nf_log_data_crc(const struct iovec *iov, int count)
 {
-    uint32_t crc;
+    uint32_t crc = 0;
     int i;
 
-    crc = nf_crc32c(0, &head->length, sizeof(head->length) +
-                                      sizeof(head->mask));
     for (i = 0; i < count; ++i) {
         crc = nf_crc32c(crc, iov[i].iov_base, iov[i].iov_len);
     }
@@ -85,7 +81,7 @@ static void nf_log_head_make(nf_log_head_t *head, uint32_t mask,
     memcpy(head->magic, nf_log_magic, sizeof(nf_log_magic));
     head->length   = htole32(length);
     head->mask     = htole32(mask);
-    head->data_crc = nf_log_data_crc(head, iov, count);
+    head->data_crc = nf_log_data_crc(iov, count);
     head->head_crc = nf_log_head_crc(head);
 }
 
@@ -193,7 +189,7 @@ int nf_log_data_read(const nf_log_head_t *head, void *data, size_t length)
 {
     const struct iovec iov = {data, length};
 
-    if (nf_log_data_crc(head, &iov, 1) != head->data_crc) {
+    if (nf_log_data_crc(&iov, 1) != head->data_crc) {
         return 0;
     }
 

@@ -25,7 +25,7 @@ typedef struct nf_log_head {
     uint8_t  magic[4];
     uint32_t length;    /**< of the data */
     uint32_t mask;      /**< each four bytes of the data are stored XOR this */
-    uint32_t data_crc;  /**< of length, mask, and the data as it is stored */
+    uint32_t data_crc;  /**< of the data as it is stored */
     uint32_t head_crc;  /**< of what is before it here */
 } nf_log_head_t;
 
