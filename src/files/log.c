@@ -152,7 +152,6 @@ int nprdma_log_appendv(nprdma_log_t *log, const struct iovec *iov, int count,
                        uint64_t *at)
 {
     nf_log_batch_t batch;
-    uint64_t begin;
     int ret;
 
     if (!log->is_writable || (count < 0)) {
@@ -164,7 +163,7 @@ int nprdma_log_appendv(nprdma_log_t *log, const struct iovec *iov, int count,
         ret = nf_log_batch_add(&batch, iov, count);
     }
     if (ret == 0) {
-        ret = nf_log_batch_write(log, &batch, (at != NULL) ? at : &begin);
+        ret = nf_log_batch_write(log, &batch, at);
     }
     nf_log_batch_end(&batch);
     return ret;
@@ -194,7 +193,7 @@ int nprdma_log_append_many(nprdma_log_t *log, const struct iovec *iov,
         ret = nf_log_batch_add(&batch, &iov[i], 1);
     }
     if ((ret == 0) && (count > 0)) {
-        ret = nf_log_batch_write(log, &batch, &begin);
+        ret = nf_log_batch_write(log, &batch, (at != NULL) ? &begin : NULL);
     }
     nf_log_batch_end(&batch);
     for (i = 0; (ret == 0) && (at != NULL) && (i < count); ++i) {

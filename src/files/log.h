@@ -15,7 +15,7 @@ typedef struct nf_log_ops {
     ssize_t (*read)(nprdma_log_t *log, void *data, size_t length, uint64_t at);
 
     /** All of it at the end, in one piece, or an error. At most IOV_MAX pieces,
-     *  @a length bytes in all. */
+     *  @a length bytes in all. @a at may be NULL. */
     int     (*append)(nprdma_log_t *log, const struct iovec *iov, int count,
                       size_t length, uint64_t *at);
     int64_t (*size)(nprdma_log_t *log);

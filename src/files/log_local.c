@@ -65,7 +65,7 @@ static int nf_log_local_append(nprdma_log_t *log, const struct iovec *iov,
         /* others may have appended since: nobody takes it back, and whoever
          * walks knows it by what follows */
         ret = -ENOSPC;
-    } else {
+    } else if (at != NULL) {
         *at = lseek(local->fd, 0, SEEK_CUR) - done;
     }
     pthread_mutex_unlock(&local->lock);

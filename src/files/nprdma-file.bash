@@ -21,7 +21,8 @@ _nprdma_file_remote() {
 
 _nprdma_file() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local commands='ls stat cat get put append mv rm mkdir bench' word has=no
+    local commands='ls stat cat get put append mv rm mkdir log bench'
+    local word has=no
 
     case $prev in
     -t | --token | -s | --socket)
@@ -36,6 +37,8 @@ _nprdma_file() {
     if [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W "$(_nprdma_file_options nprdma-file)" -- \
             "$cur"))
+    elif [ "$prev" = log ]; then
+        COMPREPLY=($(compgen -W 'append cat check' -- "$cur"))
     elif [ "$has" = no ]; then
         COMPREPLY=($(compgen -W "$commands" -- "$cur"))
     elif [[ $COMP_LINE =~ [^[:space:]]*:[^[:space:]]*$ ]]; then

@@ -25,7 +25,8 @@
 typedef struct tool_command {
     const char *name;
     const char *arguments;  /* 'r': a path of the server, 'l': a file of
-                               ours; after '?': may be left out */
+                               ours, 'e': either, 'w': a word; after '?': may be
+                               left out */
     int        (*run)(tool_t *tool, char **paths);
     const char *help;
 } tool_command_t;
@@ -189,6 +190,8 @@ static const tool_command_t tool_commands[] = {
     {"rm", "r", tool_rm, "remove a file (-d: a directory that is "
                                        "empty)"},
     {"mkdir", "r", tool_mkdir, "make a directory"},
+    {"log", "we", tool_log, "append, cat or check: records of a log, here or "
+                            "of a server"},
     {"bench", "r?l", tool_run_bench, "what its calls take; if the file has a "
                                      "name here: beside system calls"},
     {NULL},
@@ -212,7 +215,7 @@ static void tool_usage(void)
            "  -w, --wait SECONDS  for a server that is away; default: 30\n"
            "  -D, --durable       end when it is on the disk\n"
            "  -l, --long          ls: size, owner, time\n"
-           "  -L, --lines         append: each line by itself\n"
+           "  -L, --lines         append, log append: each line by itself\n"
            "  -d, --directory     rm: a directory\n"
            "  -j, --json          for programs: an object a line\n"
            "  -q, --quiet         no progress, no offsets\n"
@@ -347,9 +350,9 @@ static char *tool_remote(tool_t *tool, char *path, int is_first)
     return colon + 1;
 }
 
-/* Its paths, as the command wants them */
-static void tool_take_paths(tool_t *tool, const tool_command_t *command,
-                            int argc, char **argv, char **paths)
+/* Its paths, as the command wants them. Returns whether one is of a server. */
+static int tool_take_paths(tool_t *tool, const tool_command_t *command,
+                           int argc, char **argv, char **paths)
 {
     int count = 0, is_optional = 0, is_first = 1;
     const char *kind;
@@ -367,7 +370,10 @@ static void tool_take_paths(tool_t *tool, const tool_command_t *command,
             nf_misused("too few paths for %s", command->name);
         }
 
-        if (*kind == 'r') {
+        if (*kind == 'w') {
+            paths[count] = argv[count];
+        } else if ((*kind == 'r') || ((*kind == 'e') &&
+                                      (tool_colon(argv[count]) != NULL))) {
             paths[count] = tool_remote(tool, argv[count], is_first);
             is_first     = 0;
         } else {
@@ -382,6 +388,7 @@ static void tool_take_paths(tool_t *tool, const tool_command_t *command,
     if (count < argc) {
         nf_misused("one path too many: %s", argv[count]);
     }
+    return !is_first;
 }
 
 static void tool_say(void *arg, const char *line)
@@ -416,9 +423,9 @@ int main(int argc, char **argv)
     }
 
     nf_run_again(argv);
-    tool_take_paths(&tool, command, argc - optind - 1, &argv[optind + 1],
-                    paths);
-    if (nprdma_server_connect(&tool.where, &tool.server) != 0) {
+    if (tool_take_paths(&tool, command, argc - optind - 1, &argv[optind + 1],
+                        paths) &&
+        (nprdma_server_connect(&tool.where, &tool.server) != 0)) {
         return 1;
     }
 

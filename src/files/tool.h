@@ -63,6 +63,10 @@ int tool_put(tool_t *tool, const char *local, const char *remote);
 /** Append what a file of ours has; "-": standard input */
 int tool_append(tool_t *tool, const char *local, const char *remote);
 
+/** Append to a log, write it to standard output, or look at it: here, or of the
+ *  server if there is one. Returns what to exit with. */
+int tool_log(tool_t *tool, char **paths);
+
 /** Measure calls for a file of the server; system calls as well, if it is at
  *  @a here on this host, not NULL */
 int tool_bench(tool_t *tool, const char *remote, const char *here);

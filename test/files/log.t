@@ -173,6 +173,44 @@ as_written "and there as well" :log
 followers_done
 clean
 
+# From the command line
+file() {
+    timeout 60 "$NPRDMA_PREFIX/bin/nprdma-file" "$@"
+}
+
+seq 1000 >"$TAP_DIR/lines"
+for place in "$log" :log; do
+    echo first | file -q log append "$place"
+    file -D -L log append "$place" <"$TAP_DIR/lines" >"$TAP_DIR/at"
+    tap_check "lines are appended to $place, and told where" \
+        [ "$(sed -n '1p;2p;1000p' "$TAP_DIR/at" | tr '\n' ' ')" = \
+        "26 48 23894 " ]
+    file log cat "$place" >"$TAP_DIR/found" || true
+    tap_check "and shown" cmp <(echo first; seq 1000) "$TAP_DIR/found"
+    file log check "$place" >"$TAP_OUT" || true
+    tap_check "and counted" grep -q ': 1001 records, 3899 bytes' "$TAP_OUT"
+    printf garbage >>"$log"
+    head -c 30 "$log" | tail -c 4 >>"$log" # begins as a record does
+    run 60 "$NPRDMA_PREFIX/bin/nprdma-file" log check "$place"
+    tap_expect_error "what is no record is told, and an error" \
+        ': 7 bytes at 23919 are no record'
+    tap_check "and what is not whole" \
+        grep -q ': 4 bytes at 23926 are not whole' "$TAP_OUT"
+    tap_check "and for programs" [ "$(file -j log check "$place")" = \
+        '{"records": 1001, "data": 3899, "damaged": 1, "lost": 7,'\
+' "incomplete": 4, "bytes": 23930}' ]
+    echo last | file -q log append "$place"
+    tap_check "those after it are shown" \
+        [ "$(file log cat "$place" | tail -n 1)" = last ]
+    clean
+done
+run 60 "$NPRDMA_PREFIX/bin/nprdma-file" log cat :none
+tap_expect_error "no such log" "cannot cat 'none': No such file"
+run 60 "$NPRDMA_PREFIX/bin/nprdma-file" log cat /none
+tap_expect_error "nor here" "cannot cat '/none': No such file"
+run 60 "$NPRDMA_PREFIX/bin/nprdma-file" log walk :log
+tap_expect_error "no such command" "append, cat or check is needed, found walk"
+
 # Clients that are killed, and then the server: an append that is under way then
 # may be there, and is said to be an error
 failed=0 records=0

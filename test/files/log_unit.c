@@ -82,7 +82,9 @@ static int memory_append(nprdma_log_t *log, const struct iovec *iov, int count,
         return -ENOSPC;
     }
 
-    *at = self->size;
+    if (at != NULL) {
+        *at = self->size;
+    }
     for (i = 0; i < count; ++i) {
         memcpy(self->data + self->size, iov[i].iov_base, iov[i].iov_len);
         self->size += iov[i].iov_len;

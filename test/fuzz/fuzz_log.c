@@ -70,7 +70,9 @@ static int file_append(nprdma_log_t *log, const struct iovec *iov, int count,
         return -ENOSPC;
     }
 
-    *at = file.size;
+    if (at != NULL) {
+        *at = file.size;
+    }
     memset(file.is_raw + file.size, 0, length);
     for (i = 0; i < count; ++i) {
         memcpy(file.bytes + file.size, iov[i].iov_base, iov[i].iov_len);
