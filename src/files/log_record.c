@@ -50,9 +50,9 @@ const void *nf_log_find_magic(const void *data, size_t length, unsigned *seen)
     return NULL;
 }
 
-/* A checksum as it is stored. Data may have stored checksums within it, as a log
- * in a log, and a CRC does not tell one such part from another: each of them
- * leaves the same rest. A rotation and a sum make that untrue. */
+/* A checksum as it is stored. Data may have stored checksums within it, as a
+ * log in a log, and a CRC does not tell one such part from another: each of
+ * them leaves the same rest. A rotation and a sum make that untrue. */
 static uint32_t nf_log_store_crc(uint32_t crc)
 {
     return htole32(((crc >> 15) | (crc << 17)) + 0x9e3779b9u);

@@ -19,8 +19,8 @@
 
 #include <nprdma/nprdma_log.h>
 
-/** Before the data; each number has its lowest byte first. Checksums are those of
- *  crc32c.h, rotated right by 15 bits, plus 0x9e3779b9. */
+/** Before the data; each number has its lowest byte first. Checksums are those
+ *  of crc32c.h, rotated right by 15 bits, plus 0x9e3779b9. */
 typedef struct nf_log_head {
     uint8_t  magic[4];
     uint32_t length;    /**< of the data */

@@ -19,8 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* So much is read at once. A line may be so long. All of them, with their heads,
- * are one append. */
+/* So much is read at once. A line may be so long. All of them, with their
+ * heads, are one append. */
 #define TOOL_LOG_PIECE  (1u << 20)
 #define TOOL_LOG_LINE   (32u << 20)
 
@@ -222,6 +222,10 @@ int tool_log(tool_t *tool, char **paths)
         ret = commands[i].run(&self);
         nprdma_log_close(self.log);
     }
-    return (ret == 0) ? 0 : (ret == -EUCLEAN) ? 1 :
+    if (ret == -ESTALE) {
+        nf_say("cannot %s '%s': it was emptied meanwhile, or replaced while "
+               "the server was away", commands[i].name, self.path);
+    }
+    return (ret == 0) ? 0 : ((ret == -EUCLEAN) || (ret == -ESTALE)) ? 1 :
            tool_fail(commands[i].name, self.path, ret);
 }

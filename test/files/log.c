@@ -13,8 +13,8 @@
  * "WRITER NUMBER LENGTH OFFSET" on standard output. follow: walk again and
  * again, until COUNT records have been seen: each once, those of each writer in
  * order; it says when it begins. list: the lines of all. calls: each call once,
- * for a log that is not there before. LOG: a file, or ":PATH" of the server of this
- * host.
+ * for a log that is not there before. LOG: a file, or ":PATH" of the server of
+ * this host.
  */
 
 #ifndef _GNU_SOURCE
@@ -34,6 +34,8 @@
 #define MAX_WRITERS 256
 #define MANY        3
 #define MAX_LENGTH  (8u << 20)
+
+#define CALL(_condition)  call(_condition, __LINE__)
 
 /* A record's data begins so */
 typedef struct start {
@@ -255,15 +257,22 @@ static int count(void *arg, uint64_t at, const void *data, size_t length)
     return (length == 2) ? 7 : 0;
 }
 
-/* The line of the call that does not what it should; 0: all do */
-static int calls(const char *path)
+static void call(int is_right, int line)
+{
+    if (!is_right) {
+        printf("%s:%d\n", __FILE__, line);
+        exit(1);
+    }
+}
+
+/* Ends the program at the first call that does not what it should */
+static int do_calls(const char *path)
 {
     const struct iovec iov[] = {{"one", 3}, {"", 0}, {"three", 5}};
     unsigned counts[2]       = {0, 0};
     uint64_t at[3], from     = 0;
     nprdma_log_t *log, *reader;
 
-#define CALL(_condition) if (!(_condition)) return __LINE__
     CALL(open_log(path, O_RDONLY, &log) == -ENOENT);
     CALL(open_log(path, O_WRONLY, &log) == -EINVAL);
     CALL((open_log(path, O_RDWR | O_CREAT | O_EXCL, &log) == 0) && log);
@@ -289,20 +298,9 @@ static int calls(const char *path)
     CALL((nprdma_log_append(log, "x", 1, &at[0]) == 0) && (at[0] == 0));
     CALL((nprdma_log_walk(reader, NULL, count, counts) == 0));
     CALL(counts[0] == 8);
-#undef CALL
     nprdma_log_close(reader);
     nprdma_log_close(log);
     return 0;
-}
-
-static int do_calls(const char *path)
-{
-    const int line = calls(path);
-
-    if (line != 0) {
-        printf("%s:%d\n", __FILE__, line);
-    }
-    return line != 0;
 }
 
 static void damaged(void *arg, uint64_t at, uint64_t length)

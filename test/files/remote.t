@@ -61,13 +61,13 @@ remote_end() { # NAME
 
 # What is installed
 lib=$NPRDMA_PREFIX/lib/libnprdma_remote.so.0
-header=$NPRDMA_PREFIX/include/nprdma/nprdma_remote.h
+headers=("$NPRDMA_PREFIX"/include/nprdma/nprdma_{remote,log}.h)
 export LD_LIBRARY_PATH=$NPRDMA_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PKG_CONFIG_PATH=$NPRDMA_PREFIX/lib/pkgconfig
 readelf -d "$lib" >"$TAP_OUT"
 tap_check "the library is libnprdma_remote.so.0" \
     grep -q 'SONAME.*\[libnprdma_remote\.so\.0\]' "$TAP_OUT"
-sed -n 's/^[a-z].*[ *]\(nprdma_[a-z_]*\)(.*/\1/p' "$header" | sort -u |
+sed -n 's/^[a-z].*[ *]\(nprdma_[a-z_]*\)(.*/\1/p' "${headers[@]}" | sort -u |
     sed '/_cb_t$/d' >"$TAP_DIR/declared"
 nm -D --defined-only "$lib" | sed -n 's/.* T \([a-z_]*\)@.*/\1/p' |
     sort >"$TAP_DIR/defined"
