@@ -19,13 +19,18 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #define MAX_RECORDS  64
 #define MAX_SIZE     (64u << 10)
 #define ROUNDS       20000
+#define APPENDERS    4
+#define APPENDS      5000
 
 /* A log in memory */
 typedef struct memory {
@@ -270,6 +275,21 @@ static void test_magic(void)
               "record does: %u of %u are masked", masked, written.count);
     TAP_CHECK((walk(&memory.super, NULL) == 0) && is_found(0, written.count),
               "and a walk has the data as it was");
+}
+
+/* So many are masked that for some a second mask is needed */
+static void test_masks(void)
+{
+    unsigned i, wrong = 0;
+
+    make(&memory);
+    for (i = 0; i < 5000; ++i) {
+        memory.size = 0;
+        nprdma_log_append(&memory.super, "\xf9log\xf9", 5, NULL);
+        wrong += (walk(&memory.super, NULL) != 0) || (found.count != 1) ||
+                 (memcmp(found.data[0], "\xf9log\xf9", 5) != 0);
+    }
+    TAP_CHECK(wrong == 0, "any mask is taken away again");
 }
 
 /* In pieces of all sizes, and of all positions, a magic is found once */
@@ -726,6 +746,89 @@ static void test_large(void)
     free(at);
 }
 
+/* A part of a record is written: an error, and others go on behind it */
+static void test_short(void)
+{
+    uint8_t data[800] = {0};
+    nprdma_log_t *log = start(O_RDWR);
+    struct rlimit before, limit;
+
+    nprdma_log_rewind(log);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = (struct rlimit){1000, before.rlim_max};
+    TAP_CHECK((setrlimit(RLIMIT_FSIZE, &limit) == 0) &&
+              (nprdma_log_append(log, data, 800, NULL) == 0) &&
+              (nprdma_log_append(log, data, 800, NULL) == -ENOSPC) &&
+              (nprdma_log_tell(log) == 1000), "a part is written");
+    TAP_CHECK(nprdma_log_append(log, data, 800, NULL) == -EFBIG,
+              "then nothing");
+    setrlimit(RLIMIT_FSIZE, &before);
+    TAP_CHECK((nprdma_log_append(log, data, 800, NULL) == 0) &&
+              (walk(log, NULL) == 0) && (found.count == 2) &&
+              (found.at[1] == 1000), "and what comes later is found");
+    nprdma_log_rewind(log);
+    nprdma_log_close(log);
+}
+
+/* Threads that append to one log; each knows where its records are */
+typedef struct appender {
+    pthread_t    thread;
+    nprdma_log_t *log;
+    uint32_t     number;
+    uint64_t     at[APPENDS];
+} appender_t;
+
+static void *appender_run(void *arg)
+{
+    appender_t *self = arg;
+    uint32_t data[2] = {self->number, 0};
+
+    for (; data[1] < APPENDS; ++data[1]) {
+        if (nprdma_log_append(self->log, data, sizeof(data),
+                              &self->at[data[1]]) != 0) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+static int is_there(void *arg, uint64_t at, const void *data, size_t length)
+{
+    const appender_t *appenders = arg;
+    uint32_t words[2];
+
+    memcpy(words, data, sizeof(words));
+    return (length != sizeof(words)) || (words[0] >= APPENDERS) ||
+           (words[1] >= APPENDS) || (appenders[words[0]].at[words[1]] != at);
+}
+
+static void test_threads(void)
+{
+    static appender_t appenders[APPENDERS];
+    nprdma_log_report_t report = {.size = sizeof(report)};
+    nprdma_log_t *log          = start(O_RDWR);
+    unsigned i;
+
+    nprdma_log_rewind(log);
+    for (i = 0; i < APPENDERS; ++i) {
+        appenders[i].log    = log;
+        appenders[i].number = i;
+        pthread_create(&appenders[i].thread, NULL, appender_run, &appenders[i]);
+    }
+    for (i = 0; i < APPENDERS; ++i) {
+        pthread_join(appenders[i].thread, NULL);
+    }
+    TAP_CHECK((nprdma_log_check(log, &report, NULL, NULL) == 0) &&
+              (report.records == (APPENDERS * APPENDS)) &&
+              (report.end == (report.records * (8 + NPRDMA_LOG_HEAD))),
+              "%d threads append to one log", APPENDERS);
+    TAP_CHECK(nprdma_log_walk(log, NULL, is_there, appenders) == 0,
+              "and each is told where its records are");
+    nprdma_log_rewind(log);
+    nprdma_log_close(log);
+}
+
 /* A walk during which the log changes */
 typedef struct changing {
     nprdma_log_t *log;
@@ -838,6 +941,7 @@ int main(int argc, char **argv)
     test_crc();
     test_find();
     test_magic();
+    test_masks();
     test_cut();
     test_torn();
     test_flips();
@@ -848,6 +952,8 @@ int main(int argc, char **argv)
     test_file();
     test_flags();
     test_large();
+    test_short();
+    test_threads();
     test_changing();
     test_far();
     unlink(path);

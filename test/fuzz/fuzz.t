@@ -68,7 +68,7 @@ if [ -x "$NPRDMA_BUILD/fuzz_verbs" ]; then
     fuzz_one verbs "hostile peers over an RNIC" 700
 fi
 
-fuzz_one log "logs of any bytes" 100 "${NPRDMA_FUZZ_SECONDS:-8}"
+fuzz_one log "logs of any bytes" 150 "${NPRDMA_FUZZ_SECONDS:-8}"
 
 # The targets must be able to fail.
 kept=$TAP_DIR
