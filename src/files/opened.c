@@ -252,16 +252,38 @@ static nf_log_t *nf_opened_log(const nf_opened_t *opened)
     return &nf_logs[(opened->inode ^ opened->device) % NF_LOGS];
 }
 
+/* Room for so many bytes; its size stays. With the log's lock. Some file
+ * systems (ext4) keep what they have taken before the disk was full: that is
+ * given back. We do not make it longer meanwhile; what another program appends
+ * in that moment is lost. */
+static int nf_reserve(nf_log_t *log, const nf_opened_t *opened, uint64_t offset,
+                      uint64_t len)
+{
+    struct stat st;
+    int ret;
+
+    if (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, offset, len) == 0) {
+        return 0;
+    }
+
+    ret = -errno;
+    if (((ret == -ENOSPC) || (ret == -EDQUOT)) &&
+        (fstat(opened->fd, &st) == 0)) {
+        log->inode = 0; /* the room that it had behind its end goes as well */
+        (void)!ftruncate(opened->fd, st.st_size);
+    }
+    return ret;
+}
+
 /* Make it longer, if it is not so long. By fallocate(): that cuts nothing which
  * others have appended meanwhile. Where there is none, programs beside the
- * server must not append at the same time. */
+ * server must not append at the same time. With the log's lock. */
 static int nf_grow(nf_opened_t *opened, uint64_t size, unsigned flags)
 {
     const uint64_t first = (flags & NF_RESIZE_ALLOCATE) ? 0 : (size - 1);
     struct stat st;
-    int ret;
 
-    if ((size == 0) || (fallocate(opened->fd, 0, first, size - first) == 0)) {
+    if (fallocate(opened->fd, 0, first, size - first) == 0) {
         return 0;
     }
 
@@ -269,11 +291,29 @@ static int nf_grow(nf_opened_t *opened, uint64_t size, unsigned flags)
         return -errno;
     }
 
-    pthread_mutex_lock(&nf_opened_log(opened)->lock);
-    ret = (fstat(opened->fd, &st) != 0) ? -errno :
-          ((uint64_t)st.st_size >= size) ? 0 :
-          (ftruncate(opened->fd, size) == 0) ? 0 : -errno;
-    pthread_mutex_unlock(&nf_opened_log(opened)->lock);
+    return (fstat(opened->fd, &st) != 0) ? -errno :
+           ((uint64_t)st.st_size >= size) ? 0 :
+           (ftruncate(opened->fd, size) == 0) ? 0 : -errno;
+}
+
+/* What of a resize takes room, or makes it longer */
+static int nf_opened_stretch(nf_opened_t *opened, uint64_t size, unsigned flags)
+{
+    nf_log_t *log = nf_opened_log(opened);
+    int ret;
+
+    if (size == 0) {
+        return 0;
+    }
+
+    pthread_mutex_lock(&log->lock);
+    if (flags & NF_RESIZE_RESERVE) {
+        ret = nf_reserve(log, opened, 0, size);
+        ret = (ret == -EOPNOTSUPP) ? 0 : ret;
+    } else {
+        ret = nf_grow(opened, size, flags);
+    }
+    pthread_mutex_unlock(&log->lock);
     return ret;
 }
 
@@ -295,9 +335,7 @@ int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
     }
 
     if (flags & NF_RESIZE_RESERVE) {
-        return ((size == 0) || (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, 0,
-                                          size) == 0) ||
-                (errno == EOPNOTSUPP)) ? 0 : -errno;
+        return nf_opened_stretch(opened, size, flags);
     }
 
     if (size > opened->limit) {
@@ -307,7 +345,7 @@ int nf_opened_resize(const nf_export_t *export, nf_opened_t *opened,
         ret = nprdma_file_resize(opened->file, size);
     }
     if ((ret == 0) && (flags & (NF_RESIZE_GROW | NF_RESIZE_ALLOCATE))) {
-        ret = nf_grow(opened, size, flags);
+        ret = nf_opened_stretch(opened, size, flags);
     }
     return ret;
 }
@@ -320,6 +358,7 @@ static int nf_log_reserve(nf_log_t *log, const nf_opened_t *opened, size_t len)
     const int is_known   = (log->inode == opened->inode) &&
                            (log->device == opened->device);
     struct stat st;
+    int ret;
 
     if (is_known && ((log->end + len) <= log->reserved)) {
         return 0;
@@ -337,15 +376,15 @@ static int nf_log_reserve(nf_log_t *log, const nf_opened_t *opened, size_t len)
         return 0;
     }
 
-    if (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, log->end, ahead) == 0) {
+    ret = nf_reserve(log, opened, log->end, ahead);
+    if (ret == 0) {
         log->reserved = log->end + ahead;
         return 0;
     }
 
     /* without a word about room the write says it */
-    return ((errno != ENOSPC) && (errno != EDQUOT)) ? 0 :
-           (fallocate(opened->fd, FALLOC_FL_KEEP_SIZE, log->end, len) == 0) ?
-           0 : -errno;
+    return ((ret != -ENOSPC) && (ret != -EDQUOT)) ? 0 :
+           nf_reserve(log, opened, log->end, len);
 }
 
 /* With the log's lock */
