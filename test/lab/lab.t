@@ -240,7 +240,7 @@ jobs 1300 --env SHORT=yes rxe-pingpong ucx-one soft0-mpi verbs-engine zram \
     memory-limit verbs-uct verbs-ucp
 # Other scenes of the last: lab run verbs-faults-two
 jobs 1100 --env SHORT=yes --env "SCENES=loss beyond kill" \
-    rxe-two ucx-two mpi-two verbs-soft0 verbs-faults-two
+    rxe-two ucx-two mpi-two verbs-soft0 verbs-files verbs-faults-two
 jobs 500 verbs-swap
 jobs 600 --env SHORT=yes rxe-dmabuf verbs-kmod
 jobs 500 --env SHORT=yes iommu-on iommu-pt verbs-iommu
