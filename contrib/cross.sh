@@ -71,7 +71,8 @@ done
 # installed but its shell scripts.
 PACKAGES=gcc-aarch64-linux-gnu,g++-aarch64-linux-gnu,make,autoconf,automake
 PACKAGES+=,libtool,file,procps,qemu-user-static,libucx-dev:arm64
-PACKAGES+=,ucx-utils:arm64,libibverbs-dev:arm64,libgtest-dev:arm64
+PACKAGES+=,ucx-utils:arm64,libibverbs-dev:arm64,libmunge-dev:arm64
+PACKAGES+=,libgtest-dev:arm64
 
 # has_arm64 DIR: does the mirror have such packages? It says so by its lists.
 has_arm64() {

@@ -8,6 +8,7 @@ packages=(
     autoconf automake libtool make gcc g++ dpkg-dev ca-certificates
     libucx-dev ucx-utils        # UCX, and how it was configured
     libibverbs-dev              # RDMA devices
+    libmunge-dev munge          # who a client of files is
     libopenmpi-dev openmpi-bin  # benchmarks and MPI tests
     libmpich-dev mpich          # another MPI; mpicc and mpirun stay Open MPI's
     libgtest-dev                # UCT and UCP tests

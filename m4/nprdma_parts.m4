@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The optional parts: verbs devices, MPI, OSU benchmarks, GoogleTest; and the summary.
+# The optional parts: verbs devices, MUNGE, MPI, OSU benchmarks, GoogleTest; and the summary.
 
 AC_DEFUN([NPRDMA_VERBS], [
     AC_ARG_WITH([verbs],
@@ -53,6 +53,37 @@ AC_DEFUN([NPRDMA_VERBS_DMABUF], [
                       [AC_MSG_RESULT([yes])
                        NPRDMA_DEFS="$NPRDMA_DEFS -DHAVE_UVERBS_DMABUF=1"],
                       [AC_MSG_RESULT([no])])
+])
+
+# For the server of files and its clients
+AC_DEFUN([NPRDMA_MUNGE], [
+    AC_ARG_WITH([munge],
+        [AS_HELP_STRING([--with-munge=yes|no|auto],
+                        [credentials of MUNGE, by libmunge (default: if
+                         found)])],
+        [], [with_munge=auto])
+    have_munge=no
+    MUNGE_LIBS=
+    AS_CASE([$with_munge],
+        [no], [],
+        [yes|auto],
+        [nprdma_save_LIBS=$LIBS
+         LIBS="-lmunge $LIBS"
+         AC_MSG_CHECKING([for libmunge])
+         AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <munge.h>]],
+                            [[return munge_encode(0, 0, 0, 0) +
+                                     MUNGE_OPT_UID_RESTRICTION;]])],
+                        [have_munge=yes])
+         AC_MSG_RESULT([$have_munge])
+         LIBS=$nprdma_save_LIBS],
+        [AC_MSG_ERROR([--with-munge=$with_munge: give it yes, no or auto])])
+    AS_CASE([$with_munge/$have_munge],
+        [yes/no],
+        [AC_MSG_ERROR([--with-munge: no libmunge that links: install libmunge-dev])],
+        [*/yes],
+        [MUNGE_LIBS=-lmunge
+         NPRDMA_DEFS="$NPRDMA_DEFS -DHAVE_MUNGE=1"])
+    AC_SUBST([MUNGE_LIBS])
 ])
 
 AC_DEFUN([NPRDMA_MPI], [
@@ -124,6 +155,10 @@ AC_DEFUN([NPRDMA_SUMMARY], [
     AS_CASE([$with_verbs/$have_verbs],
             [no/*], [nprdma_verbs="no: switched off (--with-verbs)"],
             [*/no], [nprdma_verbs="no: no libibverbs (package libibverbs-dev)"])
+    nprdma_munge=$have_munge
+    AS_CASE([$with_munge/$have_munge],
+            [no/*], [nprdma_munge="no: switched off (--with-munge)"],
+            [*/no], [nprdma_munge="no: files between hosts by tokens alone (package libmunge-dev)"])
     nprdma_mpi="$MPICC"
     AS_IF([test "x$have_mpi" = xno],
           [nprdma_mpi="no: no osu-bench, no MPI tests (package libopenmpi-dev)"])
@@ -141,6 +176,7 @@ nprdma $PACKAGE_VERSION
   UCX               $UCX_VERSION
   UCX source        $with_ucx_source
   RDMA devices      $nprdma_verbs
+  MUNGE             $nprdma_munge
   MPI               $nprdma_mpi
   GoogleTest        $nprdma_gtest
   OSU benchmarks    $nprdma_osu

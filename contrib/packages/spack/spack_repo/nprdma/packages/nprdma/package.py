@@ -45,6 +45,7 @@ class Nprdma(AutotoolsPackage):
     version("main", branch="main")
 
     variant("verbs", default=True, description="RDMA devices, by libibverbs")
+    variant("munge", default=False, description="files by MUNGE, not by tokens")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
@@ -54,6 +55,7 @@ class Nprdma(AutotoolsPackage):
     depends_on("m4", type="build")
     depends_on(f"ucx@{','.join(UCX)} libs=shared")
     depends_on("rdma-core", when="+verbs")
+    depends_on("munge", when="+munge")
 
     conflicts("platform=darwin", msg="nprdma is for Linux")
     conflicts("platform=windows", msg="nprdma is for Linux")
@@ -79,4 +81,4 @@ class Nprdma(AutotoolsPackage):
             "--with-mpi=no",
             f"--with-ucx={self.spec['ucx'].prefix}",
             f"--with-ucx-source={join_path(top, 'build-spack', 'ucx-source')}",
-        ] + self.with_or_without("verbs")
+        ] + self.with_or_without("verbs") + self.with_or_without("munge")
