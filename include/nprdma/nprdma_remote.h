@@ -70,6 +70,9 @@ typedef struct nprdma_server_params {
     const char *socket;   /**< of this host; default: nprdma-filed's own */
     const char *token;    /**< the file that has it; with host; default:
                                ~/.config/nprdma/token */
+    const char *auth;     /**< "token", or "munge"; with host; default: the
+                               token, or MUNGE if there is none */
+    const char *munge_socket; /**< of munged; with host; default: libmunge's */
     unsigned   patience;  /**< seconds until a server that has gone away is
                                given up; 0: at once */
     void       (*say)(void *arg, const char *line); /**< Told, in one line with

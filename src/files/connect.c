@@ -9,6 +9,7 @@
 #endif
 
 #include "server.h"
+#include "munge.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -190,14 +191,14 @@ static int nf_dial_host(const nprdma_server_params_t *where)
     return (fd < 0) ? ret : fd;
 }
 
-/* Returns bytes of the token, or a negative errno: a line says why */
-static int nf_server_get_token(const nprdma_server_t *server,
-                               uint8_t token[NF_TOKEN_BYTES])
+/* What shows who we are. Returns 0 or a negative errno: a line says why. */
+static int nf_server_get_proof(const nprdma_server_t *server, nf_proof_t *proof)
 {
     const nprdma_server_params_t *where = &server->params;
-    char path[PATH_MAX]                 = "";
-    int ret;
+    char path[PATH_MAX] = "", why[NF_WHY_MAX] = "";
+    int ret             = -ENOENT;
 
+    *proof = (nf_proof_t){.auth = NF_AUTH_PEER};
     if (where->host == NULL) {
         return 0; /* the kernel says who we are */
     }
@@ -207,40 +208,74 @@ static int nf_server_get_token(const nprdma_server_t *server,
     } else if (!nf_default_token(path, sizeof(path))) {
         path[0] = '\0';
     }
-    ret = nf_token_read(path, token);
+    if (server->way != NF_WAY_MUNGE) {
+        ret         = nf_token_read(path, proof->bytes);
+        proof->auth = NF_AUTH_TOKEN;
+        proof->len  = NF_TOKEN_BYTES;
+    }
+    if ((ret == -ENOENT) && (server->way != NF_WAY_TOKEN) &&
+        (where->token == NULL) &&
+        (nf_munge_encode(where->munge_socket, server->fd,
+                         server->worker.address, server->worker.address_len,
+                         proof, why) == 0)) {
+        return 0;
+    }
+
+    if (server->way == NF_WAY_MUNGE) {
+        nf_server_say(server, "no credential from MUNGE: %s", why);
+        return -ENOKEY; /* that was said */
+    }
+
     if (ret != 0) {
         nf_server_say(server, "no token from '%s': %s. Copy the server's to "
-                      "there, or name another file", path,
+                      "there, or name another file%s%s", path,
                       (ret == -EPERM) ? "it must be yours, and nobody else may "
                                         "read it (chmod 600)" :
                       (ret == -EINVAL) ? "there is no token in it" :
-                      strerror(-ret));
-        return -ENOKEY; /* that was said */
+                      strerror(-ret),
+                      (why[0] != '\0') ? "; nor from MUNGE: " : "", why);
+        return -ENOKEY;
     }
-    return NF_TOKEN_BYTES;
+    return 0;
+}
+
+/* The server has refused us. Returns -ENOKEY: a line says why; or what its
+ * status is. */
+static int nf_server_refused(const nprdma_server_t *server, nf_auth_t auth,
+                             const nf_welcome_t *welcome)
+{
+    char why[NF_WHY_MAX];
+
+    if (!nf_way_refused(auth, welcome, why)) {
+        return welcome->status;
+    }
+
+    nf_server_say(server, "no connection to the server on %s: %s",
+                  server->params.host, why);
+    return -ENOKEY;
 }
 
 /* Who we are; what the server says. Returns 0 or a negative errno. */
 static int nf_server_greet(nprdma_server_t *server, void **address)
 {
-    uint8_t token[NF_TOKEN_BYTES];
-    int auth_len = nf_server_get_token(server, token), ret;
+    nf_proof_t proof;
+    int ret = nf_server_get_proof(server, &proof);
     nf_welcome_t welcome;
     nf_hello_t hello;
 
-    if (auth_len < 0) {
-        return auth_len;
+    if (ret != 0) {
+        return ret;
     }
 
     hello = (nf_hello_t){
         .magic       = NF_MAGIC,
         .version     = NF_VERSION,
-        .auth        = (auth_len > 0) ? NF_AUTH_TOKEN : NF_AUTH_PEER,
-        .auth_len    = auth_len,
+        .auth        = proof.auth,
+        .auth_len    = proof.len,
         .address_len = server->worker.address_len
     };
     ret = nf_send(server->fd, &hello, sizeof(hello));
-    ret = (ret != 0) ? ret : nf_send(server->fd, token, auth_len);
+    ret = (ret != 0) ? ret : nf_send(server->fd, proof.bytes, proof.len);
     ret = (ret != 0) ? ret : nf_send(server->fd, server->worker.address,
                                      server->worker.address_len);
     ret = (ret != 0) ? ret : nf_recv(server->fd, &welcome, sizeof(welcome));
@@ -253,7 +288,8 @@ static int nf_server_greet(nprdma_server_t *server, void **address)
     }
 
     if (welcome.status != 0) {
-        return (welcome.status < 0) ? welcome.status : -EPROTO;
+        return (welcome.status > 0) ? -EPROTO :
+               nf_server_refused(server, proof.auth, &welcome);
     }
 
     if ((welcome.address_len == 0) || (welcome.address_len > NF_ADDRESS_MAX)) {
@@ -425,6 +461,7 @@ static void nf_server_free(nprdma_server_t *server)
     free((char*)server->params.port);
     free((char*)server->params.socket);
     free((char*)server->params.token);
+    free((char*)server->params.munge_socket);
     free(server);
 }
 
@@ -448,7 +485,8 @@ static nprdma_server_t *nf_server_make(const nprdma_server_params_t *params)
     if (!(nf_params_copy(&server->params.host) &
           nf_params_copy(&server->params.port) &
           nf_params_copy(&server->params.socket) &
-          nf_params_copy(&server->params.token))) {
+          nf_params_copy(&server->params.token) &
+          nf_params_copy(&server->params.munge_socket))) {
         nf_server_free(server);
         return NULL;
     }
@@ -456,19 +494,43 @@ static nprdma_server_t *nf_server_make(const nprdma_server_params_t *params)
     return server;
 }
 
-/* Does what it says fit together? Returns 0, or -EINVAL: a line says why. */
-static int nf_server_check(const nprdma_server_t *server)
+/* What of it does not fit together; NULL: nothing */
+static const char *nf_params_misfit(const nprdma_server_params_t *params,
+                                    nf_way_t way)
 {
-    const nprdma_server_params_t *params = &server->params;
-    const char *what                     =
-            (params->host != NULL) ?
-            ((params->socket != NULL) ? "a socket is of this host: name no "
-                                        "host with it" : NULL) :
-            (params->port != NULL) ? "a port is of a host: name that too" :
-            (params->token != NULL) ? "a token is for a host: name that too; "
-                                      "on this one the kernel says who you "
-                                      "are" : NULL;
+    if (params->host == NULL) {
+        return (params->port != NULL) ? "a port is of a host: name that too" :
+               ((params->token != NULL) || (params->auth != NULL) ||
+                (params->munge_socket != NULL)) ?
+               "a token and MUNGE are for a host: name that too; on this one "
+               "the kernel says who you are" : NULL;
+    }
 
+    return (params->socket != NULL) ? "a socket is of this host: name no host "
+                                      "with it" :
+           (((params->auth != NULL) && (strcmp(params->auth, "munge") == 0)) ||
+            (params->munge_socket != NULL)) && !nf_munge_is_built() ?
+           "this nprdma was built without MUNGE: use a token" :
+           ((params->auth != NULL) && (way == NF_WAY_ANY)) ?
+           "auth is neither 'token' nor 'munge'" :
+           ((way == NF_WAY_MUNGE) && (params->token != NULL)) ?
+           "a token is of no use with MUNGE: leave one of them out" :
+           ((way == NF_WAY_TOKEN) && (params->munge_socket != NULL)) ?
+           "a socket of munged is of no use with a token: leave one of them "
+           "out" : NULL;
+}
+
+/* Returns 0, or -EINVAL: a line says why */
+static int nf_server_check(nprdma_server_t *server)
+{
+    const char *auth = server->params.auth;
+    const char *what;
+
+    server->way = (auth == NULL) ? NF_WAY_ANY :
+                  (strcmp(auth, "token") == 0) ? NF_WAY_TOKEN :
+                  (strcmp(auth, "munge") == 0) ? NF_WAY_MUNGE : NF_WAY_ANY;
+    what        = nf_params_misfit(&server->params, server->way);
+    server->params.auth = NULL; /* it is the caller's */
     if (what == NULL) {
         return 0;
     }

@@ -41,6 +41,7 @@
 typedef enum nf_kind {
     NF_KIND_LISTENER,
     NF_KIND_SIGNAL,
+    NF_KIND_CHECKER,
     NF_KIND_GUEST,
     NF_KIND_SESSION
 } nf_kind_t;
@@ -55,6 +56,7 @@ typedef struct nf_guest {
     nf_watch_t      watch;
     struct nf_guest *next;      /* of the door */
     int             is_here;    /* it has come over a socket of this host */
+    int             is_checked; /* the checker has it, and nobody else */
     uint64_t        deadline;
     size_t          have;       /* bytes of what follows */
     union {
@@ -251,7 +253,8 @@ static void nf_guest_refuse(nf_door_t *door, nf_guest_t *guest, int error)
     const nf_welcome_t welcome = {
         .magic   = NF_MAGIC,
         .version = NF_VERSION,
-        .status  = error
+        .status  = error,
+        .user    = geteuid()
     };
 
     (void)send(guest->watch.fd, &welcome, sizeof(welcome),
@@ -289,9 +292,30 @@ static int nf_guest_has_token(const nf_door_t *door, const nf_guest_t *guest)
     return differs == 0;
 }
 
+/* It is not looked at any more until the checker is through with it. Returns
+ * -EINPROGRESS or another negative errno. */
+static int nf_guest_begin_check(nf_door_t *door, nf_guest_t *guest)
+{
+    int ret;
+
+    if (door->checker == NULL) {
+        return -EOPNOTSUPP;
+    }
+
+    ret = nf_checker_put(door->checker, guest, guest->watch.fd, &guest->hello,
+                         guest->deadline);
+    if (ret != 0) {
+        return ret;
+    }
+
+    guest->is_checked = 1;
+    nf_door_forget(door, guest->watch.fd);
+    return -EINPROGRESS;
+}
+
 /* All of it is here: one that is refused earlier may not hear why, since what
  * it has sent is lost. Returns 0 or a negative errno. */
-static int nf_guest_check(const nf_door_t *door, const nf_guest_t *guest)
+static int nf_guest_check(nf_door_t *door, nf_guest_t *guest)
 {
     if (guest->hello.version != NF_VERSION) {
         return -EPROTONOSUPPORT;
@@ -301,7 +325,12 @@ static int nf_guest_check(const nf_door_t *door, const nf_guest_t *guest)
     case NF_AUTH_PEER:
         return nf_guest_is_ours(guest) ? 0 : -EACCES;
     case NF_AUTH_TOKEN:
-        return nf_guest_has_token(door, guest) ? 0 : -EACCES;
+        return nf_guest_has_token(door, guest) ? 0 :
+               (door->has_token || (door->checker == NULL)) ? -EACCES :
+               -ENOPROTOOPT;
+    case NF_AUTH_MUNGE:
+        return guest->is_here ? -EPROTONOSUPPORT :
+               nf_guest_begin_check(door, guest);
     default:
         return -EPROTONOSUPPORT;
     }
@@ -351,6 +380,17 @@ static int nf_guest_enter(nf_door_t *door, nf_guest_t *guest)
     return 0;
 }
 
+/* @a ret: whether it may */
+static void nf_guest_decide(nf_door_t *door, nf_guest_t *guest, int ret)
+{
+    if (ret == 0) {
+        ret = nf_guest_enter(door, guest);
+    }
+    if (ret != 0) {
+        nf_guest_refuse(door, guest, ret);
+    }
+}
+
 static void nf_guest_read(nf_door_t *door, nf_guest_t *guest)
 {
     size_t wants = nf_guest_wants(guest);
@@ -380,11 +420,23 @@ static void nf_guest_read(nf_door_t *door, nf_guest_t *guest)
     }
 
     ret = (wants == 0) ? -EPROTO : nf_guest_check(door, guest);
-    if (ret == 0) {
-        ret = nf_guest_enter(door, guest);
+    if (ret != -EINPROGRESS) {
+        nf_guest_decide(door, guest, ret);
     }
-    if (ret != 0) {
-        nf_guest_refuse(door, guest, ret);
+}
+
+/* Those that the checker is through with */
+static void nf_door_take_checked(nf_door_t *door)
+{
+    nf_guest_t *guest;
+    int ret;
+
+    while ((guest = nf_checker_take(door->checker, &ret)) != NULL) {
+        guest->is_checked = 0;
+        if (ret == 0) {
+            ret = nf_door_watch(door, &guest->watch, EPOLLIN | EPOLLRDHUP);
+        }
+        nf_guest_decide(door, guest, ret);
     }
 }
 
@@ -427,12 +479,13 @@ static void nf_door_accept(nf_door_t *door, int listener)
     if (domain != AF_UNIX) {
         nf_keep_alive(fd);
     }
-    guest->watch    = (nf_watch_t){NF_KIND_GUEST, fd};
-    guest->is_here  = domain == AF_UNIX;
-    guest->deadline = nf_now() + (NF_CONNECT_LIMIT * UINT64_C(1000000000));
-    guest->have     = 0;
-    guest->next     = door->guests;
-    door->guests    = guest;
+    guest->watch      = (nf_watch_t){NF_KIND_GUEST, fd};
+    guest->is_here    = domain == AF_UNIX;
+    guest->is_checked = 0;
+    guest->deadline   = nf_now() + (NF_CONNECT_LIMIT * UINT64_C(1000000000));
+    guest->have       = 0;
+    guest->next       = door->guests;
+    door->guests      = guest;
     if (nf_door_watch(door, &guest->watch, EPOLLIN | EPOLLRDHUP) != 0) {
         nf_guest_refuse(door, guest, -ENOMEM);
     }
@@ -444,7 +497,7 @@ static void nf_door_look_at_guests(nf_door_t *door)
 
     for (guest = door->guests; guest != NULL; guest = next) {
         next = guest->next;
-        if (nf_now() > guest->deadline) {
+        if (!guest->is_checked && (nf_now() > guest->deadline)) {
             nf_guest_refuse(door, guest, -ETIMEDOUT);
         }
     }
@@ -465,6 +518,9 @@ static int nf_door_serve(nf_door_t *door, nf_watch_t *watch)
     case NF_KIND_LISTENER:
         nf_door_accept(door, watch->fd);
         return 1;
+    case NF_KIND_CHECKER:
+        nf_door_take_checked(door);
+        return 1;
     case NF_KIND_GUEST:
         nf_guest_read(door, (nf_guest_t*)watch);
         return 1;
@@ -478,7 +534,7 @@ static int nf_door_serve(nf_door_t *door, nf_watch_t *watch)
 
 void nf_door_run(nf_door_t *door, int signal_fd)
 {
-    nf_watch_t watches[NF_LISTENERS + 1];
+    nf_watch_t watches[NF_LISTENERS + 2];
     struct epoll_event events[NF_EVENTS];
     int i, count, goes_on = 1;
 
@@ -488,6 +544,11 @@ void nf_door_run(nf_door_t *door, int signal_fd)
     }
     watches[i] = (nf_watch_t){NF_KIND_SIGNAL, signal_fd};
     (void)nf_door_watch(door, &watches[i], EPOLLIN);
+    if (door->checker != NULL) {
+        watches[++i] = (nf_watch_t){NF_KIND_CHECKER,
+                                    nf_checker_fd(door->checker)};
+        (void)nf_door_watch(door, &watches[i], EPOLLIN);
+    }
 
     while (goes_on) {
         count = epoll_wait(door->epoll, events, NF_EVENTS,
@@ -503,6 +564,9 @@ void nf_door_close(nf_door_t *door)
 {
     unsigned i;
 
+    if (door->checker != NULL) {
+        nf_checker_stop(door->checker);
+    }
     while (door->guests != NULL) {
         nf_guest_refuse(door, door->guests, -ESHUTDOWN);
     }

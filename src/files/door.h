@@ -8,6 +8,7 @@
 #ifndef NF_DOOR_H_
 #define NF_DOOR_H_
 
+#include "checker.h"
 #include "serve.h"
 
 /** Sockets that clients may come to */
@@ -21,6 +22,7 @@ typedef struct nf_door {
     int         lock;              /**< a locked file beside it; -1: none */
     int         has_token;
     uint8_t     token[NF_TOKEN_BYTES];
+    nf_checker_t *checker;         /**< of credentials; NULL: takes none */
     nf_thread_t *threads;
     unsigned    num_threads;
     unsigned    next_thread;
@@ -33,11 +35,12 @@ int nf_door_open(nf_door_t *door);
 /** Let clients of this host come, who are this process's user */
 int nf_door_listen_here(nf_door_t *door, const char *path);
 
-/** Let those come who have the token. @param [in] address  "PORT" or
- *  "ADDRESS:PORT". */
+/** Let those come who have the token, or a credential. @param [in] address
+ *  "PORT" or "ADDRESS:PORT". */
 int nf_door_listen(nf_door_t *door, const char *address);
 
-/** Let them in until @a signal_fd can be read */
+/** Let them in until @a signal_fd can be read. The checker goes as well
+ *  then. */
 void nf_door_run(nf_door_t *door, int signal_fd);
 
 void nf_door_close(nf_door_t *door);

@@ -25,8 +25,12 @@ _nprdma_file() {
     local word has=no
 
     case $prev in
-    -t | --token | -s | --socket)
+    -t | --token | -s | --socket | --munge-socket)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+        return
+        ;;
+    -a | --auth)
+        COMPREPLY=($(compgen -W 'token munge' -- "$cur"))
         return
         ;;
     -p | --port | -w | --wait) return ;;
@@ -51,9 +55,11 @@ _nprdma_file() {
 }
 
 _nprdma_filed() {
-    local cur=${COMP_WORDS[COMP_CWORD]}
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
 
-    if [[ $cur == -* ]]; then
+    if [[ $prev == -a || $prev == --auth ]]; then
+        COMPREPLY=($(compgen -W 'token munge' -- "$cur"))
+    elif [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W "$(_nprdma_file_options nprdma-filed)" -- \
             "$cur"))
     else

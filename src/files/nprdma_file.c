@@ -182,18 +182,14 @@ static const tool_command_t tool_commands[] = {
     {"stat", "r", tool_stat, "what is known of a file"},
     {"cat", "r", tool_cat, "write a file to standard output"},
     {"get", "r?l", tool_run_get, "copy a file to here"},
-    {"put", "lr", tool_run_put, "copy a file from here; -: standard "
-                                       "input"},
-    {"append", "lr", tool_run_append, "append a file, in one piece (-L: by "
-                                       "lines)"},
+    {"put", "lr", tool_run_put, "copy a file from here; -: standard input"},
+    {"append", "lr", tool_run_append, "append it in one piece (-L: by lines)"},
     {"mv", "rr", tool_mv, "rename"},
-    {"rm", "r", tool_rm, "remove a file (-d: a directory that is "
-                                       "empty)"},
+    {"rm", "r", tool_rm, "remove a file (-d: a directory that is empty)"},
     {"mkdir", "r", tool_mkdir, "make a directory"},
     {"log", "we", tool_log, "append, cat or check: records of a log, here or "
                             "of a server"},
-    {"bench", "r?l", tool_run_bench, "what its calls take; if the file has a "
-                                     "name here: beside system calls"},
+    {"bench", "r?l", tool_run_bench, "what calls take, beside system calls"},
     {NULL},
 };
 
@@ -211,6 +207,8 @@ static void tool_usage(void)
     printf("\n"
            "  -p, --port PORT     of the host; default: 7473\n"
            "  -t, --token FILE    default: ~/.config/nprdma/token\n"
+           "  -a, --auth WAY      token or munge; default: what there is\n"
+           "      --munge-socket PATH  of munged\n"
            "  -s, --socket PATH   of a server of this host\n"
            "  -w, --wait SECONDS  for a server that is away; default: 30\n"
            "  -D, --durable       end when it is on the disk\n"
@@ -235,7 +233,7 @@ static unsigned tool_seconds(const char *text)
     return seconds;
 }
 
-/* An option that has no argument */
+/* The other options */
 static void tool_flag(tool_t *tool, int option)
 {
     switch (option) {
@@ -257,9 +255,9 @@ static void tool_flag(tool_t *tool, int option)
     case 'q':
         tool->is_quiet = 1;
         break;
-    default: /* getopt has said why */
-        fprintf(stderr, "Try 'nprdma-file --help'\n");
-        exit(2);
+    default:
+        nf_way_take(option, optarg, &tool->way,
+                    &tool->where.munge_socket);
     }
 }
 
@@ -268,6 +266,8 @@ static void tool_parse(int argc, char **argv, tool_t *tool)
     static const struct option known[] = {
         {"port", required_argument, NULL, 'p'},
         {"token", required_argument, NULL, 't'},
+        {"auth", required_argument, NULL, 'a'},
+        {"munge-socket", required_argument, NULL, 'M'},
         {"socket", required_argument, NULL, 's'},
         {"wait", required_argument, NULL, 'w'},
         {"durable", no_argument, NULL, 'D'},
@@ -282,7 +282,7 @@ static void tool_parse(int argc, char **argv, tool_t *tool)
     };
     int option;
 
-    while ((option = getopt_long(argc, argv, "p:t:s:w:DlLdjqh", known,
+    while ((option = getopt_long(argc, argv, "p:t:a:s:w:DlLdjqh", known,
                                  NULL)) != -1) {
         switch (option) {
         case 'p':
@@ -407,7 +407,7 @@ int main(int argc, char **argv)
     };
     char *paths[2]  = {NULL, NULL};
     const tool_command_t *command;
-    int ret;
+    int ret, is_remote;
 
     tool_parse(argc, argv, &tool);
     if (optind == argc) {
@@ -423,8 +423,13 @@ int main(int argc, char **argv)
     }
 
     nf_run_again(argv);
-    if (tool_take_paths(&tool, command, argc - optind - 1, &argv[optind + 1],
-                        paths) &&
+    is_remote = tool_take_paths(&tool, command, argc - optind - 1,
+                                &argv[optind + 1], paths);
+    nf_way_check(tool.way, tool.where.munge_socket, tool.where.token,
+                 tool.where.host != NULL, "needs a host before the colon");
+    tool.where.auth = (tool.way == NF_WAY_TOKEN) ? "token" :
+                      (tool.way == NF_WAY_MUNGE) ? "munge" : NULL;
+    if (is_remote &&
         (nprdma_server_connect(&tool.where, &tool.server) != 0)) {
         return 1;
     }

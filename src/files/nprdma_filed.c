@@ -12,6 +12,7 @@
 #include "door.h"
 #include "path.h"
 #include "program.h"
+#include "way.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,6 +33,8 @@ typedef struct filed_options {
     const char *directory;
     const char *socket;
     const char *token;
+    nf_way_t   way;
+    const char *munge_socket;
     const char *listen[NF_LISTENERS];
     unsigned   num_listen;
     unsigned   threads;
@@ -51,8 +54,12 @@ static void filed_usage(void)
            "default: in\n"
            "                         $XDG_RUNTIME_DIR, or /tmp\n"
            "  -l, --listen PORT      and for those of other hosts that have "
-           "the token;\n"
-           "                         also ADDRESS:PORT; more than once\n"
+           "the token, or\n"
+           "                         are of this user by MUNGE; also "
+           "ADDRESS:PORT; more\n"
+           "                         than once\n"
+           "  -a, --auth WAY         token or munge alone; default: both\n"
+           "      --munge-socket PATH  of munged\n"
            "  -t, --token FILE       of the token, made if there is none; "
            "default:\n"
            "                         ~/.config/nprdma/token\n"
@@ -93,6 +100,8 @@ static void filed_parse(int argc, char **argv, filed_options_t *options)
         {"read-only", no_argument, NULL, 'r'},
         {"socket", required_argument, NULL, 's'},
         {"listen", required_argument, NULL, 'l'},
+        {"auth", required_argument, NULL, 'a'},
+        {"munge-socket", required_argument, NULL, 'M'},
         {"token", required_argument, NULL, 't'},
         {"threads", required_argument, NULL, 'j'},
         {"clients", required_argument, NULL, 'c'},
@@ -103,8 +112,8 @@ static void filed_parse(int argc, char **argv, filed_options_t *options)
     };
     int option;
 
-    while ((option = getopt_long(argc, argv, "rs:l:t:j:c:f:h", known, NULL)) !=
-           -1) {
+    while ((option = getopt_long(argc, argv, "rs:l:a:t:j:c:f:h", known,
+                                 NULL)) != -1) {
         switch (option) {
         case 'r':
             options->is_readonly = 1;
@@ -138,7 +147,7 @@ static void filed_parse(int argc, char **argv, filed_options_t *options)
             printf("nprdma-filed " NPRDMA_VERSION "\n");
             exit(0);
         default:
-            exit(2); /* getopt has said why */
+            nf_way_take(option, optarg, &options->way, &options->munge_socket);
         }
     }
 }
@@ -201,12 +210,40 @@ static int filed_signals(void)
     return fd;
 }
 
+/* If munged may come later, credentials are taken then. Returns what clients
+ * come with, for a line. */
+static const char *
+filed_get_munge(const filed_options_t *options, nf_door_t *door)
+{
+    const char *with = (options->way == NF_WAY_MUNGE) ?
+                       "a credential of MUNGE" :
+                       "the token, or a credential of MUNGE,";
+    char why[NF_WHY_MAX];
+    int ret;
+
+    if ((options->num_listen == 0) || (options->way == NF_WAY_TOKEN) ||
+        !nf_munge_is_built()) {
+        return "the token";
+    }
+
+    ret = nf_munge_probe(options->munge_socket, why);
+    if ((ret != 0) && (options->way == NF_WAY_MUNGE)) {
+        nf_die("--auth munge: %s", why);
+    }
+
+    door->checker = nf_checker_start(options->munge_socket);
+    if (door->checker == NULL) {
+        exit(1);
+    }
+    return (ret == 0) ? with : "the token";
+}
+
 static void filed_get_token(const filed_options_t *options, nf_door_t *door)
 {
     char path[PATH_MAX];
     int ret;
 
-    if (options->num_listen == 0) {
+    if ((options->num_listen == 0) || (options->way == NF_WAY_MUNGE)) {
         return;
     }
 
@@ -302,12 +339,16 @@ int main(int argc, char **argv)
     };
     nf_export_t export      = {0};
     nf_door_t door          = {0};
+    const char *with;
     int signal_fd, ret;
     unsigned i;
 
     nf_program = "nprdma-filed";
     filed_parse(argc, argv, &options);
     options.directory = filed_take_directory(argc, argv);
+    nf_way_check(options.way, options.munge_socket, options.token,
+                 options.num_listen > 0,
+                 "needs --listen, by which clients of other hosts come");
     nf_run_again(argv);
     filed_set_ucx();
     filed_get_token(&options, &door);
@@ -331,10 +372,11 @@ int main(int argc, char **argv)
         return 1;
     }
 
-    ret = filed_listen(&options, &door);
+    with = filed_get_munge(&options, &door);
+    ret  = filed_listen(&options, &door);
     if (ret == 0) {
         for (i = 0; i < options.num_listen; ++i) {
-            nf_say("clients with the token come to %s", options.listen[i]);
+            nf_say("clients with %s come to %s", with, options.listen[i]);
         }
         nf_say("'%s' is shared%s: %s", options.directory,
                options.is_readonly ? ", for reading" : "", door.path);

@@ -13,6 +13,7 @@
 #define NF_SERVER_H_
 
 #include "common.h"
+#include "way.h"
 #include "wire.h"
 
 #include <nprdma/nprdma_remote.h>
@@ -110,6 +111,7 @@ struct nprdma_remote {
 
 struct nprdma_server {
     nprdma_server_params_t params;   /**< with copies of what it names */
+    nf_way_t               way;      /**< how we show who we are */
     ucp_context_h          context;
     nf_worker_t            worker;
     int                    fd;       /**< -1: not connected */

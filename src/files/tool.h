@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "program.h"
+#include "way.h"
 
 #include <nprdma/nprdma_remote.h>
 
@@ -21,6 +22,7 @@
 /** What the command line says */
 typedef struct tool {
     nprdma_server_params_t where;
+    nf_way_t               way;        /**< as --auth says */
     nprdma_server_t        *server;
     int                    is_json;
     int                    is_long;    /**< ls: more than names */

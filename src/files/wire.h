@@ -31,7 +31,7 @@ enum {
 };
 
 /** Bytes that a client may send before it is known, beside its nf_hello_t */
-#define NF_AUTH_MAX     4096
+#define NF_AUTH_MAX     16384
 #define NF_ADDRESS_MAX  65536
 
 /** UCP reads an address as far as it says that it goes, and fails with one that
@@ -49,7 +49,8 @@ enum {
 /** How a client shows who it is */
 typedef enum nf_auth {
     NF_AUTH_PEER,   /**< the kernel says so: a socket of this host */
-    NF_AUTH_TOKEN   /**< it has the server's token (token.h) */
+    NF_AUTH_TOKEN,  /**< it has the server's token (common.h) */
+    NF_AUTH_MUNGE   /**< munged says so: a credential (munge.h) */
 } nf_auth_t;
 
 typedef struct nf_hello {
@@ -69,7 +70,7 @@ typedef struct nf_welcome {
     uint64_t boot;         /**< of the server's host: what was not on the disk
                                 is lost if it has another one */
     uint32_t address_len;  /**< bytes that follow */
-    uint32_t reserved;
+    uint32_t user;         /**< the server's, where -EACCES refuses another's */
 } nf_welcome_t;
 
 typedef enum nf_op {
