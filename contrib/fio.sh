@@ -67,8 +67,11 @@ if [ ! -e "$build/source/config-host.h" ]; then
 fi
 engine=$build/nprdma.so
 source=$nprdma_top/contrib/fio/nprdma.c
-if [ ! "$engine" -nt "$source" ] ||
-    [ ! "$engine" -nt "$build/source/config-host.h" ]; then
+for file in "$source" "$build/source/config-host.h" \
+    "$prefix/include/nprdma/nprdma_remote.h"; do
+    [ "$engine" -nt "$file" ] || rm -f "$engine"
+done
+if [ ! -e "$engine" ]; then
     "${CC:-cc}" -std=gnu99 -O2 -g -Wall -Wno-unused-parameter -shared -fPIC \
         -D_GNU_SOURCE -include "$build/source/config-host.h" \
         -I "$build/source" -I "$prefix/include" -o "$engine.new" "$source" \

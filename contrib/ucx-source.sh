@@ -18,7 +18,13 @@ case ${1-} in
     shift $(($# > 1 ? 2 : 1))
     ;;
 esac
-if [ $# -ne 1 ] || [[ $1 == -* ]] || [ "${suite[1]-x}" = "" ]; then
+case ${1-} in
+-*)
+    echo "ucx-source.sh: unknown option '$1': $usage" >&2
+    exit 1
+    ;;
+esac
+if [ $# -ne 1 ] || [ "${suite[1]-x}" = "" ]; then
     echo "ucx-source.sh: a suite, if any, and one destination: $usage" >&2
     exit 1
 fi

@@ -91,12 +91,15 @@ static void nf_session_closed(void *request, ucs_status_t status, void *arg)
     nf_session_put(arg);
 }
 
+/* By force, but not before something has been sent: until then UCP may still
+ * have to answer the other side's request to connect, and ends the process if
+ * it is kept from that (ucp_request.c, "got REP message") */
 static void nf_session_close_ep(nf_session_t *session)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = UCP_EP_CLOSE_FLAG_FORCE,
+        .flags        = session->is_joined ? UCP_EP_CLOSE_FLAG_FORCE : 0,
         .user_data    = session
     };
     ucs_status_ptr_t request;
@@ -269,7 +272,9 @@ static void nf_answer_sent(void *request, ucs_status_t status, void *arg)
     if (request != NULL) {
         ucp_request_free(request);
     }
-    if ((status != UCS_OK) && (sent->session->ep != NULL)) {
+    if (status == UCS_OK) {
+        sent->session->is_joined = 1;
+    } else if (sent->session->ep != NULL) {
         nf_session_fail(sent->session, ucs_status_string(status));
     }
     --sent->session->num_answers;

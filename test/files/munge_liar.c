@@ -260,8 +260,8 @@ int main(int argc, char **argv)
     port        = atoi(argv[1]);
     socket_path = argv[2];
     munged      = argv[3];
-    if ((nf_context_create(&context) != 0) ||
-        (nf_worker_create(context, &worker) != 0) ||
+    if ((nf_context_create(NULL, &context) != UCS_OK) ||
+        (nf_worker_create(context, &worker) != UCS_OK) ||
         (stat(socket_path, &st) != 0)) {
         return 1;
     }

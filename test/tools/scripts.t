@@ -17,8 +17,8 @@ for name in apt-get dpkg-query sudo dpkg-source; do
 done
 export PATH=$TAP_DIR/bin:$PATH
 
-for name in setup ucx-compile-check ucx-source osu bench check distro \
-    cross packages/deb packages/rpm; do
+for name in setup ucx-compile-check ucx-source debian-source osu bench check \
+    distro cross packages/deb packages/rpm; do
     script=$contrib/$name.sh
     run 20 "$script" --help
     tap_expect_success "$name.sh --help"
