@@ -297,6 +297,11 @@ static ucp_err_handling_mode_t nf_error_mode(void)
            UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
 }
 
+int nf_endpoint_is_kept(void)
+{
+    return nf_error_mode() == UCP_ERR_HANDLING_MODE_NONE;
+}
+
 int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
                        ucp_err_handler_cb_t on_error, void *arg, ucp_ep_h *ep)
 {

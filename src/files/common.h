@@ -82,6 +82,10 @@ void nf_worker_destroy(nf_worker_t *worker);
 int nf_endpoint_create(nf_worker_t *worker, const ucp_address_t *address,
                        ucp_err_handler_cb_t on_error, void *arg, ucp_ep_h *ep);
 
+/** Does UCX keep an endpoint that is closed when its peer has gone, as long as
+ *  its worker? */
+int nf_endpoint_is_kept(void);
+
 /**
  * Sleep until the worker has something to do, @a fd is ready, or the time is
  * over. Its progress must have found nothing.

@@ -82,6 +82,7 @@ static void nf_session_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     nf_session_t *session = arg;
 
+    session->is_broken = 1;
     (void)shutdown(session->fd, SHUT_RDWR);
 }
 
@@ -91,15 +92,16 @@ static void nf_session_closed(void *request, ucs_status_t status, void *arg)
     nf_session_put(arg);
 }
 
-/* By force, but not before something has been sent: until then UCP may still
- * have to answer the other side's request to connect, and ends the process if
- * it is kept from that (ucp_request.c, "got REP message") */
+/* By force only if it is broken: UCP may still have to answer the other side's
+ * request to connect, and 1.13 ends the process if it is kept from that
+ * (ucp_request.c, "got REP message"). What is under way to a client that is
+ * there but takes nothing is kept until it goes. */
 static void nf_session_close_ep(nf_session_t *session)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = session->is_joined ? UCP_EP_CLOSE_FLAG_FORCE : 0,
+        .flags        = session->is_broken ? UCP_EP_CLOSE_FLAG_FORCE : 0,
         .user_data    = session
     };
     ucs_status_ptr_t request;
@@ -111,13 +113,13 @@ static void nf_session_close_ep(nf_session_t *session)
     ++session->uses;
     param.cb.send = nf_session_closed;
     request = ucp_ep_close_nbx(session->ep, &param);
-    if (UCS_PTR_IS_ERR(request)) {
-        /* an endpoint without error handling is not closed by force, and UCX
-         * keeps it as long as its worker */
+    if (UCS_PTR_IS_ERR(request) && (param.flags != 0)) {
+        /* an endpoint without error handling is not closed by force */
         param.flags = 0;
         request     = ucp_ep_close_nbx(session->ep, &param);
-        ++session->thread->num_kept;
     }
+    /* of a client that is gone UCX keeps it as long as its worker, then */
+    session->thread->num_kept += nf_endpoint_is_kept();
     if (!UCS_PTR_IS_PTR(request)) {
         --session->uses;
     }
@@ -272,9 +274,7 @@ static void nf_answer_sent(void *request, ucs_status_t status, void *arg)
     if (request != NULL) {
         ucp_request_free(request);
     }
-    if (status == UCS_OK) {
-        sent->session->is_joined = 1;
-    } else if (sent->session->ep != NULL) {
+    if ((status != UCS_OK) && (sent->session->ep != NULL)) {
         nf_session_fail(sent->session, ucs_status_string(status));
     }
     --sent->session->num_answers;

@@ -34,7 +34,7 @@ typedef struct nf_session {
     unsigned         uses;        /**< by its thread, and by what UCX has still
                                        to complete */
     unsigned         num_answers; /**< that UCX has still to send */
-    int              is_joined;   /**< it has sent one */
+    int              is_broken;   /**< UCX has no way to the client */
     int              is_coming;   /**< the data of an append is */
     int              is_failing;  /**< it is not served any more */
 

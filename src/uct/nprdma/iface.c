@@ -419,6 +419,10 @@ void uct_nprdma_ep_failed(uct_nprdma_ep_t *ep, ucs_status_t status,
     uct_base_iface_t *iface = &uct_nprdma_ep_iface(ep)->super;
     ucs_status_t handled;
 
+    /* UCP 1.13 ends the process if it is told of the failure while its answer
+     * to the peer's request to connect waits (ucp_request.c, "got REP
+     * message"); by itself it fails as it should */
+    uct_nprdma_ep_pending_fail(ep);
     handled = uct_iface_handle_ep_err(&iface->super, &ep->super.super, status);
     ucs_log(uct_base_iface_failure_log_level(iface, handled, status),
             "nprdma: %s: %s", peer, ucs_status_string(status));

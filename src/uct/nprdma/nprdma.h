@@ -246,6 +246,10 @@ uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
 void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
                                  uct_pending_purge_callback_t cb, void *arg);
 
+/** The link is down: those that wait fail, as far as they do so by themselves.
+ *  The rest is for who purges them. */
+void uct_nprdma_ep_pending_fail(uct_nprdma_ep_t *ep);
+
 /** Send the operations that wait for room; returns how many */
 unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface);
 

@@ -129,6 +129,32 @@ unsigned uct_nprdma_iface_progress_pending(uct_nprdma_iface_t *iface)
     return count;
 }
 
+/* It fails by itself; what does not stays, for who purges it */
+static ucs_arbiter_cb_result_t
+uct_nprdma_ep_fail_one(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
+                       ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_nprdma_ep_t *ep    = ucs_container_of(group, uct_nprdma_ep_t,
+                                              arb_group);
+    uct_pending_req_t *req = ucs_container_of(elem, uct_pending_req_t, priv);
+
+    np_ep_set_pending(ep->link, 0);
+    if (req->func(req) != UCS_OK) {
+        np_ep_set_pending(ep->link, 1);
+        return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+    }
+
+    np_ep_set_pending(ep->link, 1);
+    uct_nprdma_ep_pending_removed(ep);
+    return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+}
+
+void uct_nprdma_ep_pending_fail(uct_nprdma_ep_t *ep)
+{
+    ucs_arbiter_group_purge(&uct_nprdma_ep_iface(ep)->arbiter, &ep->arb_group,
+                            uct_nprdma_ep_fail_one, NULL);
+}
+
 static ucs_arbiter_cb_result_t
 uct_nprdma_ep_purge_one(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
                         ucs_arbiter_elem_t *elem, void *arg)
