@@ -167,7 +167,7 @@ static int nf_dial_host(const nprdma_server_params_t *where)
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *found, *one;
     char port[16];
-    int fd = -1, ret = -EHOSTUNREACH;
+    int fd = -1, ret = -ENXIO;
 
     snprintf(port, sizeof(port), "%d", NF_PORT);
     if (getaddrinfo(where->host, (where->port != NULL) ? where->port : port,
@@ -182,7 +182,7 @@ static int nf_dial_host(const nprdma_server_params_t *where)
             nf_keep_alive(fd);
         }
         if ((fd >= 0) && (connect(fd, one->ai_addr, one->ai_addrlen) != 0)) {
-            ret = -errno;
+            ret = (errno == EHOSTUNREACH) ? -ENETUNREACH : -errno;
             close(fd);
             fd = -1;
         }
@@ -359,6 +359,8 @@ static const char *nf_server_why(const nprdma_server_params_t *where, int error)
         return "it has as many clients as it may have (--clients)";
     case ENXIO:
         return "no such host is known";
+    case ENETUNREACH:
+        return "no packet gets to that host: is it up, and is that its name?";
     case EHOSTUNREACH:
         return "there is no way for nprdma to it: between hosts it needs RDMA "
                "devices, on one host the same user";
