@@ -123,8 +123,8 @@ unsigned nprdma_server_progress(nprdma_server_t *server);
  *
  * @param [in] timeout  Milliseconds; -1: as long as it takes.
  *
- * @return As nprdma_server_progress(); 0: the time is over, or nothing is under
- *         way.
+ * @return As nprdma_server_progress(); 0: the time is over, nothing is under
+ *         way, or a callback has called it.
  */
 unsigned nprdma_server_wait(nprdma_server_t *server, int timeout);
 

@@ -105,7 +105,8 @@ unsigned nprdma_server_wait(nprdma_server_t *server, int timeout)
     for (;;) {
         count = nprdma_server_progress(server);
         past  = nf_now() - begin;
-        if ((count > 0) || (server->num_calls == 0) || (past >= limit)) {
+        if ((count > 0) || (server->num_calls == 0) || (past >= limit) ||
+            server->is_calling) { /* a callback does not block */
             return count;
         }
         if (past > NF_SPIN) {

@@ -300,6 +300,7 @@ static void on_chain(void *arg, int64_t result)
 
     told_badly    += result != 1;
     chain->blocked = nprdma_remote_pread(chain->file, &byte, 1, 0);
+    (void)nprdma_server_wait(server, -1);
     if ((chain->left-- > 1) &&
         (nprdma_remote_pread_nb(chain->file, &chain->byte, 1, 0, on_chain,
                                 chain) != 0)) {
