@@ -43,8 +43,8 @@ job() {
 }
 
 engine --only-build
-if [ "$RC" -ne 0 ] && grep -q 'the mirror does not serve' "$TAP_OUT"; then
-    tap_skip_all "$(grep -m 1 'the mirror does not serve' "$TAP_OUT")"
+if [ "$RC" -ne 0 ] && grep -q '^debian-source.sh: ' "$TAP_OUT"; then
+    tap_skip_all "$(sed -n 's/^debian-source.sh: //p' "$TAP_OUT" | head -n 1)"
 fi
 tap_check "the engine is built for this fio" \
     grep -qx "external:.*/nprdma\.so" "$TAP_OUT"
